@@ -1,4 +1,4 @@
-"""What of a victim's KV to save to host memory, and what to compute again (semantic scheduling, Eq. 3 to 6)."""
+"""How much of a victim's KV to save to host memory and how much to recompute (semantic scheduling, Eq. 3 to 6)."""
 
 from servegym.baselines.remaining_time import decode_s, prefill_s
 from servegym.simulator.compilation import kernel
@@ -9,9 +9,9 @@ DECODE, PREFILL, AS_PRINTED = range(3)
 
 @kernel
 def tokens_to_keep(request, engine, accounting, move_s_per_token, estimator):
-    """Computed tokens worth saving, where moving one costs `move_s_per_token` (beta) in all.
+    """Number of computed tokens worth saving, where moving one costs `move_s_per_token` (beta) in all.
 
-    decode: the prompt by Eq. 3 turned round; the decoded tokens at what the decode steps took, all or nothing.
+    decode: the prompt by Eq. 3 reversed; the decoded tokens at the cost of their decode steps, all or none.
     prefill: recomputation is one prefill of everything, as engines do it. as-printed: Eq. 3 and Eq. 6.
     """
     if engine.host_blocks == 0:

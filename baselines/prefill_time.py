@@ -6,9 +6,9 @@ from servegym.simulator.compilation import kernel
 
 @kernel
 def prefill_alone_s(tokens, cached, budget, batch, batch_s, coefficients):
-    """Estimated time of a prefill of so many tokens after cached ones: chunks times a batch of one, halfway through.
+    """Estimated time of a prefill of `tokens` after `cached` ones: number of chunks times a batch of a chunk halfway.
 
-    The last chunk is not rounded up: what is left over runs with the one before it. `batch` is to work with.
+    The number of chunks is not rounded up: the remainder runs with the chunk before it. `batch` is working memory.
     """
     chunk = min(tokens, budget)
     batches.clear(batch)

@@ -9,7 +9,7 @@ from servegym.errors import PolicyError, unknown_name
 from servegym.simulator import policies
 from servegym.simulator.policies import Policy
 
-LEARNED = "learned:"  # in front of the path of a file, or of the name of a policy that ships
+LEARNED = "learned:"  # prefix of a file's path, or of the name of a policy that ships
 SHIPPED = "servegym.baselines.learned.policies"
 
 
@@ -23,7 +23,7 @@ def _find(kind: str, text: str, role: str = "") -> Policy:
         return self_tuned(_find(kind, text.removeprefix(policies.SELF_TUNED)))
     if not text.startswith(LEARNED):
         return policies.get_policy(kind, text)
-    from servegym.baselines.artifact.files import load_artifact  # with all that networks need
+    from servegym.baselines.artifact.files import load_artifact  # imported late: it loads all that networks need
 
     path = learned_path(text)
     artifact = load_artifact(path)
@@ -53,7 +53,7 @@ def scheduler(text: str) -> Policy:
 
 
 def decode_scheduler(text: str) -> Policy:
-    """As `scheduler`; of a file with a scheduler for decode engines that one."""
+    """As `scheduler`, but a file with a scheduler for decode engines gives that one."""
     return _find("scheduler", text, "decode_scheduler")
 
 

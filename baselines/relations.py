@@ -1,4 +1,4 @@
-"""Relations between parameters of a policy, which the bounds of each alone do not say. Declared beside the policy."""
+"""Relations between a policy's parameters that their bounds alone cannot express. Declared beside the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a request still takes, by its predicted output tokens and the estimator (semantic scheduling, Eq. 4)."""
+"""Remaining time of a request, from its predicted output tokens and the estimator (semantic scheduling, Eq. 4)."""
 
 import numpy as np
 
@@ -9,22 +9,22 @@ from servegym.simulator.requests import cached_of, is_decoding, left_of
 
 @kernel
 def prefill_s(tokens, cached, estimator):
-    """Estimate of a batch of one prefill of `tokens` with `cached` tokens before them."""
+    """Estimated time of a batch of one prefill of `tokens` with `cached` tokens before them."""
     return batches.estimate_alone(estimator.scratch[0], tokens, cached, False, estimator)
 
 
 @kernel
 def decode_s(cached, estimator):
-    """Estimate of a batch of one decode with `cached` tokens before it; at a mean, so a fraction is allowed."""
+    """Estimated time of a batch of one decode with `cached` tokens before it; as a mean, `cached` may be fractional."""
     return batches.estimate_alone(estimator.scratch[0], 1, cached, True, estimator)
 
 
 @kernel
 def remaining_s(request, engine, estimator):
-    """Loading, prefill and decodes that the request has before it, alone on the engine; inf: its length is unknown.
+    """Time that the request still takes alone on the engine: loading, prefill and decodes; inf: its length is unknown.
 
-    Eq. 4 adds up the decodes; each is linear in its cached tokens, so their sum is their number times the one at
-    the mean. A request that has outrun its prediction has one token to come.
+    Eq. 4 adds up the decodes; each is linear in its cached tokens, so the sum is their number times a decode at the
+    mean. A request past its predicted length counts as having one token to come.
     """
     predicted = float(request.predicted_output_tokens)
     if np.isnan(predicted):

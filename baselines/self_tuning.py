@@ -1,4 +1,4 @@
-"""Schedulers that tune themselves: what each chooses among while it serves (docs/self_tuning.md)."""
+"""Self-tuning schedulers: the settings that each chooses among while it serves (docs/self_tuning.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {"expected-gain": EXPECTED_GAIN}
 
 
 def self_tuned(policy: Policy) -> Policy:
-    """The scheduler, tuning itself. Raises PolicyError for one of which nothing says what it could choose among."""
+    """The scheduler, tuning itself. Raises PolicyError for a scheduler without settings to choose among."""
     if policy.name not in SETTINGS:
         raise PolicyError(
             f"{policy.label} cannot tune itself; there are settings to choose among for {', '.join(SETTINGS)}"

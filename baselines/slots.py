@@ -56,7 +56,7 @@ def note_eviction(request, mine):
 
 @kernel
 def note_remaining_time(request, mine, engine, estimator, current):
-    """`note_eviction`, and where it is so (`current`: or the request has emitted since) its remaining time is noted."""
+    """`note_eviction`; if it is True (`current`: or the request has emitted since), also note the remaining time."""
     if note_eviction(request, mine) or (current and mine[EMITTED] != float(request.num_output_tokens)):
         mine[REMAINING_S] = remaining_s(request, engine, estimator)
         mine[EMITTED] = float(request.num_output_tokens)

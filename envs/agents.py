@@ -24,7 +24,7 @@ class BaseAgent:
 
 
 class RandomAgent:
-    """Any legal action, each as likely."""
+    """Choose uniformly among the legal actions."""
 
     def __init__(self, space: Any, seed: int | None = None):
         self.space = space

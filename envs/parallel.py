@@ -33,22 +33,22 @@ OF_ENGINE = engine_layout().size  # numbers of an observation that are an engine
 
 @kernel
 def show_route(episode, observation, mask, base):
-    """Stands for what a router is shown."""
+    """Placeholder for the router's `observe`."""
 
 
 @kernel
 def show_batch(episode, observation, mask, base):
-    """Stands for what a scheduler is shown."""
+    """Placeholder for the scheduler's `observe`."""
 
 
 @kernel
 def set_route(episode, action):
-    """Stands for what becomes of a router's action."""
+    """Placeholder for the router's `act`."""
 
 
 @kernel
 def set_batch(episode, action):
-    """Stands for what becomes of a scheduler's action."""
+    """Placeholder for the scheduler's `act`."""
 
 
 @observe

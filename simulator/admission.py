@@ -26,25 +26,25 @@ def can_admit(engine, limits, request, need, headroom_blocks):
     """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk and what is kept."""
     if engine.running >= limits.max_num_seqs:
         return False
-    # What it finds and others hold is there: where nothing is considered, shared_blocks is 0.
+    # Found blocks that others hold need no free block; without a look-up, shared_blocks is 0.
     room = room_for(engine, limits, request, need, headroom_blocks, engine.running)
     return room <= engine.free_blocks + engine.cache.shared_blocks
 
 
 @kernel
 def room_for(engine, limits, request, need, headroom_blocks, running):
-    """Blocks that have to be free for a request to be admitted beside so many running requests (rule 4)."""
+    """Blocks that must be free to admit a request beside `running` requests (rule 4)."""
     room = need
     if limits.reserve_context:
         room = blocks_for(request.prompt_tokens + request.num_output_tokens, engine.block_tokens)
-    if running > 0:  # more than there is in all is as much as that: sums stay small
+    if running > 0:  # capped at all blocks, so that sums do not overflow
         room += min(limits.watermark_blocks, engine.total_blocks) + min(headroom_blocks, engine.total_blocks)
     return room
 
 
 @kernel
 def admit(run, e, r, now_s):
-    """Request r, without memory, is given some; what it has kept is loaded."""
+    """Admit request r, which has no memory, and load the KV that it has kept."""
     request, outcome, engine, status = run.requests[r], run.outcomes[r], run.engines[e], run.status[0]
     status.admissions += 1
     request.admitted = status.admissions
@@ -65,12 +65,12 @@ def admit(run, e, r, now_s):
 
 @kernel
 def give_named(run, e, r, chunk, now_s):
-    """Request r, at an engine that caches prefixes, gets the blocks it lacks for its chunk; they are named (rule 6)."""
+    """Give request r, at an engine that caches prefixes, the blocks it lacks for its chunk, and name them (rule 6)."""
     request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
     if request.blocks == 0:
         admit(run, e, r, now_s)
     tokens = request.computed_tokens + chunk
     grow_named(request, outcome, engine, run.cache, tokens)
-    if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else when the batch has ended: it may be suspended before
+    if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else named at the end of the batch, which may be suspended first
         known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
         name_filled(r, outcome, engine, run.cache, min(tokens, known))

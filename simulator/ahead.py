@@ -1,7 +1,7 @@
 """Asynchronous scheduling: an engine forms the next batch while one runs. The rules: docs/async_scheduling.md.
 
-What a batch computes and emits counts as done once it is formed. So `num_output_tokens` of a request are those that are
-out or under way here, and OUTCOME.under_way says how many of them are under way.
+What a batch computes and emits counts as done once it is formed. So a request's `num_output_tokens` includes tokens
+still under way, and OUTCOME.under_way is their number.
 """
 
 import numpy as np
@@ -18,8 +18,8 @@ from servegym.simulator.types import BATCH_START, EVENT_BATCH_END, LATEST_S, SCH
 
 @kernel
 def set_aside(run, router_state, e):
-    """Engine e is to form a batch: take those whose last tokens are under way out of its queue, until `bring_back`.
-    Returns how many were in it."""
+    """Take requests with their last token under way out of the queue of engine e while it forms a batch; `bring_back`
+    restores it. Returns the queue's former length."""
     engine, queue, before = run.engines[e], run.queues[e], router_state.queued
     queued, kept = engine.queue_length, 0
     for position in range(queued):
@@ -35,7 +35,7 @@ def set_aside(run, router_state, e):
 
 @kernel
 def bring_back(run, router_state, e, queued):
-    """The queue of engine e as it was."""
+    """Restore the queue of engine e after `set_aside`. queued: the queue's former length."""
     run.engines[e].queue_length = queued
     run.engines[e].ahead.forming = 0
     for position in range(queued):
@@ -44,7 +44,7 @@ def bring_back(run, router_state, e, queued):
 
 @kernel
 def count_as_done(run, e):
-    """The batch that engine e has formed counts as computed, and what it emits as out."""
+    """Count the batch that engine e has formed as computed, and its tokens as emitted."""
     for k in range(run.engines[e].ahead.length):
         entry = run.entries[e, k]
         request, outcome = run.requests[entry.request], run.outcomes[entry.request]

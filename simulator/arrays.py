@@ -1,4 +1,4 @@
-"""The arrays of a run as they are before anything has happened."""
+"""The arrays of a run in their initial state."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ import numpy as np
 from servegym.simulator.compilation import kernel
 from servegym.simulator.types import BATCH
 
-EMPTY_BATCH = np.zeros(1, BATCH)  # its estimate is the constant part of every batch
+EMPTY_BATCH = np.zeros(1, BATCH)  # its estimated time is the constant part of every batch
 
 
 @kernel
 def clear(sums):
-    """An empty batch."""
+    """Make `sums` those of an empty batch."""
     sums.prefill_requests = 0.0
     sums.prefill_tokens = 0.0
     sums.prefill_tokens_squared = 0.0

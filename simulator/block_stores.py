@@ -10,7 +10,7 @@ from servegym.simulator.named_blocks import find_block, give_name, leave_queue, 
 
 @kernel
 def keep_name(store, blocks, name):
-    """The store has a block of this name, used now, in the place of the one used least recently if it has none yet."""
+    """Note the use of the store's block of this name; if there is none, it replaces the least recently used block."""
     block = find_block(store, blocks, name)
     if block < 0:
         block = store.cache.first_free
@@ -23,7 +23,7 @@ def keep_name(store, blocks, name):
 
 @kernel
 def count_stored(engine, cache, r, first, most):
-    """Of the blocks of request r from `first` on, but below `most`, how many the store has, up to one it has not."""
+    """Number of consecutive blocks of request r, from `first` on and below `most`, that the store has."""
     count = 0
     while first + count < most:
         name = name_of(cache, r, first + count, engine.block_tokens)

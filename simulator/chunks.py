@@ -12,9 +12,11 @@ from servegym.simulator.speculation import counted_tokens
 
 @kernel
 def take_decodes(run, estimator, e, visited, n):
-    """Take those of order[visited:n] that come before all that is not a decode with memory at hand and, if they are
-    timed, time: what `fill` does with them, one after another, and most of most batches. Returns how many. (Sums in
-    memory would wait for each other.)"""
+    """Take the leading decodes of order[visited:n], up to the first request that is no decode, lacks memory or, if
+    decodes are timed, exceeds the time budget. Returns their number.
+
+    A fast path of `fill`, since most batches are mostly decodes: sums in local variables avoid stalls on memory.
+    """
     engine, packing, limits, sums = run.engines[e], run.packing[0], run.limits[0], run.sums[0]
     queue, order, requests, entries = run.queues[e], run.order[0], run.requests, run.entries[e]
     length, with_next, budget_s = packing.length, run.sums[1], limits.time_budget_s - engine.moving_s
@@ -55,7 +57,7 @@ def take_decodes(run, estimator, e, visited, n):
 
 @kernel
 def see_what_fits(packing, engine, limits, sums, scratch, estimator):
-    """Note the phases of which not even the cheapest request, one token with nothing cached, fits the time left."""
+    """Note the phases whose cheapest request, one token with nothing cached, does not fit the time left."""
     budget_s = limits.time_budget_s - engine.moving_s
     if limits.untimed_decodes == 0:
         packing.decodes_fit = batches.estimate_with(sums, scratch, 1, 0, True, estimator) <= budget_s

@@ -43,8 +43,10 @@ def make_room(run, decider, e, position, need, may_give_up, now_s):
 
 @kernel
 def waits_for_transfers(engine, request):
-    """Whether this prefill alone holds memory in the queue, and what else is taken is for KV on its way: that will be
-    free. To give up its own and compute it again, as often as that takes, would be in vain."""
+    """Whether this prefill alone holds memory in the queue, and the rest is held for KV transfers.
+
+    Those blocks will be free again: evicting the prefill and recomputing it until then would be wasted work.
+    """
     transfers = engine.transfers
     alone = engine.running - transfers.leaving - int(transfers.receiving >= 0) == 1
     return alone and transfers.leaving_blocks + transfers.coming_blocks > 0 and not is_decoding(request)

@@ -48,9 +48,9 @@ def give_back(engine, blocks):
 
 @kernel
 def save(request, engine, keep_tokens):
-    """Of the computed tokens of a victim save what is asked for and fits host memory; call before `release`.
+    """Save up to keep_tokens of a victim's computed tokens to host memory, as far as they fit; call before `release`.
 
-    What is saved counts as kept, all else is lost.
+    Saved tokens become offloaded_tokens, all others are lost.
     """
     kept = min(keep_tokens, request.computed_tokens, engine.free_host_blocks * engine.block_tokens)
     engine.free_host_blocks -= blocks_for(kept, engine.block_tokens)
@@ -62,7 +62,7 @@ def save(request, engine, keep_tokens):
 
 @kernel
 def load(request, outcome, engine, tokens):
-    """Load so much of what the request has kept; the caller has checked that there are blocks, and gives them."""
+    """Load `tokens` of the request's offloaded KV; the caller has checked that blocks are free, and gives them."""
     give_up_kept(request, outcome, engine)
     engine.totals.loaded_tokens += tokens
     engine.moving_s += tokens * engine.load_s_per_token
@@ -71,7 +71,7 @@ def load(request, outcome, engine, tokens):
 
 @kernel
 def give_up_kept(request, outcome, engine):
-    """The request keeps nothing any more; the host memory that this took, if it was its own, is free."""
+    """Drop the request's offloaded KV, and free the host memory it took unless that was borrowed."""
     if outcome.borrowed == 0:
         engine.free_host_blocks += blocks_for(request.offloaded_tokens, engine.block_tokens)
     request.offloaded_tokens = 0

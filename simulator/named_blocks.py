@@ -98,7 +98,7 @@ def give_name(engine, blocks, block, name):
 
 @kernel
 def take_name(engine, blocks, block):
-    """The block has no name any more."""
+    """Remove the block's name."""
     one = blocks[block]
     place = blocks[one.name % engine.total_blocks]
     if one.older >= 0:
@@ -123,7 +123,7 @@ def mark_changed(engine, blocks, block):
 
 @kernel
 def queue_last(engine, blocks, block):
-    """The block is free, and to be taken after all others."""
+    """Put a free block at the end of the queue of free blocks, to be reused last."""
     one, cache = blocks[block], engine.cache
     one.before, one.after = cache.last_free, -1
     if cache.last_free >= 0:
@@ -136,7 +136,7 @@ def queue_last(engine, blocks, block):
 
 @kernel
 def queue_first(engine, blocks, block):
-    """The block is free, and to be taken next."""
+    """Put a free block at the front of the queue of free blocks, to be reused next."""
     one, cache = blocks[block], engine.cache
     one.before, one.after = -1, cache.first_free
     if cache.first_free >= 0:
@@ -176,7 +176,7 @@ def take_first(engine, blocks):
 
 @kernel
 def hold_block(engine, blocks, block):
-    """One more holds the block, which keeps what it has."""
+    """Increment the block's reference count; its contents stay."""
     if blocks[block].references == 0:
         leave_queue(engine, blocks, block)
     blocks[block].references += 1
@@ -195,7 +195,7 @@ def let_go_of(engine, blocks, block):
 
 @kernel
 def lose_names(engine, blocks):
-    """No block has a name any more."""
+    """Remove the names of all blocks."""
     for block in range(engine.total_blocks):
         one = blocks[block]
         one.changed = UNCHANGED

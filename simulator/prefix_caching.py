@@ -50,7 +50,7 @@ def lookup_prefix(run, e, r):
 
 @kernel
 def cancel_prefix_lookup(run, e):
-    """The request that was considered, if any, has not been admitted: it is as it was."""
+    """Undo the look-up of the request under consideration, if any, which has not been admitted."""
     cache = run.engines[e].cache
     if cache.considered >= 0:
         request = run.requests[cache.considered]
@@ -86,7 +86,7 @@ def hold_found(run, e, r):
 
 @kernel
 def grow_named(request, outcome, engine, cache, tokens):
-    """Give the request the blocks it lacks for so many tokens in all; the caller has checked that they are free."""
+    """Give the request the blocks it lacks to hold `tokens` in all; the caller has checked that they are free."""
     blocks, count = cache.blocks[engine.index], blocks_for(tokens, engine.block_tokens)
     if request.blocks == 0 and count > 0:
         engine.running += 1
@@ -103,7 +103,7 @@ def grow_named(request, outcome, engine, cache, tokens):
 
 @kernel
 def name_filled(r, outcome, engine, cache, tokens):
-    """The blocks that the first so many tokens of request r fill get their names, where they have none."""
+    """Name the blocks that the first `tokens` of request r fill, where they have no name yet."""
     blocks, i = cache.blocks[engine.index], tokens // engine.block_tokens - 1
     while i >= 0:
         block = cache.tables[outcome.table + i]
@@ -116,7 +116,7 @@ def name_filled(r, outcome, engine, cache, tokens):
 
 @kernel
 def let_go(outcome, engine, cache, count, computed_tokens):
-    """A request of so many blocks holds them no more. Returns how many lose their names, for they were not filled."""
+    """Release the `count` blocks of a request. Returns how many lose their names because they were not filled."""
     blocks, unfilled = cache.blocks[engine.index], 0
     for i in range(computed_tokens // engine.block_tokens, count):
         block = cache.tables[outcome.table + i]

@@ -21,7 +21,7 @@ def begin_requests(requests: Any) -> None:
 
 @kernel
 def arrive_now(request, outcome, now_s, way_back_s):
-    """The request arrives at a time that was not known beforehand: its deadlines count from it, less the way back."""
+    """Set the arrival of a request whose time was not known beforehand; deadlines count from it, minus the way back."""
     outcome.ready_s = now_s
     request.arrival_s = now_s - way_back_s
     slo_s = request.ttlt_slo_s if request.ttlt_slo_s < np.inf else request.ttft_slo_s

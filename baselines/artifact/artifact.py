@@ -9,7 +9,7 @@ from typing import Any
 from servegym.errors import PolicyError
 from servegym.simulator.policies import Policy
 
-# What a policy is for, in the order in which it is told, and the kind of policy that can be that.
+# Role of a policy (in the order of labels) -> the kind of policy that can fill it.
 KINDS = {"scheduler": "scheduler", "decode_scheduler": "scheduler", "router": "router", "scaler": "scaler"}
 
 
@@ -24,15 +24,15 @@ class ArtifactError(PolicyError):
 class Artifact:
     """Policies that serve together.
 
-    policies: at least one, by what it is for (a key of `KINDS`).
-    estimator: what they believe batches take: "profile" (name), "form" and its packed "coefficients", "fit" (error,
+    policies: at least one, by role (a key of `KINDS`).
+    estimator: their estimate of batch times: "profile" (name), "form" and its packed "coefficients", "fit" (error,
         source, and whatever else is known of it); None: to be given when they are run.
-    workload: what they were made for: "slo" (recipe); "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s" (None: none) of a
-        request that does not say; "weight_of_priority" ({"1": 2.0}), "first_token_weight" (of later tokens: 1);
-        "traces", "devices", "loads"; "engines", or "prefill" and "decode". None: unknown.
-    provenance: how it came about, as JSON: study, panel, scores, seeds, versions; `trained_on` is what it has seen.
+    workload: what they were made for: "slo" (recipe); "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s" (None: none), the
+        defaults of a request without its own; "weight_of_priority" ({"1": 2.0}), "first_token_weight" (relative to a
+        later token's 1); "traces", "devices", "loads"; "engines", or "prefill" and "decode". None: unknown.
+    provenance: how it came about, as JSON: study, panel, scores, seeds, versions; `trained_on`: its training data.
 
-    Raises ArtifactError for no policy, and for one that is not of the kind it is there for, or tunes itself.
+    Raises ArtifactError if there is no policy, or one is of the wrong kind for its role or tunes itself.
     """
 
     policies: Mapping[str, Policy]
@@ -57,12 +57,12 @@ class Artifact:
 
     @property
     def scheduler(self) -> Policy | None:
-        """Of the engines; of the prefill engines, where there are some."""
+        """Scheduler of the engines; of the prefill engines in a disaggregated cluster."""
         return self.policies.get("scheduler")
 
     @property
     def decode_scheduler(self) -> Policy | None:
-        """Of the decode engines."""
+        """Scheduler of the decode engines."""
         return self.policies.get("decode_scheduler")
 
     @property
@@ -75,7 +75,7 @@ class Artifact:
 
     @property
     def label(self) -> str:
-        """Its policies with their settings, as one writes them, joined by " + "."""
+        """The policies with their settings, as on the command line, joined by " + "."""
         return " + ".join(dict.fromkeys(policy.label for policy in self.policies.values()))
 
     def policy(self, kind: str) -> Policy:

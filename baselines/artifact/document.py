@@ -19,12 +19,12 @@ from servegym.simulator.policies import get_policy
 VERSION = 2
 SCHEMAS = {1: "artifact-1.schema.json", VERSION: "artifact.schema.json"}
 LARGEST_BYTES = 2**23
-LARGEST_INTEGER = 2**63  # what other readers of JSON can hold
+LARGEST_INTEGER = 2**63  # the limit of other JSON readers
 LONGEST_MESSAGE = 400
-MOST_ERRORS = 100  # that the best is chosen from
+MOST_ERRORS = 100  # the error to report is the best of these
 
 
-# Defaults that have changed since documents of version 1, which name settings alone, were written.
+# Documents of version 1 omit parameters at their defaults; these defaults have changed since.
 ETA_THEN = {"fact": "min_tpot_slo_s", "factor": 0.65}
 DEFAULTS_THEN: dict[str, dict[str, Any]] = {
     "slide-batching": {"eta": ETA_THEN, "hopeless": "exclude", "deadlines": "slo"},
@@ -48,7 +48,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def parse_document(data: bytes, where: str) -> dict[str, Any]:
-    """As `read_document`, of the bytes of a file. where: named in errors."""
+    """Parse the bytes of a file as `read_document` does. where: named in errors."""
     try:
         document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -104,7 +104,7 @@ def _check_numbers(document: Any, where: str) -> None:
 def _from_first_version(document: dict[str, Any], where: str) -> dict[str, Any]:
     """A document of version 1, with one policy and its settings only, as one of version 2.
 
-    What is not among the settings was the default then: that of this version, but for `DEFAULTS_THEN`.
+    A missing setting had its default at the time: today's, except for `DEFAULTS_THEN`.
     """
     heuristic, base = document["kind"] == "heuristic", document["base"]
     parts = {key: document[key] for key in ("observation", "network", "weights")}

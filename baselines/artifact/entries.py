@@ -1,4 +1,4 @@
-"""A policy as a part of an artifact's document: its name, every parameter, and of a learned one what it is made of."""
+"""A policy as an entry of an artifact's document: name, every parameter and, if it is learned, base and network."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ FACTS = ("min_tpot_slo_s", "profiled_token_budget")
 
 
 def entry_of(policy: Policy, weights_file: str) -> tuple[dict[str, Any], bytes]:
-    """The part of the document that says what a policy is, and its weights as safetensors (none: empty).
+    """The policy's entry in the document, and its weights as safetensors (none: empty).
 
-    weights_file: name of the file that the weights go to. Raises ArtifactError for what has no network to be saved.
+    weights_file: name of the file that the weights go to. Raises ArtifactError if the policy has no network to save.
     """
     if not isinstance(policy, LearnedPolicy):
         return _named(checked(policy)) | {"learned": None}, b""
@@ -68,9 +68,9 @@ def entry_of(policy: Policy, weights_file: str) -> tuple[dict[str, Any], bytes]:
 
 
 def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
-    """The policy that an entry describes. folder: where its weights are. name: of one with a network.
+    """Build the policy that an entry describes. folder: where its weights are. name: for one with a network.
 
-    Raises PolicyError for what is not known to this version, missing or out of range.
+    Raises PolicyError for anything that this version does not know, and for values that are missing or out of range.
     """
     load()
     base = _with_parameters(get_policy(entry["kind"], entry["name"]), entry["parameters"])
@@ -90,7 +90,7 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
 
 
 def fields_digest(layout: Layout) -> str:
-    """Of the names and bounds of an observation's numbers, in order, of whatever number of slots."""
+    """Digest of the names and bounds of an observation's numbers, in order; independent of the number of slots."""
     parts = [(layout.whole, layout.whole_fields), (layout.slot, layout.slot_fields)]
     named = [(part, field.name, float(field.low), float(field.high)) for part, fields in parts for field in fields]
     return hashlib.sha256(repr(named).encode()).hexdigest()[:16]
@@ -99,7 +99,7 @@ def fields_digest(layout: Layout) -> str:
 def written_parameters(policy: Policy) -> dict[str, Any]:
     """Every parameter with its value, so that a later version with other defaults decides the same.
 
-    A default that depends on what is served stays one: {"fact": "min_tpot_slo_s", "factor": 0.9}.
+    A default that depends on the workload is written as such: {"fact": "min_tpot_slo_s", "factor": 0.9}.
     """
     return {
         name: {"fact": value.name, "factor": value.factor} if isinstance(value, Fact) else value
@@ -112,7 +112,7 @@ def _named(policy: Policy) -> dict[str, Any]:
 
 
 def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
-    """The policy with these values. Those that are its defaults anyway stay defaults, so that its label is short."""
+    """The policy with these values. Values equal to its defaults stay defaults, which keeps its label short."""
     names = [parameter.name for parameter in policy.parameters]
     written = {current_name(name, names): value for name, value in written.items()}
     if unknown := [name for name in written if name not in names]:

@@ -1,6 +1,6 @@
 """Artifacts as files: a JSON document (artifact.schema.json), and beside it the weights of networks as safetensors.
 
-Nothing in them is executed: what a policy is made of is looked up by name in the registry.
+Nothing in them is executed: the parts of a policy are looked up by name in the registry.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from servegym.simulator.policies import Policy
 def save_artifact(artifact: Artifact, path: str | Path) -> Path:
     """Write an artifact to path, a .json file, and its weights beside it; returns the path.
 
-    Weights go to STEM.safetensors, or STEM.ROLE.safetensors where several policies have some. Each file is there as a
-    whole or not at all. Raises ArtifactError for what cannot be written, or is not JSON.
+    Weights go to STEM.safetensors, or STEM.ROLE.safetensors where several policies have some. Each file is written
+    atomically. Raises ArtifactError if a file cannot be written, or a value is not JSON.
     """
     path = Path(path)
     if path.suffix != ".json":
@@ -54,10 +54,10 @@ def save_artifact(artifact: Artifact, path: str | Path) -> Path:
 
 
 def load_artifact(path: str | Path, name: str = "") -> Artifact:
-    """The artifact in a file; a policy with a network in it is named learned:STEM if nothing else is said.
+    """Load the artifact in a file. name: of a policy with a network; by default learned:STEM.
 
-    Files of the first version, with one policy, are read too. Raises ArtifactError for whatever is not as it was
-    written, or not known to this version.
+    Files of the first version, with one policy, are read too. Raises ArtifactError for a file that was changed since it
+    was written, and for anything that this version does not know.
     """
     path = Path(path)
     document = read_document(path)
@@ -74,13 +74,13 @@ def load_artifact(path: str | Path, name: str = "") -> Artifact:
 
 
 def _weights_names(stem: str, policies: Mapping[str, Policy]) -> dict[str, str]:
-    """What the file of each policy's weights is called."""
+    """The name of each policy's weights file."""
     several = sum(len(policy.weights) > 0 for policy in policies.values()) > 1
     return {role: f"{stem}.{role}{SUFFIX}" if several else f"{stem}{SUFFIX}" for role in policies}
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All of it or, if that fails, what was there before."""
+    """Write the file atomically: if that fails, the old contents stay."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         with draft.open("wb") as stream:

@@ -1,4 +1,4 @@
-"""Weights of a network as a file of safetensors: numbers with names and shapes, and nothing that is executed."""
+"""Weights of a network as a safetensors file: named arrays with shapes, and nothing that is executed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from servegym.baselines.artifact.artifact import ArtifactError
 from servegym.baselines.learned.network import Network, Shape
 
 LARGEST_NETWORK = 2**24  # weights: 128 MiB of float64
-HEADER_BYTES = 2**16  # of the file, beside the weights: names and shapes of some dozen tensors
+HEADER_BYTES = 2**16  # limit of the file beyond its weights: names and shapes of a few dozen tensors
 SUFFIX = ".safetensors"
 
 
 def packed(network: Network) -> bytes:
-    """layer0.weight (outputs x inputs), layer0.bias, ..., float64."""
+    """Pack the weights as safetensors: layer0.weight (outputs x inputs), layer0.bias, ..., float64."""
     import safetensors.numpy
 
     parts: dict[str, np.ndarray] = {}
@@ -28,8 +28,8 @@ def packed(network: Network) -> bytes:
 def unpacked(shape: Shape, folder: Path, file: str, sha256: str) -> Network:
     """The network of this shape whose weights are in a file of the folder.
 
-    Raises ArtifactError for a name that leads elsewhere, a file that is missing, too large, cut off, has other tensors
-    or another digest; PolicyError for weights that are not finite.
+    Raises ArtifactError for a file name outside the folder, and for a file that is missing, too large, truncated, or
+    has other tensors or another digest; PolicyError for weights that are not finite.
     """
     if shape.count > LARGEST_NETWORK:
         raise ArtifactError(f"network: {shape.count} weights; there should be {LARGEST_NETWORK} at most")
@@ -42,7 +42,7 @@ def unpacked(shape: Shape, folder: Path, file: str, sha256: str) -> Network:
         raise ArtifactError("its weights are read with the package safetensors: pip install safetensors") from None
     try:
         tensors = safetensors.numpy.load(data)
-    except Exception as error:  # also of other libraries' kinds, for numbers that NumPy does not have
+    except Exception as error:  # safetensors raises several kinds, some for data types that NumPy does not have
         raise ArtifactError(
             f"weights: {file} is not a file of safetensors ({error}); it may have been cut off"
         ) from None

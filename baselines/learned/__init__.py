@@ -1,1 +1,1 @@
-"""Policies with a network in them: base policies whose decisions it changes, compiled as any other."""
+"""Policies with a network: it changes the decisions of a base policy, and is compiled like any other policy."""

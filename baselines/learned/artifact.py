@@ -15,16 +15,16 @@ def save(policy: Policy, path: str | Path, provenance: Mapping[str, Any]) -> Pat
     """Write a policy to path, a .json file, and its weights beside it; returns the path.
 
     policy: one with a network, or a registered one with its settings (a heuristic). provenance: how it came about, as
-    JSON (`trained_on`: what it was trained on, is what an evaluation looks at). Raises ArtifactError for what cannot be
-    written.
+    JSON (an evaluation reads `trained_on`, its training data). Raises ArtifactError if it cannot be written.
     """
     return save_artifact(Artifact({policy.kind: policy}, provenance=provenance), path)
 
 
 def load(path: str | Path, name: str = "") -> Policy:
-    """The policy in a file that has one; one with a network is named learned:STEM if nothing else is said.
+    """Load the policy of a file that has exactly one. name: of a policy with a network; by default learned:STEM.
 
-    Raises ArtifactError for whatever is not as it was written, or not known to this version.
+    Raises ArtifactError for a file that was changed since it was written, and for anything that this version does not
+    know.
     """
     artifact = load_artifact(path, name)
     if len(artifact.policies) > 1:

@@ -1,8 +1,8 @@
 """Controllers: a network sets parameters of a base scheduler for each batch.
 
 An action a in [-1, 1] moves a parameter from its default d (a = 0, exactly) to its upper bound (a = 1) or its lower
-one (a = -1): d + (high - d) a, or where it is searched on a logarithmic scale d (high / d)^a; for a < 0 alike with low
-and -a.
+one (a = -1): d + (high - d) a, or d (high / d)^a if it is searched on a logarithmic scale; for a < 0 with low and -a
+in place of high and a.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from servegym.simulator.policies import Fact, Parameter, Policy
 from servegym.simulator.signatures import scheduler
 
 INDEX, LOW, HIGH, SCALE = range(4)  # of a row of the table of controls
-LOGARITHMIC, WHOLE_NUMBERS = 1, 2  # SCALE, added up
+LOGARITHMIC, WHOLE_NUMBERS = 1, 2  # flags of SCALE
 OBSERVED = engine_layout().size
 
 
@@ -52,18 +52,19 @@ def set_parameters(defaults, table, action, out):
 
 @scheduler
 def base(context, ranks, limits):
-    """Stands for the base scheduler."""
+    """Placeholder for the base scheduler."""
 
 
-PARAMETERS, CONTROLS = 0, 0  # stand for how many the base has, and how many of them are set
+PARAMETERS, CONTROLS = 0, 0  # placeholders: number of the base's parameters, and of those that are set
 
 
 @scheduler
 def controlled_scheduler(context, ranks, limits):
-    """Its numbers: the base's parameters, the table of controls, the network; memory: the network's room, the action,
-    what is kept of the last decision, the defaults, the observation.
+    """Template of a controlled scheduler.
 
-    The base's parameters are set in their place, where `victims` finds them too.
+    Its numbers: the base's parameters, the table of controls, the network. Memory: the network's room, the action, the
+    last decision's key, the defaults, the observation. The base's parameters are set in place, where `victims` reads
+    them too.
     """
     parameters, now_s, engine = context.parameters, context.now_s, context.engine
     at = PARAMETERS
@@ -84,7 +85,7 @@ def controlled_scheduler(context, ranks, limits):
 
 
 def can_be_set(parameter: Parameter, base: Policy) -> bool:
-    """Whether a controller can set it: a number with bounds, and a default between them or from a scenario."""
+    """Whether a controller can set the parameter: a number with bounds, its default within them or from a scenario."""
     default = base.chosen()[parameter.name]
     if parameter.choices or not (math.isfinite(parameter.low) and math.isfinite(parameter.high)):
         return False
@@ -92,8 +93,8 @@ def can_be_set(parameter: Parameter, base: Policy) -> bool:
 
 
 def default_controls(base: Policy) -> tuple[str, ...]:
-    """The parameters that a controller sets where nothing is said: all quantities; if there are none, the counts that
-    are searched on a logarithmic scale. Raises PolicyError if there are none either."""
+    """The parameters that a controller sets by default: all quantities; if there are none, the counts that are
+    searched on a logarithmic scale. Raises PolicyError if there are none of those either."""
     possible = [parameter for parameter in base.parameters if can_be_set(parameter, base)]
     quantities = [parameter.name for parameter in possible if not parameter.integer]
     counts = [parameter.name for parameter in possible if parameter.integer and parameter.log]
@@ -103,7 +104,7 @@ def default_controls(base: Policy) -> tuple[str, ...]:
 
 
 def control_table(base: Policy, controls: tuple[str, ...]) -> np.ndarray:
-    """float64[controls, 4]: what `set_parameters` needs to know. Raises PolicyError for one that cannot be set."""
+    """float64[controls, 4]: the table of `set_parameters`. Raises PolicyError for a parameter that cannot be set."""
     names = [parameter.name for parameter in base.parameters]
     rows, controls = [], tuple(current_name(name, names) for name in controls)
     for name in controls:

@@ -1,4 +1,4 @@
-"""Policies that a network makes of a base policy."""
+"""Policies derived from a base policy by a network."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PREFIX = "learned:"
 
 @dataclasses.dataclass(frozen=True)
 class LearnedPolicy(Policy):
-    """A base policy whose decisions are changed, by a network or (network None) by what writes its memory.
+    """A base policy whose decisions a network changes or, if network is None, an outside writer of its memory.
 
     head: what the network decides: "controller", "ranking", "scheduling", "routing" or "scaling". layout: name and
-    contents of what it sees. controls: parameters of the base that a controller sets.
+    contents of its observation. controls: parameters of the base that a controller sets.
     """
 
     head: str = ""
@@ -38,7 +38,7 @@ class LearnedPolicy(Policy):
 def derived(
     head: str, base: Policy, name: str, function: Compiled, weights: np.ndarray, memory: int, **more: Any
 ) -> LearnedPolicy:
-    """A policy of the base's kind and parameters (its settings are the defaults), with a function of its own."""
+    """A policy with the base's kind and parameters (the base's settings are its defaults) and its own function."""
     fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Policy)}
     fields |= {"function": function, "weights": Weights(weights), "memory": memory, "head": head}
     fields |= {"settings": {}, "rank_then_filter": None}
@@ -52,7 +52,7 @@ def derived(
 
 
 def check_base(base: Policy, kind: str) -> None:
-    """Refuse a base of another kind, and one that has learned already."""
+    """Refuse a base of another kind, and one that is a learned policy itself."""
     if base.kind != kind:
         raise PolicyError(f"{base.name} is a {base.kind}; the base should be a {kind}")
     if len(base.weights) or base.memory:
@@ -62,7 +62,7 @@ def check_base(base: Policy, kind: str) -> None:
 
 
 def check_network(network: Network, layout: Layout, outputs: int, what: str, kind: str) -> None:
-    """Refuse a network that does not fit what it is to see and to say. kind: of `Shape`."""
+    """Refuse a network that does not fit its observation and its outputs. kind: of `Shape`."""
     shape = network.shape
     if shape.kind != kind:
         raise PolicyError(f"{what}: the network is {shape.kind}; it should be {kind}")
@@ -76,5 +76,5 @@ def check_network(network: Network, layout: Layout, outputs: int, what: str, kin
 
 
 def half(float32s: int) -> int:
-    """Numbers of 8 bytes that hold so many of 4."""
+    """How many 8-byte numbers hold this many float32s."""
     return (float32s + 1) // 2

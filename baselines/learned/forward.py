@@ -1,8 +1,8 @@
-"""What a network of dense layers makes of an observation, compiled.
+"""Compiled forward pass of a network of dense layers.
 
 A network is one array of float64: a header (HEADER, then the size of each layer's output), the weights and biases layer
-by layer, and room to work in. A layer's weights are stored input by input, so that the inner loop runs over outputs and
-needs no sums across them: it is done several numbers at a time, and its result does not depend on how many.
+by layer, and room to work in. A layer's weights are stored input by input, so that the inner loop runs over outputs
+without a reduction: it vectorises, and its result does not depend on the vector width.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, wh
 
 @kernel
 def hyperbolic_tangent(x):
-    """tanh(x) to 2e-16, by exp(-2|x|) = 2^k exp(r), |r| <= ln 2 / 2. The same bytes on any machine, and no call."""
+    """tanh(x) to 2e-16, by exp(-2|x|) = 2^k exp(r), |r| <= ln 2 / 2. The same bytes on any machine; no library call."""
     t = -2.0 * min(abs(x), 20.0)
     rounded = np.float64(t * LOG2_E + ROUND)
     k = rounded - ROUND
@@ -56,7 +56,7 @@ def copy(numbers, to):
 
 @kernel
 def add_inputs(weights, inputs, outputs):
-    """outputs += W inputs; weights: W input by input. Four inputs a pass, so that outputs are read and written less."""
+    """outputs += W inputs; weights: W input by input. Four inputs a pass save reads and writes of outputs."""
     n, m = outputs.shape[0], inputs.shape[0]
     for group in range(m // 4):
         i = 4 * group
@@ -80,7 +80,7 @@ def activate(numbers, relu):
 
 @kernel
 def first_output(weights, biases, inputs):
-    """The first output of a layer, the terms in the order of `add_inputs`."""
+    """The first output of a layer, summed in the order of `add_inputs`."""
     n, m, output = biases.shape[0], inputs.shape[0], biases[0]
     for group in range(m // 4):
         i = 4 * group
@@ -95,10 +95,10 @@ def first_output(weights, biases, inputs):
 
 @kernel
 def later_layers(network, at, first, out):
-    """The layers after the first, whose outputs are in `first` before activation; network[at:]: their weights.
+    """Run the layers after the first. first: outputs of the first layer before activation; network[at:]: the weights.
 
-    What is in `first` is lost; behind it is room for the outputs of one more layer. out: the outputs, before they are
-    squashed; if it has room for one, the first.
+    `first` is overwritten; behind it is room for the outputs of one more layer. out: receives the outputs before
+    squashing; only the first output if it has room for one.
     """
     layers, relu = int(network[LAYERS]), network[RELU] == 1.0
     here, there, size = first, first + int(network[ROOM]) // 4, int(network[SIZES])
@@ -128,15 +128,15 @@ def squash(network, outputs):
 
 @kernel
 def forward(network, observation, filled, out):
-    """Write what the network says of an observation (float32) into out (float64).
+    """Write the network's outputs for an observation (float32) into out (float64).
 
-    A dense network's outputs do not depend on `filled`. Of a shared one those of the first `filled` slots are written,
-    slot by slot, and for the other slots 0. A joint network is asked about an empty slot too: all its outputs but the
-    first are written first, and then of each slot the first. network: header, weights and room.
+    A dense network's outputs do not depend on `filled`. A shared network writes the outputs of the first `filled`
+    slots, slot by slot, and 0 for the other slots. A joint network is also evaluated on an empty slot: all outputs of
+    that but the first come first, then the first output of each slot. network: header, weights and room.
     """
     whole, slot, slots, layers = int(network[WHOLE]), int(network[SLOT]), int(network[SLOTS]), int(network[LAYERS])
     n, m, room, at = int(network[SIZES]), int(network[SIZES + layers - 1]), int(network[COUNT]), SIZES + layers
-    # The room: what the whole adds to the first layer, two layers' outputs, and those of a slot.
+    # The room, in quarters: the whole's share of the first layer, the outputs of two layers, and those of a slot.
     part = int(network[ROOM]) // 4
     start, first = network[room : room + n], room + part
     copy(network[at + (whole + slot) * n : at + (whole + slot) * n + n], start)

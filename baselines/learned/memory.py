@@ -1,15 +1,17 @@
-"""What a learned scheduler keeps of its last decision, so as not to decide twice in one."""
+"""Key of a learned scheduler's last decision, so that one decision does not ask the network twice."""
 
 from servegym.simulator.compilation import kernel
 
-NOW_S, ROUNDS, ITERATIONS, TASK = range(4)  # rounds: and one; 0: nothing has been decided
+NOW_S, ROUNDS, ITERATIONS, TASK = range(4)  # ROUNDS: plus 1; 0: nothing has been decided
 KEPT = 4
 
 
 @kernel
 def is_same_decision(memory, now_s, engine):
-    """Whether this decision is the last one again: a batch for which memory was given up is formed anew, and an agent
-    is asked once for all of it. Notes the decision."""
+    """Whether this call belongs to the same decision as the last one; notes the decision.
+
+    After evictions the batch is formed anew, but an agent is asked once a decision.
+    """
     rounds, iterations, task = engine.rounds + 1.0, float(engine.iterations), float(engine.running_task)
     same = memory[NOW_S] == now_s and memory[ROUNDS] == rounds and memory[ITERATIONS] == iterations
     same = same and memory[TASK] == task

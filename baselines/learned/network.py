@@ -21,12 +21,12 @@ OUTPUTS = ("plain", "tanh")
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What a network is, but for its weights. Raises PolicyError for what there is not.
+    """Shape of a network, without its weights. Raises PolicyError for an unsupported kind, size or function.
 
     kind: dense: an observation of `whole` numbers -> `outputs` numbers. shared: for each of `slots` slots, the `whole`
-    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots. joint: the same, but
-    it is asked about an empty slot too; what it says is all outputs but the first of that, then the first of each slot.
-    hidden: sizes of the hidden layers. activation: after each of them. output: what the outputs go through.
+    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots. joint: the same, and
+    also for an empty slot; its outputs are all of the empty slot's but the first, then the first of each slot.
+    hidden: sizes of the hidden layers. activation: after each of them. output: function applied to the outputs.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Shape:
 
     @property
     def count(self) -> int:
-        """How many weights and biases there are."""
+        """Number of weights and biases."""
         return sum((inputs + 1) * outputs for inputs, outputs in self.layers)
 
     @property
@@ -80,14 +80,14 @@ class Shape:
 
     @property
     def output_size(self) -> int:
-        """Numbers that it says: of a joint network those of the whole first."""
+        """Number of outputs over all slots; a joint network's begin with those of the whole."""
         if self.is_joint:
             return self.outputs - 1 + self.slots
         return self.outputs * (self.slots if self.is_shared else 1)
 
     @property
     def room(self) -> int:
-        """Numbers that `forward` needs to work in."""
+        """Size of the working memory of `forward`, in float64s."""
         return 4 * max(outputs for _, outputs in self.layers)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Shape:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Shape:
-        """Raises PolicyError for fields that are missing, not known, or wrong."""
+        """Read a shape from JSON. Raises PolicyError for fields that are missing, unknown, or wrong."""
         known = {field.name for field in dataclasses.fields(Shape)}
         if wrong := sorted(known ^ set(document)):
             raise PolicyError(f"network: {', '.join(wrong)}: should be exactly {', '.join(sorted(known))}")
@@ -103,13 +103,13 @@ class Shape:
 
     @staticmethod
     def shared_by(layout: Layout, outputs: int = 1, kind: str = "shared", **more: Any) -> Shape:
-        """Of a network that gives `outputs` numbers for each slot of an observation, or a joint one."""
+        """Shape of a network with `outputs` numbers for each slot of an observation, or of a joint one."""
         whole, slot = len(layout.whole_fields), len(layout.slot_fields)
         return Shape(kind, whole, outputs, slot=slot, slots=layout.slots, **more)
 
     @staticmethod
     def dense_on(layout: Layout, outputs: int, **more: Any) -> Shape:
-        """Of a network that gives `outputs` numbers for a whole observation."""
+        """Shape of a network with `outputs` numbers for a whole observation."""
         return Shape("dense", layout.size, outputs, **more)
 
 
@@ -136,13 +136,13 @@ class Network:
 
     @staticmethod
     def random(shape: Shape, rng: np.random.Generator, scale: float = 1.0) -> Network:
-        """Weights from a normal distribution of scale / sqrt(inputs), biases 0."""
+        """Weights from a normal distribution with standard deviation scale / sqrt(inputs), biases 0."""
         layers = [(rng.normal(0.0, scale / np.sqrt(i), (o, i)), np.zeros(o)) for i, o in shape.layers]
         return Network.from_layers(shape, layers)
 
     @staticmethod
     def from_layers(shape: Shape, layers: Sequence[tuple[Any, Any]]) -> Network:
-        """From (float[outputs, inputs], float[outputs]) of each layer, as PyTorch has them."""
+        """Build a network from (float[outputs, inputs], float[outputs]) of each layer, as PyTorch stores them."""
         if len(layers) != len(shape.layers):
             raise PolicyError(f"network: {len(layers)} layers; its shape has {len(shape.layers)}")
         parts = []
@@ -175,8 +175,8 @@ class Network:
         return np.concatenate([np.array([*header, *sizes], "f8"), self.weights.values])
 
     def __call__(self, observation: np.ndarray, filled: int | None = None) -> np.ndarray:
-        """float64[output_size], of a shared one float64[slots, outputs]: what it says of an observation,
-        float32[observation_size]."""
+        """Outputs for an observation, float32[observation_size]: float64[output_size], or float64[slots, outputs] if
+        the network is shared."""
         shape, size = self.shape, self.shape.observation_size
         if np.shape(observation) != (size,):
             raise PolicyError(f"network: observation of shape {np.shape(observation)}; it should be ({size},)")

@@ -1,7 +1,7 @@
-"""Rankings: scores rank some of the requests that a base scheduler has ranked anew, among themselves.
+"""Rankings: scores reorder, among themselves, the requests in slots that a base scheduler has ranked.
 
-What the base leaves out stays out, what is in no slot stays where it is, and limits, victims and packing are the base's
-own: whatever the scores, the batch is filled as it would be. Equal scores leave the base's order as it is.
+Requests that the base leaves out stay out, those in no slot keep their rank, and limits, victims and packing are the
+base's own: whatever the scores, the batch is filled as the base would. Equal scores keep the base's order.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from servegym.simulator.signatures import scheduler
 
 @allocating_kernel
 def rerank(ranks, order, filled, scores):
-    """Hand the ranks of the requests in slots out anew among them: the best to the highest score, and so on.
+    """Permute the ranks of the requests in slots: the best goes to the highest score, and so on.
 
-    Of equal scores the base's order stays, and so does the rank of every request that is in no slot. Where the base
-    gave several the same rank, theirs become different by as little as can be.
+    Equal scores keep the base's order, and a request in no slot keeps its rank. Equal ranks of the base are made
+    distinct by the smallest possible steps.
 
     order: int32[filled], the queue position of each slot, in rank order. scores: float64[filled].
     """
@@ -51,22 +51,25 @@ def rerank(ranks, order, filled, scores):
 
 @scheduler
 def base(context, ranks, limits):
-    """Stands for the base scheduler, or for the part of it that ranks."""
+    """Placeholder for the base scheduler, or for the part of it that ranks."""
 
 
 @scheduler
 def nothing(context, ranks, limits):
-    """Stands for what it does then."""
+    """Placeholder for what the base does after ranking."""
 
 
 then = nothing
-PARAMETERS = 0  # stands for how many the base has
+PARAMETERS = 0  # placeholder: number of the base's parameters
 
 
 @scheduler
 def scored_scheduler(context, ranks, limits):
-    """Its numbers: the base's parameters, how many slots there are; memory: their scores, whether the ranks by which
-    the slots are filled are only to be shown, and the positions in the queue."""
+    """Template of a scheduler with scores from outside.
+
+    Its numbers: the base's parameters, the number of slots. Memory: the scores, a flag to only write the ranks by which
+    slots are filled, the positions in the queue.
+    """
     base(context, ranks, limits)
     parameters = context.parameters
     slots, at = int(parameters[PARAMETERS]), PARAMETERS + 1
@@ -82,8 +85,11 @@ def scored_scheduler(context, ranks, limits):
 
 @scheduler
 def ranked_scheduler(context, ranks, limits):
-    """Its numbers: the base's parameters, the network; memory: its room, what is kept of the last decision, the
-    scores, the positions in the queue, the observation."""
+    """Template of a scheduler with scores from a network.
+
+    Its numbers: the base's parameters, the network. Memory: the network's room, the last decision's key, the scores,
+    the positions in the queue, the observation.
+    """
     base(context, ranks, limits)
     parameters, now_s, engine = context.parameters, context.now_s, context.engine
     requests, queue = context.requests, context.queue
@@ -102,7 +108,7 @@ def ranked_scheduler(context, ranks, limits):
 
 
 def ranks_of(base: Policy) -> Compiled:
-    """What writes the ranks by which the slots are filled: the scheduler, or the part of it that ranks."""
+    """The function that writes the ranks by which slots are filled: the scheduler, or the part of it that ranks."""
     return base.rank_then_filter[0] if base.rank_then_filter else base.function
 
 
@@ -112,7 +118,7 @@ def specialised_on(template: Compiled, base: Policy, **more: object) -> Compiled
 
 
 def check_repeatable(base: Policy) -> None:
-    """Raise PolicyError for a base that cannot be asked twice in one decision."""
+    """Raise PolicyError for a base that cannot be called twice in one decision."""
     keeps = base.state.request + base.state.engine + base.state.client
     if keeps and not base.state.repeatable:
         raise PolicyError(
@@ -125,9 +131,9 @@ def scored(base: Policy, slots: int) -> LearnedPolicy:
     """The base scheduler with scores for the requests in its first slots, which the stepper of the simulation writes to
     `run.parameters[e, first_score(base):]`, float64[slots]. With all scores 0 it is the base.
 
-    What the slots hold is seen by asking it once before: with 1 in the number behind the scores, and 0 there again
-    afterwards. Then it writes the ranks by which they are filled, and nothing is left out yet by a base that ranks
-    first (`Policy.rank_then_filter`). Raises PolicyError for a base that cannot be asked twice in one decision.
+    To see what the slots hold, call it once beforehand with 1 in the number behind the scores, and reset that to 0. It
+    then writes the ranks by which slots are filled; a base that ranks first (`Policy.rank_then_filter`) has left
+    nothing out yet. Raises PolicyError for a base that cannot be called twice in one decision.
     """
     check_base(base, "scheduler")
     check_repeatable(base)
@@ -140,7 +146,7 @@ def scored(base: Policy, slots: int) -> LearnedPolicy:
 
 
 def first_score(base: Policy) -> int:
-    """Where the scores begin among the numbers of a `scored` scheduler."""
+    """Index of the first score among the numbers of a `scored` scheduler."""
     return len(base.parameters) + 1
 
 

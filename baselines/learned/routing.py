@@ -1,6 +1,6 @@
-"""Routing: a network scores the engines for a request that a base router has named one for.
+"""Routing: a network scores the engines for a request, beginning with the base router's choice.
 
-The decode engine of a request, what is held and where it waits remain the base's decision.
+The decode engine of a request, and whether and where it is held, remain the base's decision.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from servegym.simulator.types import HOLD, STAY
 
 @kernel
 def best_engine(snapshots, record, chosen, scores):
-    """The engine with the highest score of those that take the request; of equal ones the chosen, then the first."""
+    """The engine with the highest score among those that take the request; ties: the chosen one, then the first."""
     best = chosen
     for e in range(min(snapshots.shape[0], scores.shape[0])):
         if takes(snapshots[e], record) and scores[e] > scores[best]:
@@ -30,15 +30,18 @@ def best_engine(snapshots, record, chosen, scores):
 
 @router
 def base(context, request, route):
-    """Stands for the base router."""
+    """Placeholder for the base router."""
 
 
-PARAMETERS = 0  # stands for how many the base has
+PARAMETERS = 0  # placeholder: number of the base's parameters
 
 
 @router
 def routed_router(context, request, route):
-    """Its numbers: the base's parameters, the network; memory: its room, the scores, the observation."""
+    """Template of a learned router.
+
+    Its numbers: the base's parameters, the network. Memory: the network's room, the scores, the observation.
+    """
     base(context, request, route)
     requests, known, parameters = context.requests, context.known, context.parameters
     network = parameters[PARAMETERS:]
@@ -51,7 +54,7 @@ def routed_router(context, request, route):
     forward(network, observation, min(slots, known.snapshots.shape[0]), scores)
     route.engine = best_engine(known.snapshots, requests[request], chosen, scores)
     if route.engine != chosen:
-        route.tier = STAY  # it was meant for the other engine
+        route.tier = STAY  # the base's tier was meant for its own engine
 
 
 def routed(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:

@@ -1,4 +1,4 @@
-"""Scaling: a network says of each engine which tier it should be in, and whether it is closed to new requests."""
+"""Scaling: a network decides each engine's tier and whether it is closed to new requests."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from servegym.simulator.types import POOL, TIERS
 
 
 def choices_of(tiers: int) -> int:
-    """How many things can be decided of an engine: a tier or the common pool, open or closed."""
+    """Number of choices for an engine: a tier or the common pool, open or closed."""
     return 2 * (tiers + 1)
 
 
 @kernel
 def choice_of(move):
-    """A move as the number of a choice: the pool, then the tiers; of each open, then closed."""
+    """Index of the choice that a move makes: the pool, then the tiers; for each, open, then closed."""
     return 2 * (move.tier - POOL) + (1 if move.closed != 0 else 0)
 
 
 @kernel
 def best_choice(scores, tiers, chosen):
-    """The choice with the highest score of those there are in a cluster of so many tiers; of equal ones the chosen one,
-    else the first."""
+    """The choice with the highest score among those of a cluster with this many tiers; ties: the chosen one, then the
+    first."""
     best = chosen
     for choice in range(min(scores.shape[0], 2 * (tiers + 1))):
         if scores[choice] > scores[best]:
@@ -39,15 +39,18 @@ def best_choice(scores, tiers, chosen):
 
 @scaler
 def base(context, moves):
-    """Stands for the base scaler."""
+    """Placeholder for the base scaler."""
 
 
-PARAMETERS = 0  # stands for how many the base has
+PARAMETERS = 0  # placeholder: number of the base's parameters
 
 
 @scaler
 def scaled_scaler(context, moves):
-    """Its numbers: the base's parameters, the network; memory: its room, the scores, the observation."""
+    """Template of a learned scaler.
+
+    Its numbers: the base's parameters, the network. Memory: the network's room, the scores, the observation.
+    """
     base(context, moves)
     known, parameters = context.known, context.parameters
     network = parameters[PARAMETERS:]
@@ -68,8 +71,8 @@ def scaled_scaler(context, moves):
 def scaled(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
     """The base scaler with the engines moved by a shared network, from `tiers_layout(slots)`.
 
-    For each engine `choices_of(tiers)` outputs, at most of 8 tiers: the pool, then the tiers, of each open, then
-    closed. The highest is done; what the cluster does not have is passed over, and of equal ones the base's is done.
+    Each engine has `choices_of(tiers)` outputs, for at most 8 tiers: the pool, then the tiers; for each, open, then
+    closed. The highest is taken; choices that the cluster does not have are skipped, and ties go to the base's choice.
     slots: None: as many as the network has; engines beyond them go where the base puts them. Raises PolicyError if
     these do not fit each other.
     """

@@ -1,14 +1,14 @@
-"""Scheduling: everything about a batch in one action, as changes of what a base scheduler decides.
+"""Scheduling: one action steers everything about a batch, as changes to the decisions of a base scheduler.
 
 An action is CONTROLS numbers and a score for each slot, all from -1 to 1; all 0 is the base.
 
-budget      the time budget of the batch, times (7/6)^b above 0 and (9/5)^b below: where time is short a base with an
-            eta of 0.9 of the smallest TPOT SLO has 0.5 to 1.05 of it
-giving up   above 0: requests worth less than that (`observations.worth`) are left out, as long as another is worth as
-            much
-chunk       above 0: of one prompt at most 2^(-4c) of what could be computed in the time budget
-victims     above 0: of requests that the base would take memory from alike, those worth less than that come first
-scores      a request moves forward by s slots' worth of places in the base's order among those in slots
+budget      multiplies the batch's time budget by (7/6)^b for b above 0 and (9/5)^b below: where time is short, a base
+            with eta = 0.9 of the smallest TPOT SLO gets 0.5 to 1.05 of that SLO
+giving up   above 0: requests worth less than this (`observations.worth`) are left out, as long as another is worth at
+            least as much
+chunk       above 0: caps the chunk of a prompt at 2^(-4c) of what could be computed in the time budget
+victims     above 0: within a victim tier of the base, requests worth less than this are evicted first
+scores      score s moves a request forward by s x slots places in the base's order of the requests in slots
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ BUDGET, GIVING_UP, CHUNK, VICTIMS = range(len(NAMES))
 CONTROLS = len(NAMES)
 LONGEST, SHORTEST = 7 / 6, 5 / 9  # factors on the time budget
 HALVINGS = 4.0  # of a chunk
-FARTHEST = np.int64(2**61 - 1)  # tier, so that twice that is a number yet
+FARTHEST = np.int64(2**61 - 1)  # a tier; twice it still fits an int64
 
 
 @kernel
 def is_base(action):
-    """Whether the base's decision stands."""
+    """Whether all numbers of the action are 0, so that the base's decision stands."""
     same = True
     for number in action:
         same = same and number == 0.0
@@ -64,7 +64,7 @@ def clipped(number):
 
 @allocating_kernel
 def move(ranks, order, filled, slots, scores):
-    """Give the requests in slots the base's ranks anew, each moved forward by its score times `slots` places."""
+    """Permute the base's ranks of the requests in slots: each moves forward by its score times `slots` places."""
     same, places = True, np.empty(filled)
     for k in range(filled):
         same = same and scores[k] == scores[0]
@@ -75,7 +75,7 @@ def move(ranks, order, filled, slots, scores):
 
 @kernel
 def leave_out(ranks, n, least):
-    """Requests worth less do not run, as long as there is another that does. ranks[i].victim_key: worth."""
+    """Leave out requests worth less than `least`, as long as another remains. ranks[i].victim_key: worth."""
     if least <= 0.0:
         return
     others, position = False, 0
@@ -90,7 +90,7 @@ def leave_out(ranks, n, least):
 
 @kernel
 def set_limits(limits, action, prefill_tokens, prefill_s):
-    """Change the limits of the base. Of all prefills: tokens left, and their exec_s by the estimator."""
+    """Change the base's limits by an action. prefill_tokens, prefill_s: tokens left and exec_s, over all prefills."""
     budget = clipped(action[BUDGET])
     if budget != 0.0 and 0.0 < limits.time_budget_s < np.inf:
         limits.time_budget_s *= LONGEST**budget if budget > 0.0 else SHORTEST**-budget
@@ -103,7 +103,7 @@ def set_limits(limits, action, prefill_tokens, prefill_s):
 
 @kernel
 def prefills_of(context, ranks):
-    """Of all prefills: tokens left, and their exec_s."""
+    """Sums over all prefills: tokens left, exec_s."""
     tokens, work_s = 0.0, 0.0
     for position in range(context.queue.shape[0]):
         request = context.requests[context.queue[position]]
@@ -115,23 +115,26 @@ def prefills_of(context, ranks):
 
 @scheduler
 def base(context, ranks, limits):
-    """Stands for the base scheduler, or for the part of it that ranks."""
+    """Placeholder for the base scheduler, or for the part of it that ranks."""
 
 
 @victims
 def base_victims(context, ranks, limits):
-    """Stands for what ranks the base's victims."""
+    """Placeholder for the base's ranking of victims."""
 
 
 then = nothing
-estimated = estimate  # stands for `constant_of` upon a base that leaves the estimator's exec_s
-PARAMETERS = 0  # stands for how many the base has
+estimated = estimate  # placeholder: `constant_of` for a base that leaves the estimator's exec_s
+PARAMETERS = 0  # placeholder: number of the base's parameters
 
 
 @scheduler
 def steered_scheduler(context, ranks, limits):
-    """Its numbers: the base's parameters, where the action is from here, how many slots there are; memory: the action,
-    whether the base's ranks are only to be shown, and the positions in the queue."""
+    """Template of a scheduler with an action from outside.
+
+    Its numbers: the base's parameters, the offset of the action, the number of slots. Memory: the action, a flag to
+    only write the base's ranks, the positions in the queue.
+    """
     base(context, ranks, limits)
     numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
     at, slots = int(numbers[0]), int(numbers[1])
@@ -153,8 +156,11 @@ def steered_scheduler(context, ranks, limits):
 
 @scheduler
 def scheduling_scheduler(context, ranks, limits):
-    """Its numbers: the base's parameters, where the action is from here, the network; memory: its room, what is kept of
-    the last decision, the action, the positions in the queue, the observation."""
+    """Template of a scheduler with an action from a network.
+
+    Its numbers: the base's parameters, the offset of the action, the network. Memory: the network's room, the last
+    decision's key, the action, the positions in the queue, the observation.
+    """
     base(context, ranks, limits)
     numbers, queue = context.parameters[PARAMETERS:], context.queue
     network, at = numbers[1:], int(numbers[0])
@@ -162,7 +168,7 @@ def scheduling_scheduler(context, ranks, limits):
     memory, action = numbers[at - KEPT : at], numbers[at : at + CONTROLS + slots]
     at += CONTROLS + slots
     order, observation = numbers[at:].view(np.int32), numbers[at + (slots + 1) // 2 :].view(np.float32)
-    # What is observed is what ranks are weighed by, so a batch that is formed anew is looked at anew.
+    # The observation also writes the worth that ranks are judged by, so it is repeated when a batch is formed anew.
     filled, work = observe_scheduling(context, ranks, estimated(context, ranks), order, slots, observation)
     if not is_same_decision(memory, context.now_s, context.engine):
         forward(network, observation, filled, action)
@@ -177,10 +183,10 @@ def scheduling_scheduler(context, ranks, limits):
 
 @victims
 def steered_victims(context, ranks, limits):
-    """In each of the base's tiers requests worth less than the action says give up their memory first.
+    """Within each victim tier of the base, evict requests worth less than the action says first.
 
-    Only there: what newcomers may evict stays as it is. Where an action could change that, requests would
-    take it from each other in turns.
+    What newcomers may evict stays the base's decision: if an action could change it, requests would evict each other
+    in turns.
     """
     base_victims(context, ranks, limits)
     numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
@@ -191,7 +197,7 @@ def steered_victims(context, ranks, limits):
 
 @allocating_kernel
 def hopeless_first(context, ranks, least, constant_s, tick_s):
-    """In each tier of victims put those first that are worth less."""
+    """Within each tier of victims, put requests worth less than `least` first."""
     prospects = np.empty((PROSPECTS, BLOCK))
     for block in range(blocks_of(context.queue.shape[0])):
         for k in range(weigh_block(context, ranks, block, constant_s, tick_s, prospects)):
@@ -203,7 +209,7 @@ def hopeless_first(context, ranks, least, constant_s, tick_s):
 def made_of(
     base: Policy, template: Compiled, name: str, weights: np.ndarray, memory: int, **more: object
 ) -> LearnedPolicy:
-    """The base with one of the templates above. Raises PolicyError for a base that cannot be asked twice."""
+    """The base in one of the templates above. Raises PolicyError for a base that cannot be called twice a decision."""
     check_base(base, "scheduler")
     check_repeatable(base)
     function = specialised_on(template, base, estimated=constant_of if base.estimates else estimate)
@@ -218,26 +224,26 @@ def steered(base: Policy, slots: int) -> LearnedPolicy:
     """The base scheduler with an action, which the stepper of the simulation writes to
     `run.parameters[e, first_of_action(base):]`, float64[CONTROLS + slots]. All 0: the base.
 
-    What the slots hold is seen by asking it once before, with 1 in the number behind the action, and 0 there again
-    afterwards. Raises PolicyError for a base that cannot be asked twice in one decision.
+    To see what the slots hold, call it once beforehand with 1 in the number behind the action, and reset that to 0.
+    Raises PolicyError for a base that cannot be called twice in one decision.
     """
     memory = CONTROLS + slots + 1 + half(slots)
     return made_of(base, steered_scheduler, f"steered:{base.name}", np.array([2.0, slots]), memory)
 
 
 def kind_of(slots: int) -> str:
-    """Of the network that steers: without slots there is nothing to share."""
+    """Kind of the steering network: joint, or dense if there are no slots to share weights between."""
     return "joint" if slots else "dense"
 
 
 def first_of_action(base: Policy) -> int:
-    """Where the action begins among the numbers of a `steered` scheduler."""
+    """Index of the action's first number among the numbers of a `steered` scheduler."""
     return len(base.parameters) + 2
 
 
 def scheduled(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
-    """The base scheduler steered by a joint network, from `scheduling_layout(slots)`: CONTROLS + 1 outputs, of each
-    slot its score, and of the whole the controls; without slots by a dense one that says the controls.
+    """The base scheduler steered by a joint network, from `scheduling_layout(slots)`, with CONTROLS + 1 outputs: a
+    score for each slot, and the controls for the whole; without slots by a dense network that gives the controls.
 
     slots: None: as many as the network has. With all weights 0 it decides as the base does. Raises PolicyError if these
     do not fit each other.

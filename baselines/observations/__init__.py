@@ -1,1 +1,1 @@
-"""What learned policies see: compiled functions that environments and policies share."""
+"""Observations of learned policies: compiled functions that environments and policies share."""

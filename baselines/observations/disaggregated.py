@@ -1,4 +1,4 @@
-"""A request, the engines that could prefill it, and those that could decode it then, as one observation."""
+"""Observation of a request, the engines that could prefill it, and those that could decode it afterwards."""
 
 from servegym.baselines.observations.routing import CHOSEN, SLOT, TAKES, WHOLE, observe_routing
 from servegym.simulator.compilation import kernel
@@ -10,8 +10,8 @@ from servegym.simulator.types import ROLE_DECODE
 def observe_disaggregated(context, r, chosen, chosen_decode, slots, out):
     """Write `routing_layout(slots)` of request r, about to be prefilled, into out, float32.
 
-    As `observe_routing`, but of an engine that decodes only `takes` says whether it takes what has been prefilled, and
-    `chosen` whether the base router named it for that. chosen_decode: -1: the router is to be asked again then.
+    As `observe_routing`, except for decode engines: `takes` says whether the engine accepts prefilled requests, and
+    `chosen` whether the base router named it as decode engine. chosen_decode: -1: the router decides after the prefill.
     """
     known = context.known
     observe_routing(context, r, chosen, 0, slots, out)

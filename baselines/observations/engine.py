@@ -1,4 +1,4 @@
-"""An engine as a controller of its scheduler sees it: what is queued, what is due, and what time and memory there are.
+"""Observation of an engine by a controller of its scheduler: its queue, deadlines, time and memory.
 
 Times are relative to a *tick*, the smallest TPOT SLO in the queue (without interactive requests: the smallest TTLT
 SLO), or to the *span* of the request they are about (`scales.span_of`). docs/observations.md says why these numbers.
@@ -63,10 +63,10 @@ def engine_layout() -> Layout:
 
 
 class Work(NamedTuple):
-    """What there is to do, deadlines apart: sums, and the least and largest, over the requests of a queue; times in s.
+    """Work of a queue regardless of deadlines: sums, minima and maxima over its requests; times in s.
 
-    cached: tokens that decodes have. tokens: that prefills have left. wanted: tokens of those without memory.
-    interval_s, longest_slo_s: the least of interactive requests, and of the others.
+    cached: cached tokens of decodes. tokens: tokens left of prefills. wanted: tokens of requests without memory.
+    interval_s, longest_slo_s: the smallest interval of interactive requests, and the smallest SLO of the others.
     """
 
     decodes: int
@@ -84,9 +84,9 @@ class Work(NamedTuple):
 
 
 class Due(NamedTuple):
-    """What there is to say of the deadlines of a queue: sums, and the least and largest, over its requests.
+    """Deadlines of a queue: sums, minima and maxima over its requests.
 
-    Times in s; slacks as shares of a span. gain, hopeless_gain: of next tokens.
+    Times in s; slacks as shares of a span. gain, hopeless_gain: sums over next tokens.
     """
 
     late: int
@@ -102,7 +102,7 @@ class Due(NamedTuple):
 
 
 class Urgent(NamedTuple):
-    """Of urgent requests: their work, s, and the gain of their next tokens."""
+    """Sums over urgent requests: their work, s, and the gain of their next tokens."""
 
     work_s: float
     gain: float
@@ -138,7 +138,7 @@ def observe_engine(context, ranks, out):
 
 @kernel
 def estimate(context, ranks):
-    """Write the estimator's exec_s; returns the constant part of a batch, s."""
+    """Write the estimator's exec_s into ranks; returns the constant part of a batch, s."""
     estimator = context.estimator
     estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
     return constant_of(context, ranks)
@@ -146,13 +146,13 @@ def estimate(context, ranks):
 
 @kernel
 def constant_of(context, ranks):
-    """The same where exec_s has been written."""
+    """The constant part of a batch, s, where exec_s has been written already."""
     return context.estimator.batch_s(EMPTY_BATCH[0], context.estimator.coefficients)
 
 
 class State(NamedTuple):
-    """Of a request: whether it decodes; time to its next deadline, and its span, s; the gain of its next token, and of
-    its first if that is to come."""
+    """State of a request: whether it decodes; time to its next deadline, and its span, s; the gain of its next token,
+    and of its first token if that is still to come."""
 
     decoding: bool
     slack_s: float
@@ -163,7 +163,7 @@ class State(NamedTuple):
 
 @inlined_kernel
 def state_of(request, now_s):
-    """(Most have no token out, and of those nothing more is looked at.)"""
+    """The `State` of a request. Most requests have no token yet, so those read as few fields as possible."""
     slack_s, slo_s = next_deadline_s(request) - now_s, request.first_deadline_s - request.arrival_s
     if request.num_output_tokens == 0:
         return State(False, slack_s, slo_s, request.first_token_gain, request.first_token_gain)
@@ -206,15 +206,15 @@ def tick_s_of(work):
 
 @kernel
 def work_s_of(work):
-    """The time of all work."""
+    """Estimated time of all work in the queue, s."""
     return work.decode_s + work.prefill_s
 
 
 @inlined_kernel
 def with_due(due, state, exec_s, constant_s):
-    """With one request more; and its time to the deadline, s, inf if it is hopeless: then it is not urgent.
+    """Add a request to `due`; also returns its time to the deadline, s: inf if it is hopeless, hence not urgent.
 
-    (What is so of one request in three, in no order, is no branch: the processor would guess wrong.)
+    Conditions that hold for one request in three, in no order, are arithmetic: a branch would be mispredicted.
     """
     late, hopeless, least_s, least_prefill, least_decode, prefill_slack, decode_slack = due[:7]
     gain, largest, hopeless_gain = due[7:]
@@ -241,14 +241,14 @@ def with_due(due, state, exec_s, constant_s):
 
 @inlined_kernel
 def with_urgent(urgent, open_s, bound_s, exec_s, gain):
-    """With one request more, if it is due by the bound. open_s: as `with_due` gives it."""
+    """Add a request to `urgent` if it is due by the bound. open_s: as `with_due` returns it."""
     work_s = urgent.work_s + (exec_s if open_s <= bound_s else 0.0)
     return Urgent(work_s, urgent.gain + (gain if open_s <= bound_s else 0.0))
 
 
 @kernel
 def write_work(work, n, constant_s, engine, out):
-    """What is shown of the engine and the work of n requests."""
+    """Write the fields about the engine and the work of its n requests."""
     tick_s, decodes = tick_s_of(work), work.decodes
     out[QUEUED] = log_share(n, COUNT_BITS)
     out[DECODING], out[WAITING], out[AGAIN] = share(decodes, n), share(work.waiting, n), share(work.again, n)
@@ -265,7 +265,7 @@ def write_work(work, n, constant_s, engine, out):
 
 @kernel
 def write_due(due, urgent, work, n, out):
-    """What is shown of the deadlines of n requests."""
+    """Write the fields about the deadlines of n requests."""
     work_s, tick_s, decodes = work_s_of(work), tick_s_of(work), work.decodes
     out[LATE], out[HOPELESS] = share(due.late, n), share(due.hopeless, n)
     out[LEAST_SLACK] = squash(due.least_s, tick_s) if due.least_s < np.inf else 1.0

@@ -10,9 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Field:
-    """One number of an observation, as it is shown: without a unit, from low to high.
+    """One number of an observation: dimensionless, from low to high.
 
-    doc: what it says, with the unit that was divided out, or the function that brought it into its bounds.
+    doc: its meaning, with the unit that was divided out, or the function that maps it into its bounds.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Layout:
     """float32[size]: the numbers of the whole, then those of each slot, slot by slot.
 
     whole: name of the first part ("engine", "request"). slot: name of what a slot holds ("request", "engine").
-    The first number of a slot says whether there is something in it; if not, all of them are 0.
+    The first number of a slot is 1 if it is filled; the numbers of an empty slot are all 0.
     """
 
     whole: str
@@ -40,7 +40,7 @@ class Layout:
         return len(self.whole_fields) + self.slots * len(self.slot_fields)
 
     def __iter__(self) -> Iterator[tuple[str, Field]]:
-        """Every number with its full name: engine.queued, request[3].slack."""
+        """Iterate over (full name, field) of every number; names: engine.queued, request[3].slack."""
         for field in self.whole_fields:
             yield f"{self.whole}.{field.name}", field
         for k in range(self.slots):

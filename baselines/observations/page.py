@@ -38,7 +38,7 @@ PLACE = re.compile(rf"^<!-- fields: (.+?) -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", r
 
 
 class PageError(ServegymError):
-    """The page names a table that there is not, or lacks one."""
+    """The page names an unknown table, or lacks one."""
 
 
 def table(fields: tuple[Field, ...], first: int) -> str:

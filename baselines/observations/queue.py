@@ -1,4 +1,4 @@
-"""An engine and the requests that rank first there, slot by slot, as a policy that ranks them anew sees them."""
+"""Observation of an engine and its best-ranked requests, slot by slot, for a policy that reorders them."""
 
 import numpy as np
 
@@ -69,10 +69,10 @@ def queue_layout(slots: int) -> Layout:
 
 @kernel
 def fill_slots(requests, queue, ranks, slots, order):
-    """Write the places of `slots` requests into order, in rank order; returns how many there are.
+    """Write the queue positions of up to `slots` requests into order, in rank order; returns their number.
 
-    Those that rank first, but prefills before decodes: under overload decodes alone would fill the slots, and most of
-    them run anyway. Requests left out, or in a suspended task, are not among them. order: as long as the smaller of
+    The best-ranked requests, but prefills before decodes: under overload decodes alone would fill the slots, and most
+    of them run anyway. Requests that are left out or in a suspended task are excluded. order: as long as the smaller of
     slots and the queue.
     """
     prefills = fill_with(False, requests, queue, ranks, slots, order)
@@ -83,9 +83,9 @@ def fill_slots(requests, queue, ranks, slots, order):
 
 @kernel
 def fill_with(decodes, requests, queue, ranks, slots, heap):
-    """The places of the `slots` decodes (or others) that rank first, by (tier, key), then the earlier place.
+    """Write the positions of the `slots` best-ranked decodes (or others), by (tier, key), then the earlier position.
 
-    A heap of the best so far, the worst of them first: O(n log slots).
+    A heap of the best so far with the worst at its root: O(n log slots).
     """
     filled = 0
     if slots <= 0:
@@ -98,7 +98,7 @@ def fill_with(decodes, requests, queue, ranks, slots, heap):
 
 @kernel
 def offer(heap, filled, slots, position, ranks):
-    """Put a position into the heap if there is room or it ranks before the worst; returns how many there are then."""
+    """Put a position into the heap if there is room or it ranks before the worst; returns the new size."""
     if filled < slots:
         heap[filled] = position
         filled += 1
@@ -130,8 +130,8 @@ def sink(heap, size, parent, ranks):
 def observe_queue(context, ranks, order, slots, out):
     """Write `queue_layout(slots)` of a SchedulerContext into out, float32; returns how many slots are filled.
 
-    ranks: of the base scheduler; of ranks[i] for queue[i] exec_s is written, nothing else. order: the position in the
-    queue of the request of each slot is written there (see `fill_slots`).
+    ranks: of the base scheduler; only ranks[i].exec_s is written, for queue[i]. order: receives the queue position of
+    each slot's request (see `fill_slots`).
     """
     times_s = observe_engine(context, ranks, out)
     filled = fill_slots(context.requests, context.queue, ranks, slots, order)
@@ -142,7 +142,7 @@ def observe_queue(context, ranks, order, slots, out):
 
 @kernel
 def observe_filled(context, filled, out):
-    """What is said of the whole beside `observe_engine`."""
+    """Write the fields of the whole that `observe_engine` does not."""
     engine, n = context.engine, context.queue.shape[0]
     out[BEYOND] = share(n - filled, n)
     out[RUNNING] = engine.running_task >= 0
@@ -176,7 +176,7 @@ def observe_slots(context, ranks, order, slots, times_s, out, stride):
 
 @kernel
 def observe_request(context, request, exec_s, times_s, out, at):
-    """What there is to say of a request by itself, at out[at]. times_s: as `observe_engine` gives them."""
+    """Write the fields of one request from out[at] on. times_s: as `observe_engine` returns them."""
     engine, (constant_s, tick_s, work_s) = context.engine, times_s
     slack_s = next_deadline_s(request) - context.now_s
     decoding = is_decoding(request)

@@ -1,8 +1,8 @@
-"""A request and the engines it could be sent to, slot by slot, as a router that learned sees them.
+"""Observation of a request and the engines it could be sent to, slot by slot, for a learned router.
 
-Of the request and of those in the queue records only what a router may read: what came with them and the tokens out.
-The time until an engine has done a prefill is estimated as GoRouting does it (ProServe, Eq. 8): the work in its queue
-record, in batches that hold its decodes too, less the time since the record changed.
+It shows of requests only what a router may read: what arrived with them and their output tokens so far. The time until
+an engine has done a prefill is estimated as in GoRouting (ProServe, Eq. 8): the work in its queue record, in batches
+that hold its decodes too, minus the time since the record changed.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ ARRIVAL_FIELDS = (
     HELD,
 ) = range(len(ARRIVAL_FIELDS))  # fmt: skip
 WHOLE = len(ARRIVAL_FIELDS)
-MOST_OF_A_BATCH = 0.9  # that its constant part and its decodes are taken to fill, where they fill more
+MOST_OF_A_BATCH = 0.9  # cap on the share of a batch that its constant part and decodes fill
 
 ROUTED_FIELDS = (
     Field("takes", 0, 1, "1: it may be sent there; where `decode` is 1: to be decoded, later"),
@@ -91,8 +91,8 @@ def routing_layout(slots: int) -> Layout:
 def observe_routing(context, r, chosen, decode, slots, out):
     """Write `routing_layout(slots)` of request r into out, float32: slot e is engine e, as far as there are slots.
 
-    context: a RouterContext. chosen: the engine the base router named; below 0: none. decode: 1: slots are marked that
-    could decode the request once it has been prefilled (`takes` of decode engines that are up and open); 0: those that
+    context: a RouterContext. chosen: the engine that the base router named; below 0: none. decode: 1: `takes` marks the
+    decode engines that are up and open, so that they could decode the request after its prefill; 0: the engines that
     take it now.
     """
     now_s, known, estimates = context.now_s, context.known, context.estimates
@@ -131,7 +131,7 @@ def observe_routing(context, r, chosen, decode, slots, out):
 
 @kernel
 def observe_arrival(request, tiers, span_s, slack_s, out):
-    """What there is to say of the request wherever it goes."""
+    """Write the fields of the request that do not depend on the engine."""
     held = 0
     for held_queue in range(tiers.shape[0] - 1):
         held += tiers[held_queue].waiting
@@ -151,7 +151,7 @@ def observe_arrival(request, tiers, span_s, slack_s, out):
 
 @kernel
 def observe_snapshot(now_s, request, snapshot, tiers, span_s, out, at):
-    """What the router knows of the engine and its report say, but for its queue record."""
+    """Write the fields of an engine from the router's knowledge and the engine's report, without its queue record."""
     in_pool = snapshot.tier == POOL
     out[at + PREFILLS_ONLY] = snapshot.role == ROLE_PREFILL
     out[at + DECODES_ONLY] = snapshot.role == ROLE_DECODE
@@ -172,7 +172,7 @@ def observe_snapshot(now_s, request, snapshot, tiers, span_s, out, at):
 
 @kernel
 def iteration_s(request, snapshot, estimates, e):
-    """Estimated time of a batch of the engine's decodes, the request among them if it decodes only."""
+    """Estimated time of a batch of the engine's decodes, s; a decode engine's includes the request."""
     batch, decodes, context = estimates.scratch[0], snapshot.decodes, snapshot.decode_tokens
     if snapshot.role == ROLE_DECODE:
         decodes += 1
@@ -186,14 +186,15 @@ def iteration_s(request, snapshot, estimates, e):
 
 @kernel
 def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
-    """Its queue record and the request behind it. Returns when it would be done, in s, and the record's gain.
+    """Write the fields of an engine's queue record and the request behind it.
 
-    An engine that decodes only has no record: the request is done there with the iteration after the running one.
+    Returns the time until the request would be done, s, and the gain of the record's next tokens. A decode engine has
+    no record: the request is done with the iteration after the running one.
     """
     now_s, requests, known, estimates = context.now_s, context.requests, context.known, context.estimates
     snapshot, request, record = known.snapshots[e], requests[r], known.prefilling[e]
     tokens, cached = request.prompt_tokens + request.num_output_tokens, 0
-    if snapshot.publishes == 1 or snapshot.index_sets > 0:  # else it has nothing, and the call costs more than the rest
+    if snapshot.publishes == 1 or snapshot.index_sets > 0:  # else nothing is cached, and the call is slow
         cached = known_tokens(known, request, r, e)
     exec_s, work_s, before_s, gain = 0.0, 0.0, 0.0, 0.0
     if snapshot.role != ROLE_DECODE:

@@ -1,8 +1,8 @@
-"""An engine and its requests as a policy sees them that says everything: rank, time budget, what to give up, chunks.
+"""Observation of an engine and its requests for a policy that decides rank, time budget, what to give up and chunks.
 
-What `observe_queue` shows, but slots hold what is still worth something; and what rules of thumb go by: the gain still
-to be expected, how long outputs are, when the last requests came. Times are relative to a tick (a TPOT SLO), a
-request's span, or the constant part of a batch, so that a policy can serve devices that it was not trained on.
+The fields of `observe_queue`, with slots only for requests that are still worth something, and the inputs of the
+heuristics: expected gain, output lengths, recent arrivals. Times are relative to a tick (a TPOT SLO), a request's span,
+or the constant part of a batch, so that a policy can serve devices that it was not trained on.
 """
 
 import numpy as np
@@ -53,7 +53,7 @@ from servegym.simulator.requests import is_decoding
 from servegym.simulator.statistics import mean_length
 from servegym.simulator.types import LEAVE_OUT
 
-LAST = 8  # arrivals by which the gap between them is told
+LAST = 8  # arrivals that the gap between arrivals is measured over
 
 SCHEDULING_WHOLE_FIELDS = (
     *QUEUE_WHOLE_FIELDS,
@@ -72,7 +72,7 @@ SCHEDULING_WHOLE_FIELDS = (
     len(QUEUE_WHOLE_FIELDS), len(SCHEDULING_WHOLE_FIELDS)
 )
 WHOLE = len(SCHEDULING_WHOLE_FIELDS)
-# float64[COLUMNS, BLOCK]: prospects, and OPEN_S, as `with_due` gives it; GAIN of the next token.
+# Rows of float64[COLUMNS, BLOCK]: the prospects, then OPEN_S as `with_due` returns it, and GAIN of the next token.
 OPEN_S, GAIN = PROSPECTS, PROSPECTS + 1
 COLUMNS = PROSPECTS + 2
 BEFORE_ALL = np.int64(-(2**63))  # a tier
@@ -99,9 +99,9 @@ def observe_scheduling(context, ranks, constant_s, order, slots, out):
     """Write `scheduling_layout(slots)` of a SchedulerContext into out, float32; returns how many slots are filled, and
     `Work`.
 
-    ranks: of the base scheduler, exec_s of the estimator; of ranks[i] for queue[i] victim_key (its worth) is written.
-    constant_s: time of an empty batch. order: the position in the queue of the request of each slot is written there
-    (see `fill_with_worthy`).
+    ranks: of the base scheduler, with the estimator's exec_s; ranks[i].victim_key receives the worth of queue[i].
+    constant_s: time of an empty batch. order: receives the queue position of each slot's request (see
+    `fill_with_worthy`).
     """
     columns = np.empty((blocks_of(context.queue.shape[0]), COLUMNS, BLOCK))
     work, due = look_through(context, ranks, constant_s, columns)
@@ -119,8 +119,10 @@ def observe_scheduling(context, ranks, constant_s, order, slots, out):
 
 @kernel
 def look_through(context, ranks, constant_s, columns):
-    """`Work` and `Due` of the queue; the columns, block by block, are what else there is to say of single requests
-    before these are known. (Indices without a sign, as none counts from the end: that is not looked at then.)"""
+    """Return `Work` and `Due` of the queue, and write each request's own numbers into columns, block by block.
+
+    Unsigned indices spare the check for indices that count from the end.
+    """
     requests, now_s, work, due = context.requests, context.now_s, NO_WORK, NOTHING_DUE
     for block in range(columns.shape[0]):
         queue, own = context.queue[block * BLOCK : (block + 1) * BLOCK], columns[block]
@@ -145,7 +147,7 @@ def judge_requests(context, ranks, columns, times_s, slots, order, out):
     requests, queue, n, urgent = context.requests, context.queue, context.queue.shape[0], NOBODY_URGENT
     constant_s, tick_s, work_s = times_s
     worthy, worthy_s, total, prefills = 0, 0.0, 0.0, 0
-    tier, key = LEAVE_OUT if slots > 0 else BEFORE_ALL, -np.inf  # what ranks from here on is in no slot
+    tier, key = LEAVE_OUT if slots > 0 else BEFORE_ALL, -np.inf  # requests that rank from here on get no slot
     for block in range(columns.shape[0]):
         own = columns[block]
         for k in range(weigh(context, own, block, tick_s)):
@@ -168,7 +170,7 @@ def judge_requests(context, ranks, columns, times_s, slots, order, out):
 
 @kernel
 def observe_past(context, tick_s, out):
-    """How long outputs were, and when the last requests came."""
+    """Write the fields about past outputs' lengths and the last arrivals."""
     requests, queue, n = context.requests, context.queue, context.queue.shape[0]
     if n == 0:
         for place in (MEAN_OUTPUT, OUTPUT_SPREAD, FINISHED, SINCE_ARRIVAL, ARRIVAL_GAP):
@@ -187,7 +189,7 @@ def observe_past(context, tick_s, out):
 
 @kernel
 def observe_worth(context, ranks, order, constant_s, out):
-    """What is shown of requests in slots beside what `observe_slots` does."""
+    """Write the fields of requests in slots that `observe_slots` does not."""
     requests, queue, filled, best = context.requests, context.queue, order.shape[0], 0.0
     for k in range(filled):
         best = max(best, value_of(context, requests[queue[order[k]]], ranks[order[k]]))
@@ -205,7 +207,7 @@ def observe_worth(context, ranks, order, constant_s, out):
 
 @kernel
 def value_of(context, request, rank):
-    """Gain that is expected of it in time, per second of its work."""
+    """Gain that the request is expected to earn in time, per second of its work."""
     gain = request.decode_token_gain * expected_tokens(context, request)
     if request.num_output_tokens == 0:
         gain += request.first_token_gain

@@ -1,4 +1,4 @@
-"""The tiers of a cluster, and its engines slot by slot, as a scaler that learned sees them."""
+"""Observation of the tiers of a cluster, and of its engines slot by slot, for a learned scaler."""
 
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.baselines.observations.scales import (
@@ -98,7 +98,7 @@ def observe_tiers(context, moves, slots, out):
 
 @kernel
 def observe_cluster(snapshots, tiers, out):
-    """Where engines are, and where requests wait for them."""
+    """Write how many engines each tier and the pool have, and where requests wait."""
     n, in_pool, closed, failed = snapshots.shape[0], 0, 0, 0
     for e in range(n):
         in_pool += snapshots[e].tier == POOL
@@ -123,7 +123,7 @@ def observe_cluster(snapshots, tiers, out):
 
 @kernel
 def observe_place(snapshot, move, out, at):
-    """Where an engine is, and where the base scaler would have it."""
+    """Write an engine's tier and state, and where the base scaler would put it."""
     out[at + PRESENT] = 1.0
     out[at + UP] = snapshot.up == 1
     out[at + IS_CLOSED] = snapshot.closed == 1
@@ -139,7 +139,7 @@ def observe_place(snapshot, move, out, at):
 
 @kernel
 def observe_load(e, requests, known, estimates, out, at):
-    """How many requests it has and of which tiers, its memory, and the time of its decodes."""
+    """Write an engine's requests by tier, its memory, and the time of its decodes."""
     snapshot, tiers = known.snapshots[e], known.tiers
     out[at + PREFILLS], out[at + DECODES] = (
         log_share(snapshot.prefills, COUNT_BITS),
@@ -173,7 +173,7 @@ def observe_load(e, requests, known, estimates, out, at):
 
 @kernel
 def observe_prefills(now_s, e, requests, known, estimates, out, at):
-    """The work in its queue record, and when that is due."""
+    """Write the work in an engine's queue record, and when that is due."""
     snapshot, record = known.snapshots[e], known.prefilling[e]
     work_s, least, late, gain = 0.0, 1.0, 0.0, 0.0
     for k in range(snapshot.prefills):

@@ -1,4 +1,4 @@
-"""What the requests of a queue are still worth, by the rule of `expected-gain`: agents see it and steer by it."""
+"""Worth of the requests of a queue by the rule of `expected-gain`: agents observe it and steer by it."""
 
 import numpy as np
 
@@ -12,12 +12,12 @@ from servegym.simulator.requests import is_decoding
 from servegym.simulator.statistics import UNKNOWN_TOKENS, mean_length
 from servegym.simulator.types import LEAVE_OUT
 
-PACE = 0.9  # of the smallest TPOT SLO: how long a batch takes where time is short, the default of the schedulers' eta
+PACE = 0.9  # batch time in smallest TPOT SLOs where time is short: the default eta of the schedulers
 
-BLOCK = 128  # requests: what is noted of them stays in the nearest cache until it is needed
+BLOCK = 128  # requests; few enough that their prospects stay in the L1 cache
 
-# float64[PROSPECTS, BLOCK]: what their worth follows from, without gaps. DUE_S: time to the next deadline after it has
-# run alone; then IN_TIME, worth itself, stands there. FIRST_GAIN: 0 once it has that token. TOKENS: expected.
+# Rows of float64[PROSPECTS, BLOCK], the inputs of a request's worth. DUE_S: time from the end of a run alone to the
+# next deadline; later overwritten by IN_TIME, the worth. FIRST_GAIN: 0 once it has its first token. TOKENS: expected.
 DUE_S, INTERVAL_S, FIRST_GAIN, DECODE_GAIN, TOKENS = range(5)
 PROSPECTS, IN_TIME = 5, DUE_S
 
@@ -37,14 +37,14 @@ def tick_of(requests, queue):
 
 @kernel
 def expected_tokens(context, request):
-    """Tokens that a request is expected to have left: the mean output of its application."""
+    """Tokens that a request is expected to have left, from the mean output of its application."""
     group = context.state.by_application[request.application]
     return mean_length(group, UNKNOWN_TOKENS)
 
 
 @inlined_kernel
 def note_prospects(request, due_s, first_gain, prospects, k):
-    """Write down what the worth of a request follows from, but for tokens and the tick."""
+    """Write the inputs of a request's worth into column k of prospects, except for its tokens."""
     prospects[DUE_S, k] = due_s
     prospects[INTERVAL_S, k] = request.token_interval_s
     prospects[FIRST_GAIN, k] = first_gain
@@ -53,15 +53,15 @@ def note_prospects(request, due_s, first_gain, prospects, k):
 
 @kernel
 def blocks_of(n):
-    """Blocks that so many requests take."""
+    """Number of blocks for n requests."""
     return (n + BLOCK - 1) // BLOCK
 
 
 @kernel
 def weigh(context, prospects, block, tick_s):
-    """Write what the requests of a block are worth into prospects[IN_TIME]; returns how many they are.
+    """Write the worth of a block's requests into prospects[IN_TIME]; returns the number of requests.
 
-    (Without branches and calls, so that several are weighed at a time.)
+    The last loop has no branches or calls, so that it vectorises.
     """
     queue, groups = context.queue[block * BLOCK : (block + 1) * BLOCK], context.state.by_application
     pace_s, dues_s, intervals_s = PACE * tick_s, prospects[DUE_S], prospects[INTERVAL_S]
@@ -69,7 +69,7 @@ def weigh(context, prospects, block, tick_s):
     mean = mean_length(groups[0], UNKNOWN_TOKENS)
     for k in range(queue.shape[0]):
         tokens[k] = mean
-    if groups.shape[0] > 1:  # else the second line of memory of records is not read
+    if groups.shape[0] > 1:  # else the records' second cache line is not read
         for k in range(queue.shape[0]):
             tokens[k] = expected_tokens(context, context.requests[queue[k]])
     for k in range(queue.shape[0]):
@@ -79,9 +79,9 @@ def weigh(context, prospects, block, tick_s):
 
 @inlined_kernel
 def worth_of(slack_s, interval_s, first_gain, decode_gain, tokens, pace_s):
-    """Of what a request could still gain the share that is expected in time if it runs from now on, from 0 to 1.
+    """Share of a request's remaining gain that is expected in time if it runs from now on, from 0 to 1.
 
-    As `expected_gain_of` has it. first_gain: 0 once it has that token.
+    The rule of `expected_gain_of`. first_gain: 0 once the request has its first token.
     """
     gained_s = interval_s - pace_s
     steps = -slack_s / (gained_s if gained_s != 0.0 else 1.0)  # until it is late, or has caught up
@@ -95,7 +95,7 @@ def worth_of(slack_s, interval_s, first_gain, decode_gain, tokens, pace_s):
 
 @kernel
 def weigh_block(context, ranks, block, constant_s, tick_s, prospects):
-    """`weigh` where there are no prospects yet. ranks[i].exec_s: of the estimator."""
+    """Write the prospects of a block, then `weigh` it. ranks[i].exec_s: of the estimator."""
     first = block * BLOCK
     for position in range(first, min(first + BLOCK, context.queue.shape[0])):
         request = context.requests[context.queue[position]]
@@ -109,7 +109,7 @@ def weigh_block(context, ranks, block, constant_s, tick_s, prospects):
 
 @allocating_kernel
 def note_worth(context, ranks, constant_s, tick_s):
-    """Write what requests are worth into ranks[i].victim_key, which nothing else reads before victims are ranked."""
+    """Write the worth of requests into ranks[i].victim_key, which nothing else reads before victims are ranked."""
     prospects = np.empty((PROSPECTS, BLOCK))
     for block in range(blocks_of(context.queue.shape[0])):
         for k in range(weigh_block(context, ranks, block, constant_s, tick_s, prospects)):
@@ -118,15 +118,15 @@ def note_worth(context, ranks, constant_s, tick_s):
 
 @kernel
 def fill_with_worthy(requests, queue, ranks, slots, order):
-    """Write the positions of the requests that are worth something and rank first into order, in rank order; returns
-    how many. Prefills go before decodes, as in `fill_slots`; hopeless requests are in no slot."""
+    """Write the positions of the best-ranked requests with positive worth into order, in rank order; returns their
+    number. Prefills go before decodes, as in `fill_slots`; hopeless requests get no slot."""
     prefills = fill_on(False, requests, queue, ranks, slots, order)
     return fill_up(requests, queue, ranks, slots, order, prefills)
 
 
 @kernel
 def fill_up(requests, queue, ranks, slots, order, prefills):
-    """The same where so many prefills are in order already."""
+    """Complete `fill_with_worthy` where order begins with its `prefills` prefills, still unsorted."""
     filled = prefills + fill_on(True, requests, queue, ranks, slots - prefills, order[prefills:])
     sort(order, ranks, filled)
     return filled
@@ -134,7 +134,7 @@ def fill_up(requests, queue, ranks, slots, order, prefills):
 
 @kernel
 def fill_on(decodes, requests, queue, ranks, room, heap):
-    """The positions of the decodes (or others) among them, in no order."""
+    """Write the positions of the best-ranked worthy decodes (or others) into heap, as a heap; returns their number."""
     filled = 0
     if room <= 0:
         return 0
@@ -146,5 +146,5 @@ def fill_on(decodes, requests, queue, ranks, room, heap):
 
 @inlined_kernel
 def has_slot(rank):
-    """Whether a slot can hold it: it is worth something (victim_key), and the base does not leave it out."""
+    """Whether a request may get a slot: its worth (victim_key) is positive, and the base does not leave it out."""
     return rank.victim_key > 0.0 and rank.tier < LEAVE_OUT

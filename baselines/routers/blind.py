@@ -6,13 +6,13 @@ from servegym.simulator.random import uniform
 from servegym.simulator.routing import in_turn, nth_taker, takers
 from servegym.simulator.signatures import router
 
-STREAM = 0x726F7574  # of random numbers, apart from those of others
+STREAM = 0x726F7574  # random stream of this router alone
 P = Parameters(Parameter("seed", 0, "of the random numbers", 0, 2**31 - 1, integer=True))
 
 
 @kernel
 def any_engine(drawn, request, snapshots):
-    """One of the engines that take the request; drawn: from 0 to 1."""
+    """Pick one of the engines that take the request. drawn: a uniform number from 0 to 1."""
     return nth_taker(int(drawn * takers(snapshots, request)), snapshots, request)
 
 

@@ -1,5 +1,5 @@
-"""GoRouting, ProServe's router (Algorithm 2): where a request adds most gain, and not to the least loaded of these
-engines unless one is nearly idle, so that room is left for long requests (section 4.3).
+"""GoRouting, ProServe's router (Algorithm 2): send a request where it adds most gain, but to the least loaded of these
+engines only if one is nearly idle, so that room is left for long requests (section 4.3).
 """
 
 import numpy as np
@@ -17,8 +17,8 @@ from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
 from servegym.simulator.types import ROLE_PREFILL
 
-GAIN, BEFORE_S, AFTER_S = range(3, 6)  # of its state, after the FIELDS of ties: of the engine, in this decision
-SCRATCH = Scratch("exec_s", "gain", "gain_before", indices=("order",), ranks=("ranks",))  # of an engine's prefills
+GAIN, BEFORE_S, AFTER_S = range(3, 6)  # state per engine, after the FIELDS of ties; valid in one decision
+SCRATCH = Scratch("exec_s", "gain", "gain_before", indices=("order",), ranks=("ranks",))  # per prefill of an engine
 
 DECODES = ("once", "recurring")
 ONCE, RECURRING = range(2)
@@ -59,7 +59,7 @@ def mean_decode_s(context, e):
 
 @kernel
 def prompt_s(context, request, e):
-    """exec of a whole prompt at engine e, since a router does not know what is computed."""
+    """exec of the whole prompt at engine e, since a router does not know how much of it is computed."""
     tokens, estimates = context.requests[request].prompt_tokens, context.estimates
     return estimates.request_s[context.known.snapshots[e].pool](tokens, 0, False, estimates.coefficients[e])
 
@@ -94,13 +94,13 @@ def finish_in_s(context, e, total_s, budget_s, decodes):
 
 @kernel
 def in_time(record, finish_s):
-    """The weight of its first token if it is done in time, else 0."""
+    """The weight of the request's first token if finish_s is in time, else 0."""
     return record.first_token_gain if finish_s < record.first_deadline_s else 0.0
 
 
 @kernel
 def budget_of(context, e, start_s, eta):
-    """max(min(smallest remain among prefills, TPOT SLO), eta). start_s: the smallest of the two so far."""
+    """max(min(smallest remain among prefills, TPOT SLO), eta). start_s: initial value of the minimum."""
     requests, prefilling, now_s, least_s = context.requests, context.known.prefilling[e], context.now_s, start_s
     for k in range(context.known.snapshots[e].prefills):
         record = requests[prefilling[k]]
@@ -121,7 +121,7 @@ def look_at(context, request, e, p):
     budget_s = budget_of(context, e, min(record.tpot_slo_s, remain_s), p.eta)
     after_s = finish_in_s(context, e, with_s, budget_s, p.decodes)
     gain = in_time(record, now_s + after_s)
-    for k in range(context.known.snapshots[e].prefills):  # differences: what stays as it is adds exactly nothing
+    for k in range(context.known.snapshots[e].prefills):  # a sum of differences: an unchanged gain adds exactly 0
         queued = requests[prefilling[k]]
         gain += in_time(queued, now_s + after_s) - in_time(queued, now_s + before_s)
     return gain, before_s, after_s
@@ -129,13 +129,13 @@ def look_at(context, request, e, p):
 
 @kernel
 def nth(context, request, e, k):
-    """Of the requests that engine e has yet to prefill, and the request after them."""
+    """The k-th of the requests that engine e has yet to prefill, with `request` behind them."""
     return request if k == context.known.snapshots[e].prefills else context.known.prefilling[e, k]
 
 
 @kernel
 def rank_locally(record, rank, exec_s, local_order, left_s):
-    """Rank a prefill as the local scheduler does. left_s: until the request's deadline less until all are done."""
+    """Rank a prefill as the local scheduler does. left_s: the request's deadline minus the time when all are done."""
     rank.tier = record.priority if local_order == BY_PRIORITY else 0
     rank.key = record.arrival_s if local_order == BY_ARRIVAL else record.first_deadline_s
     if local_order == AS_SLIDE_BATCHING:  # urgent ones by density, then the others by deadline; gamma is 1
@@ -146,8 +146,8 @@ def rank_locally(record, rank, exec_s, local_order, left_s):
 
 @kernel
 def run_in_order(context, request, e, length, local_order):
-    """EXEC of the first `length` prefills of engine e, the request behind them; s.gain: each one's weight if it is done
-    in time."""
+    """EXEC of the first `length` of engine e's prefills and, behind them, the request. Writes each one's gain, its
+    weight if it is done in time, into s.gain."""
     s, now_s, snapshot, estimates = SCRATCH.read(context), context.now_s, context.known.snapshots[e], context.estimates
     constant_s = estimates.batch_s[snapshot.pool](EMPTY_BATCH[0], estimates.coefficients[e])
     since_s, total_s = now_s - snapshot.changed_s, 0.0
@@ -169,7 +169,7 @@ def run_in_order(context, request, e, length, local_order):
 
 @kernel
 def look_at_prefill_engine(context, request, e, p):
-    """The same for an engine that prefills only: requests run one after the other in its local order (phi_p)."""
+    """`look_at` for a prefill engine: requests run one after the other in its local order (phi_p)."""
     n, s = context.known.snapshots[e].prefills, SCRATCH.read(context)
     for k in range(n + 1):
         s.exec_s[k] = prompt_s(context, nth(context, request, e, k), e)

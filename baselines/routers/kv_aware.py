@@ -1,5 +1,6 @@
-"""Dynamo's KV router: the least cost, of prompt blocks to be computed and blocks in use, what the engine already has of
-the prompt taken off. With a temperature not always the least.
+"""Dynamo's KV router: send a request where its cost, the prompt blocks to compute plus the blocks in use, is least.
+
+Prompt blocks that the engine has already are not counted. With a temperature the engine is drawn by softmax instead.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
@@ -15,9 +16,9 @@ from servegym.simulator.random import uniform
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
 
-STREAM = 0x6B766177  # of random numbers, apart from those of others
-# After the FIELDS of ties. uncached: tokens of the queue record that were not there when they were sent. of_tokens: its
-# tokens then. own: of the request, in this decision.
+STREAM = 0x6B766177  # random stream of this router alone
+# State per engine, after the FIELDS of ties. uncached: tokens of the queue record that were not cached when sent.
+# of_tokens: all tokens of the record then. own: uncached tokens of the request, valid in one decision.
 UNCACHED, OF_TOKENS, OWN = range(3, 6)
 P = Parameters(
     Parameter("overlap_weight", 1.0, "of a block to be prefilled, beside a block in use", 0, 1e6,
@@ -30,7 +31,7 @@ P = Parameters(
 
 @kernel
 def least_and_most(context, request):
-    """Of the costs of the engines that take the request."""
+    """The least and the highest cost among the engines that take the request."""
     least, most = math.inf, -math.inf
     for e in range(context.known.snapshots.shape[0]):
         if takes(context.known.snapshots[e], context.requests[request]):
@@ -41,7 +42,7 @@ def least_and_most(context, request):
 
 @kernel
 def any_by_cost(context, request, temperature, drawn):
-    """An engine, by the softmax of costs that go from 0, the least, to 1, the most. drawn: from 0 to 1."""
+    """Draw an engine by the softmax of costs scaled from 0 (least) to 1 (most). drawn: a uniform number from 0 to 1."""
     snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
     least, most = least_and_most(context, request)
     total = 0.0
@@ -60,7 +61,7 @@ def any_by_cost(context, request, temperature, drawn):
 
 @kernel
 def cost_up_to_prompt(context, request, overlap_weight):
-    """MEASURE of each engine that takes the request: its cost, with all of the prompt but a token taken to be there."""
+    """Write MEASURE of each engine that takes the request: its cost if all of the prompt but one token were cached."""
     record, decoding = context.requests[request], context.requests[request].computed_tokens > 0
     for e in range(context.known.snapshots.shape[0]):
         snapshot, state = context.known.snapshots[e], context.state
@@ -73,14 +74,14 @@ def cost_up_to_prompt(context, request, overlap_weight):
 
 @kernel
 def cost(snapshot, record, overlap_weight, to_prefill):
-    """In blocks. to_prefill: tokens."""
+    """Cost in blocks. to_prefill: tokens."""
     in_use = snapshot.prefill_tokens + snapshot.decode_tokens + record.prompt_tokens + record.num_output_tokens
     return (overlap_weight * to_prefill + in_use) / snapshot.block_tokens
 
 
 @kernel
 def look_up(context, request, overlap_weight, e):
-    """OWN and MEASURE of engine e, with as much of the prompt as is there as far as the router knows."""
+    """Write OWN and MEASURE of engine e, by what the router knows of the prompt's cached part."""
     snapshot, state, record = context.known.snapshots[e], context.state, context.requests[request]
     known = known_tokens(context.known, record, request, e)
     state[e, OWN] = record.prompt_tokens + record.num_output_tokens - known
@@ -91,7 +92,7 @@ def look_up(context, request, overlap_weight, e):
 def look_up_near(context, request, overlap_weight, all_of_them):
     """Look the prompt up at each engine that may have the least cost (or at all of them).
 
-    A prompt has a hundred blocks, and an engine in use much more than another is not the least even if it has them all.
+    A look-up walks a hundred blocks, and a much busier engine does not have the least cost even if all are cached.
     """
     snapshots, state, record, least = context.known.snapshots, context.state, context.requests[request], math.inf
     nearest = -1

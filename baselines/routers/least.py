@@ -29,7 +29,7 @@ def min_tokens(context, request, route):
 
 @router
 def min_cycle_time(context, request, route):
-    """The iteration: all decodes at their mean context, and the prompts without a token up to the token budget."""
+    """Send to the shortest iteration: all decodes at their mean context, and prompts up to the token budget."""
     snapshots, estimates, max_num_batched_tokens = (
         context.known.snapshots,
         context.estimates,

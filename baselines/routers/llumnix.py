@@ -1,4 +1,4 @@
-"""Llumnix's dispatch: where each request has most free memory, less what is promised to prompts that wait."""
+"""Llumnix's dispatch: the engine with most free memory per request, after what waiting prompts will take."""
 
 import numpy as np
 

@@ -51,19 +51,19 @@ P = Parameters(
 
 
 class Fleet(NamedTuple):
-    """What is the same for all that is asked at a decision: found in one pass."""
+    """What all questions of one decision share, found in one pass over the engines."""
 
-    finished: Any  # requests, of all engines
+    finished: Any  # finished requests over all engines
     finished_tokens: Any
     of_pool: Any  # whether an engine of the pool takes the request
-    prefills: Any  # and a prefill engine
+    prefills: Any  # whether a prefill engine does
     pending: Any  # whether a pending engine would take it
-    idle: Any  # the first engine with nothing to do that takes it; -1: there is none
+    idle: Any  # the first idle engine that takes it; -1: none
 
 
 @kernel
 def fleet_of(snapshots, record):
-    """What engines there are for the request."""
+    """Find which engines could take the request."""
     finished, tokens = 0, 0
     of_pool, prefills, pending, idle = False, False, False, -1
     for e in range(snapshots.shape[0]):
@@ -81,13 +81,13 @@ def fleet_of(snapshots, record):
 
 @kernel
 def mean_output(fleet, at_first):
-    """Mean output tokens of all that have finished, rounded up."""
+    """Mean output tokens of all finished requests, rounded up; at_first: before any has finished."""
     return at_first if fleet.finished == 0 else (fleet.finished_tokens + fleet.finished - 1) // fleet.finished
 
 
 @kernel
 def load_of(context, e):
-    """Of engines of one tier the one with the highest load is taken first. Prefill: time that is waited for."""
+    """Load by which the engines of a tier are tried, highest first. A prefill engine's: its backlog, s."""
     if context.known.snapshots[e].role == ROLE_PREFILL:
         return backlog_s(context, e)
     return context.state[e, DECODING_S]
@@ -95,15 +95,15 @@ def load_of(context, e):
 
 @kernel
 def fullest(context, request, loosest, in_time, asked, assumed):
-    """From tier `loosest` on to tighter ones, the engine with the highest load of the first tier that has one which
-    admits the request; in_time False: by iteration time and memory alone. -1: none does."""
+    """The engine with the highest load that admits the request, in the first tier that has one, from `loosest` to
+    tighter tiers. in_time False: by iteration time and memory alone. -1: none admits it."""
     e = fullest_of(context, request, loosest, loosest, in_time, asked, assumed)
     return fullest_of(context, request, 0, loosest - 1, in_time, asked, assumed) if e < 0 and loosest > 0 else e
 
 
 @kernel
 def fullest_of(context, request, tightest, loosest, in_time, asked, assumed):
-    """`fullest` of these tiers. Prefill engines serve all tiers: they belong to the request's own."""
+    """`fullest` from tier `loosest` to `tightest`. Prefill engines serve all tiers: they count as the request's own."""
     known, record = context.known, context.requests[request]
     best, best_tier, best_load = -1, tightest, -np.inf
     own = tier_of(record, known.tiers)
@@ -133,8 +133,8 @@ def fullest_of(context, request, tightest, loosest, in_time, asked, assumed):
 
 @kernel
 def fullest_pending(context, request, asked, assumed):
-    """Of the pending engines whose requests belong to the tier of the request the one with the highest load that admits
-    it in that tier; -1: none does."""
+    """The pending engine with the highest load, among those whose requests are of the request's tier, that admits it in
+    that tier; -1: none."""
     known, record = context.known, context.requests[request]
     best, best_load = -1, -np.inf
     own = tier_of(record, known.tiers)
@@ -162,7 +162,7 @@ def emptiest_of_pool(record, snapshots):
 
 @kernel
 def can_still(context, record, assumed):
-    """Whether a request could be in time on an engine with nothing to do, of its tier. Engines of a pool are alike."""
+    """Whether a request could be in time on an idle engine of its tier. Engines of a pool are alike."""
     known = context.known
     tpot_s = known.tiers[tier_of(record, known.tiers)].tpot_slo_s
     pool = -1
@@ -190,8 +190,8 @@ def first_of_pool(context, record, assumed):
 
 @kernel
 def any_for_best_effort(context, request, fleet, assumed):
-    """Where the request, which cannot be in time, does no harm: the pool, else by iteration time and memory alone from
-    the loosest tier on, else an engine with nothing to do. -1: nowhere."""
+    """The engine where a request that cannot be in time does no harm: one of the pool, else by iteration time and
+    memory alone from the loosest tier on, else an idle engine. -1: none."""
     record = context.requests[request]
     e = first_of_pool(context, record, assumed) if fleet.of_pool else -1
     if e < 0:
@@ -202,7 +202,7 @@ def any_for_best_effort(context, request, fleet, assumed):
 
 @kernel
 def none_is_busy(now_s, snapshots):
-    """Whether no engine runs anything: then nothing but this decision can bring anything about."""
+    """Whether all engines are idle, so that no event but this decision can change anything."""
     for e in range(snapshots.shape[0]):  # noqa: SIM110 (kernels have no generators)
         if snapshots[e].busy_until_s > now_s:
             return False
@@ -221,7 +221,7 @@ def least_sent(record, snapshots):
 
 @kernel
 def note_prefill(context, record, e, tpot_s, emptied, assumed):
-    """When the prefills sent to engine e should be done, this one included. emptied: it gives up what it had."""
+    """Note when the prefills sent to engine e should be done, this one included. emptied: it gives up what it had."""
     snapshot, state = context.known.snapshots[e], context.state
     if snapshot.role == ROLE_DECODE:
         return
@@ -247,8 +247,8 @@ def polyserve(context, request, route):
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record) or would_take(snapshots[e], record):
             look_at(context, e, assumed)
-    # To be prefilled on prefill engines it waits behind those that are to be decoded, which hold memory there; it is
-    # asked about again all the same.
+    # Requests that wait for a prefill engine go behind those that wait for a decode engine, which hold memory there;
+    # the router is asked about them again all the same.
     route.held_queue = best_effort if fleet.prefills else own
     if not can_still(context, record, assumed):
         route.held_queue = best_effort

@@ -1,5 +1,5 @@
-"""Which requests PolyServe's router admits to an engine: those that fit and stay in time, and make none late that is in
-time (sections 4.5 to 4.7).
+"""Admission of PolyServe's router: a request that fits an engine, is in time there and makes no other request late
+(sections 4.5 to 4.7).
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
 
 
 class Asked(NamedTuple):
-    """What is asked of engines, one after another."""
+    """The question put to one engine after another."""
 
     number: Any
     at: Any  # where engines' numbers keep what was foreseen of it
@@ -41,21 +41,21 @@ class Asked(NamedTuple):
 
 @kernel
 def asked_of(context, record, place, assumed):
-    """What is asked about a request; place: its tier, or that of best effort."""
+    """The question about a request. place: its tier, or that of best effort."""
     at = FORESEEN + len(FORESEEN_FIELDS) * place
     return Asked(number_of(context, record, place, assumed), at, next_deadline_s(record))
 
 
 @kernel
 def is_known(row, asked, tpot_s):
-    """Whether what is kept of an engine is what is asked about, and of the engine as it is."""
+    """Whether the forecast kept of an engine answers this question for the engine's current state."""
     at = asked.at
     return row[at] == row[SEEN] and row[at + NUMBER] == asked.number and row[at + TPOT_S] == tpot_s
 
 
 @kernel
 def keep(row, asked, tpot_s, own_s, s_per_token):
-    """Keep what is foreseen of what is asked about."""
+    """Keep an engine's forecast for this question."""
     at = asked.at
     row[at], row[at + NUMBER], row[at + TPOT_S] = row[SEEN], asked.number, tpot_s
     row[at + OWN_S], row[at + OWN_S_PER_TOKEN] = own_s, s_per_token
@@ -63,14 +63,14 @@ def keep(row, asked, tpot_s, own_s, s_per_token):
 
 @kernel
 def start_of(now_s, snapshot):
-    """When the running iteration of an engine should have ended."""
+    """The time when the running iteration of an engine should have ended; now if it is idle."""
     return max(now_s, snapshot.busy_until_s)
 
 
 @kernel
 def is_known_to_be_late(row, snapshot, asked, tpot_s, now_s):
-    """Whether it is known that a prefill would be late even if it were its turn at once, or cannot run. (Asked before
-    all else, as it is so of most.)"""
+    """Whether a kept forecast says that a prefill would be late even if it ran at once, or cannot run. Checked first,
+    since it rules out most engines."""
     return is_known(row, asked, tpot_s) and start_of(now_s, snapshot) + row[asked.at + OWN_S] >= asked.due_s
 
 
@@ -108,7 +108,7 @@ def backlog_s(context, e):
 
 @kernel
 def backlog_tokens(context, e):
-    """What should be left of the prompts that were sent to engine e, after its running iteration."""
+    """Tokens that should be left of the prompts sent to engine e, after its running iteration."""
     left_s = backlog_s(context, e)
     sent_tokens = context.known.snapshots[e].prefill_tokens
     return 0.0 if left_s == 0.0 else min(sent_tokens, left_s / context.state[e, S_PER_TOKEN])
@@ -118,7 +118,7 @@ def backlog_tokens(context, e):
 def first_token_in_time(context, e, due_s, own_s, s_per_token):
     """Whether a prefill that is due then would be in time at engine e, and make none late that is in time without it.
 
-    The engine prefills by deadline; those whose deadline has passed come last, and should be all but done.
+    The engine prefills by deadline; prompts past their deadline come last, and should be nearly done.
     """
     now_s, requests, known = context.now_s, context.requests, context.known
     snapshot, prefilling = known.snapshots[e], known.prefilling[e]

@@ -1,4 +1,4 @@
-"""What PolyServe's router foresees of an engine: its largest KV, its iterations, and when a prompt would be done
+"""Forecasts of PolyServe's router for an engine: its peak KV, its iterations, and when a prompt would be done
 (sections 4.5 to 4.7)."""
 
 from typing import Any, NamedTuple
@@ -35,16 +35,16 @@ SCRATCH = Scratch(indices=("order",), ranks=("ranks",))  # of the requests of an
 
 
 class Assumed(NamedTuple):
-    """What the router takes answers and engines to be."""
+    """What the router assumes about answers and engines."""
 
-    output_tokens: Any  # of an average answer
-    max_num_batched_tokens: Any  # of a batch
+    output_tokens: Any  # length of an average answer
+    max_num_batched_tokens: Any
     memory_reserve: Any  # share of KV memory left free
 
 
 @kernel
 def tokens_of(record):
-    """The context of a request: its prompt and the tokens out."""
+    """Context of a request: prompt tokens plus output tokens so far."""
     return record.prompt_tokens + record.num_output_tokens
 
 
@@ -56,8 +56,7 @@ def to_come(record, assumed):
 
 @kernel
 def number_of(context, record, place, assumed):
-    """The number, from 1, of what is asked at a place: another one than before where the request is another, or what is
-    assumed."""
+    """The number, from 1, of the question at a place: a new one whenever the request or the assumptions differ."""
     row, at = context.state[0], ASKED + len(ASKED_FIELDS) * place
     tokens, left = tokens_of(record), to_come(record, assumed)
     same = row[at + 1] == tokens and row[at + 2] == left
@@ -69,8 +68,8 @@ def number_of(context, record, place, assumed):
 
 @kernel
 def nth(context, e, k):
-    """The requests of an engine by when they will have finished, as a rule: first those with a token, in the order
-    heard, then those without, in the order sent."""
+    """The k-th request of an engine, roughly by the time of finishing: first those with a token, in the order that the
+    router heard of them, then those without, in the order sent."""
     known, decodes = context.known, context.known.snapshots[e].decodes
     return context.requests[known.decoding[e, k] if k < decodes else known.prefilling[e, k - decodes]]
 
@@ -80,8 +79,8 @@ def look_at(context, e, assumed):
     """Bring the numbers of engine e up to date, if its snapshot has changed.
 
     Requests run in step, a token an iteration, and leave when they have emitted what is to come: KV grows until one
-    leaves, so it is largest at such a time. From the last to leave back to the first: sum over those still there of
-    (context - 1) + their number x iterations.
+    leaves, so the peak is at such a time. It is computed from the last to leave back to the first: the sum of
+    (context - 1) over the requests still there, plus their number x iterations.
     """
     snapshot, state = context.known.snapshots[e], context.state
     if state[e, SEEN] == snapshot.version + 1:
@@ -107,13 +106,13 @@ def look_at(context, e, assumed):
     longest, budget = 0, assumed.max_num_batched_tokens
     for k in range(snapshot.prefills):
         longest = max(longest, tokens_of(context.requests[context.known.prefilling[e, k]]))
-    # None there has its token: no more is done than the batch that is running, and chunks of a prompt that is longer.
+    # No request there has its first token: at most the running batch is done, and chunks of a prompt longer than that.
     state[e, LEAST] = max(0, snapshot.prefill_tokens - budget - (longest if longest > budget else 0))
 
 
 @kernel
 def sorted_peaks(context, e, n, assumed):
-    """The same where requests do not leave in the order of the lists."""
+    """The peaks of `look_at` where requests do not leave in the order of the lists."""
     s = SCRATCH.read(context)
     for k in range(n):
         s.order[k] = k
@@ -132,7 +131,7 @@ def sorted_peaks(context, e, n, assumed):
 
 @kernel
 def set_decodes(batch, n, tokens):
-    """A batch of n decodes with so many tokens cached in all."""
+    """Make `batch` one of n decodes with `tokens` cached tokens in all."""
     batches.clear(batch)
     batch.decode_requests = n
     if n > 0:
@@ -158,8 +157,8 @@ def peak_with(context, e, record, assumed):
 
 @kernel
 def has_memory(snapshot, tokens, assumed):
-    """Whether the KV of its requests and one more, so large, fits with a reserve; an empty engine takes any request."""
-    blocks = tokens / snapshot.block_tokens + snapshot.requests + 1  # a last one of each is not full
+    """Whether `tokens` of KV, of the engine's requests and one more, leave the reserve; an empty engine takes any."""
+    blocks = tokens / snapshot.block_tokens + snapshot.requests + 1  # + 1 for each: its last block is not full
     return snapshot.requests == 0 or blocks <= (1.0 - assumed.memory_reserve) * snapshot.total_blocks
 
 
@@ -186,7 +185,7 @@ def chunk_s(context, e, chunk, tokens):
 
 @kernel
 def largest_chunk(context, e, tokens, kept, most, tpot_s):
-    """The largest chunk, `kept` or longer, that can be kept to the end of the prefill with iterations below the TPOT,
+    """The largest chunk, at least `kept`, with which all iterations to the end of the prefill stay below the TPOT,
     beside the decodes that are set."""
     if chunk_s(context, e, most, tokens) < tpot_s:
         return most
@@ -202,8 +201,8 @@ def largest_chunk(context, e, tokens, kept, most, tpot_s):
 
 @kernel
 def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget, within_s):
-    """Seconds that a prefill takes once it is its turn, and seconds a token while others run too (section 4.7); inf:
-    it cannot run. If it is sure to take longer than within_s: how long at least, and inf."""
+    """Seconds that a prefill takes once it is its turn, and seconds per token while others run too (section 4.7); inf:
+    it cannot run. If it surely takes longer than within_s: a lower bound, and inf."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
     if snapshot.role == ROLE_PREFILL:  # dynamic chunking
         batch, batch_s, coefficients = estimates.scratch[0], estimates.batch_s[snapshot.pool], estimates.coefficients[e]
@@ -218,7 +217,7 @@ def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget, wit
     if least_s >= tpot_s:
         return np.inf, np.inf
     needed = 1
-    if least_s > 0.0:  # below it there are more iterations than fit, and one more, were each as short as can be
+    if least_s > 0.0:  # shorter chunks need too many iterations, even at the least time each
         needed = max(1, int(np.ceil(tokens * least_s / (max(0.0, within_s) + least_s))))
     if needed > most or (needed > 1 and chunk_s(context, e, needed, tokens) >= tpot_s):
         return within_s + least_s, np.inf

@@ -1,5 +1,5 @@
-"""Mooncake's KVCache-centric scheduling (Algorithm 1, its cache-aware branch): where the first token is estimated to
-come first, the queue and the part of the prompt whose KV the engine already has both taken into account.
+"""Mooncake's KVCache-centric scheduling (Algorithm 1, its cache-aware branch): send a request where its first token is
+estimated to come earliest, given the queue and the part of the prompt whose KV the engine already has.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
@@ -13,19 +13,19 @@ from servegym.simulator.prefixes import known_tokens
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
 
-# After the FIELDS of ties. work_s: of what is to be prefilled; of_tokens: its tokens then. own_s: of the request,
-# in this decision.
+# State per engine, after the FIELDS of ties. work_s: time of what is to be prefilled; of_tokens: its tokens then.
+# own_s: time of the request, valid in one decision.
 WORK_S, OF_TOKENS, OWN_S = range(3, 6)
 
 
 @kernel
 def decodes_s(context, e, more, more_tokens):
-    """Estimated time of a batch of the decodes of engine e, and of so many more with so much context."""
+    """Estimated time of a batch of the decodes of engine e and `more` others with `more_tokens` of context in all."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
     batch = estimates.scratch[0]
     batches.clear(batch)
     batch.decode_requests = snapshot.decodes + more
-    if batch.decode_requests > 0:  # else a report has context of requests whose last tokens were heard since
+    if batch.decode_requests > 0:  # without decodes the report's context is of requests that finished since
         batch.decode_cached_tokens = snapshot.decode_tokens + more_tokens
         batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
     return estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e])
@@ -33,7 +33,7 @@ def decodes_s(context, e, more, more_tokens):
 
 @kernel
 def prefill_s(context, request, e):
-    """Estimated time of what engine e does not have of the request, as far as the router knows."""
+    """Estimated time to compute the part of the request that engine e has not cached, as far as the router knows."""
     estimates, snapshot, record = context.estimates, context.known.snapshots[e], context.requests[request]
     tokens, cached = record.prompt_tokens + record.num_output_tokens, known_tokens(context.known, record, request, e)
     return estimates.request_s[snapshot.pool](tokens - cached, cached, False, estimates.coefficients[e])

@@ -1,14 +1,14 @@
-"""What a router has summed over an engine's queue record, when some of the requests have left it."""
+"""Correcting a router's sum over an engine's queue record when requests have left the record."""
 
 from servegym.simulator.compilation import kernel
 
 
 @kernel
 def take_off_left(snapshot, state, e, summed, of_tokens):
-    """Subtract from a sum over the queue record of engine e the part of requests that have left: their share of tokens.
+    """Subtract the share of requests that have left, by tokens, from a sum over the queue record of engine e.
 
-    summed, of_tokens: fields of the router's state: the sum, and the tokens of the record when it was right. (A router
-    keeps numbers of engines, not of requests.)
+    summed, of_tokens: fields of the router's state: the sum, and the tokens of the record when it was exact. A router
+    keeps state per engine, not per request.
     """
     if state[e, of_tokens] > 0:
         state[e, summed] *= snapshot.prefill_tokens / state[e, of_tokens]

@@ -1,8 +1,8 @@
-"""Consistent hashing: all turns of a session on one engine, whatever the load; when an engine goes only its sessions
-move.
+"""Consistent hashing: all turns of a session go to one engine, whatever the load; when an engine goes, only its
+sessions move.
 
-Each engine has a number for each session, and the highest one has the session (Thaler and Ravishankar's rendezvous
-hashing). It moves as little as Karger's ring does, and needs no ring.
+Each engine has a hash for each session, and the engine with the highest gets it (rendezvous hashing, Thaler and
+Ravishankar). As few sessions move as with Karger's ring, and no ring is needed.
 """
 
 import numpy as np
@@ -13,14 +13,14 @@ from servegym.simulator.random import uniform
 from servegym.simulator.routing import takes
 from servegym.simulator.signatures import router
 
-# Streams of random numbers, of engine e the e-th after these: of sessions, beginnings of prompts, requests.
+# First random streams of sessions, of beginnings of prompts, and of requests; engine e has the e-th after each.
 BY_SESSION, BY_BEGINNING, BY_REQUEST = 0x73650000, 0x73660000, 0x73670000
 P = Parameters(Parameter("seed", 0, "of the hash", 0, 2**31 - 1, integer=True))
 
 
 @kernel
 def key_of(context, request):
-    """(stream, number): what is hashed."""
+    """(stream, number) to hash."""
     prefixes, session = context.known.prefixes, context.requests[request].session
     if session >= 0:
         return BY_SESSION, np.int64(session)

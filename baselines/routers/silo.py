@@ -25,14 +25,15 @@ P = Parameters(
 
 @kernel
 def class_of(record, p):
-    """How many of the bounds lie below what the request asks for: its TPOT SLO, or its TTLT SLO if it has one."""
+    """Class of a request: the number of bounds below its TPOT SLO, or below its TTLT SLO if it has one."""
     asked_s = record.tpot_slo_s if np.isinf(record.ttlt_slo_s) else record.ttlt_slo_s
     return int(p.bound_1_s < asked_s) + int(p.bound_2_s < asked_s) + int(p.bound_3_s < asked_s)
 
 
 @kernel
 def write_pools(snapshots, record, state):
-    """Write for each engine that takes the request the place of its pool among theirs; returns how many there are."""
+    """Write, for each engine that takes the request, the index of its pool among their pools; returns the number of
+    pools."""
     pools, latest = 0, -1
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record):

@@ -1,17 +1,17 @@
-"""What routers do where engines are alike: the one that was sent a request longest ago, then the lower index."""
+"""Tie-breaking of routers: the engine that was sent a request longest ago, then the lower index."""
 
 from servegym.simulator.compilation import kernel
 from servegym.simulator.routing import takes
 
-# A router's numbers per engine begin with these. last_sent: number of the last sending there, counted over the run from
-# 1; 0: none. sent: at engine 0, all sendings. measure: what is compared in this decision.
+# A router's state per engine begins with these. last_sent: running number, from 1, of the last request sent there; 0:
+# none. sent: at engine 0, the number of requests sent. measure: what is compared in this decision.
 FIELDS = ("last_sent", "sent", "measure")
 LAST_SENT, SENT, MEASURE = range(3)
 
 
 @kernel
 def goes_first(snapshots, state, a, b):
-    """Whether engine a goes before engine b."""
+    """Whether engine a wins a tie with engine b."""
     if state[a, LAST_SENT] != state[b, LAST_SENT]:
         return state[a, LAST_SENT] < state[b, LAST_SENT]
     return snapshots[a].index < snapshots[b].index
@@ -27,7 +27,7 @@ def is_below(snapshots, state, a, b, field):
 
 @kernel
 def send_to_least(context, request, route):
-    """Name the engine with the smallest measure, of those that take the request (an index)."""
+    """Route the request to the engine with the smallest measure among those that take it. request: an index."""
     snapshots, state, least = context.known.snapshots, context.state, -1
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], context.requests[request]) and (
@@ -39,7 +39,7 @@ def send_to_least(context, request, route):
 
 @kernel
 def send_to(e, state, route):
-    """Name engine e, and note it."""
+    """Route the request to engine e, and note it for later ties."""
     state[0, SENT] += 1.0
     state[e, LAST_SENT] = state[0, SENT]
     route.engine = e

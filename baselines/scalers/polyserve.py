@@ -14,7 +14,7 @@ from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL
 
 @kernel
 def tightest_tier(context, e):
-    """Of the requests on engine e."""
+    """The tightest tier among the requests on engine e."""
     requests, known = context.requests, context.known
     snapshot, tightest = known.snapshots[e], known.tiers.shape[0]
     for k in range(snapshot.decodes):
@@ -26,7 +26,7 @@ def tightest_tier(context, e):
 
 @kernel
 def own_requests(context, e):
-    """How many requests of its own tier engine e has."""
+    """Number of requests of its own tier on engine e."""
     requests, known = context.requests, context.known
     snapshot, own = known.snapshots[e], 0
     for k in range(snapshot.decodes):
@@ -38,8 +38,8 @@ def own_requests(context, e):
 
 @kernel
 def last_of(tier, role, snapshots, moves):
-    """The open engine of a tier and role with the fewest requests, the highest index of several; -1: there is none.
-    One that is loading is not open yet: sent back at once, it would never serve.
+    """The open engine of a tier and role with the fewest requests; ties: the highest index; -1: none. A loading engine
+    does not count as open: returned to the pool at once, it would never serve.
 
     Prefill engines in use are of no tier: all of them are looked at together, with tier 0.
     """

@@ -1,6 +1,6 @@
-"""The scaler of the field: as many engines as bring the requests an engine has to a target, fewer only after a while.
+"""The usual autoscaler: it keeps the requests per engine at a target, and scales down only after a while.
 
-The steps are those of "Rule, exactly" in docs/systems/target_utilisation.md. By role: engines of one role are alike.
+The steps are those of "Rule, exactly" in docs/systems/target_utilisation.md. Each role is scaled on its own.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from servegym.simulator.signatures import scaler
 from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL
 
 HPA, KNATIVE = "Kubernetes, Horizontal Pod Autoscaler", "Knative Serving, config-autoscaler"
-WANTED_S = 0  # of row k of a role: when more than k of its engines were wanted last
+WANTED_S = 0  # in row k of a role: the last time that more than k of its engines were wanted
 P = Parameters(
     Parameter("interval_s", 15.0, "between two checks", 1e-3, 3600, "s", log=True, source=f"{HPA}: sync period"),
     Parameter(
@@ -58,7 +58,7 @@ def held_requests(context):
 
 @kernel
 def wanted(context, moves, role, current):
-    """How many engines of a role the requests ask for."""
+    """Number of engines of a role that its requests call for."""
     p = P.read(context)
     total = held_requests(context) + requests_in_use(context, moves, role)
     if role == ROLE_DECODE:
@@ -70,7 +70,7 @@ def wanted(context, moves, role, current):
 
 @kernel
 def wanted_lately(context, role, count):
-    """The most engines of a role that were wanted within the window; count: that are now."""
+    """The most engines of a role that were wanted within the window. count: wanted now."""
     p, snapshots, most, k = P.read(context), context.known.snapshots, count, 0
     for e in range(snapshots.shape[0]):
         if snapshots[e].role != role:
@@ -85,7 +85,7 @@ def wanted_lately(context, role, count):
 
 @kernel
 def start_first(context, moves, role, from_pool):
-    """Open the first engine of a role that is closed in its tier, or start the first of the pool. False: none is."""
+    """Open the first engine of a role that is closed in its tier, or start the first of the pool. False: none."""
     snapshots = context.known.snapshots
     for e in range(snapshots.shape[0]):
         snapshot, in_pool = snapshots[e], moves[e].tier == POOL
@@ -102,7 +102,7 @@ def start_first(context, moves, role, from_pool):
 
 @kernel
 def close_least(context, moves, role):
-    """Close the engine in use with the fewest requests, the last of several."""
+    """Close the engine in use with the fewest requests; ties: the last."""
     snapshots, least = context.known.snapshots, -1
     for e in range(snapshots.shape[0]):
         if snapshots[e].role != role or not is_in_use(snapshots[e], moves[e]):

@@ -25,7 +25,7 @@ set_limits = limits_kernel({"max_num_batched_tokens": "max_num_batched_tokens", 
 
 
 def chunks(tokens: int) -> Parameters:
-    """Of chunked prefill by default in chunks of so many tokens."""
+    """Parameters of chunked prefill with this default chunk size."""
     return Parameters(
         Parameter("max_num_batched_tokens", tokens, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
                   source="FlowPrefill, section 6.1"),

@@ -1,8 +1,8 @@
-"""Expected gain: urgent requests by the gain still to be expected of them per second of work, the others by deadline.
+"""Expected gain: urgent requests by expected gain per second of work, the others by deadline.
 
-The rule of SlideBatching with another density. A request is worth what it will still earn in time, if its answer is as
-long as others were, at the pace that there is room for. One that has to catch up for longer than that is worth nothing,
-and has what room is left, fewest tokens left first.
+The rule of SlideBatching with another density. A request's expected gain is what it will still earn in time at the pace
+that there is room for, if its answer is as long as others were. A request that cannot catch up within its answer has
+none; such requests get the room that is left, fewest tokens left first.
 """
 
 from typing import NamedTuple
@@ -22,9 +22,9 @@ from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT, NO_LIMIT
 URGENT, NORMAL, NO_GAIN = range(3)  # tiers
 HOPELESS = ("last", "leave-out")
 ALWAYS = HOPELESS.index("leave-out")
-ROUNDING = 1e-6  # tokens: of a mean that is kept while it runs
-BELOW = 1.0 - 1e-9  # so that rounding puts no bound above what it is of
-LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
+ROUNDING = 1e-6  # tokens: rounding error of a running mean
+BELOW = 1.0 - 1e-9  # factor that keeps a lower bound below its value despite rounding
+LEAST_WORK_S = 1e-9  # avoids division by 0 for work that takes no time
 
 P = Parameters(
     Parameter("gamma", 2.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True),
@@ -45,11 +45,11 @@ SCRATCH = Scratch("gain", indices=("worthy",))  # of requests with positive expe
 
 @kernel
 def tokens_in_time(slack_s, gained_s, tokens, most_late=1.0):
-    """Of so many tokens those in time, if their request runs from now on; 0 if this share of them or more is late.
+    """Number of `tokens` in time if their request runs from now on; 0 if a share `most_late` of them or more is late.
 
-    slack_s: from its next token, run at once, to the deadline of that. gained_s: what each token gains on its deadline;
-    below 0 it loses. Token k, from 0 on, is in time iff slack + k gained > 0. A share is asked only of a request
-    that catches up.
+    slack_s: from the next token, run at once, to its deadline. gained_s: what each token gains on its deadline; below 0
+    it loses. Token k, from 0 on, is in time iff slack + k gained > 0. `most_late` applies only to a request that
+    catches up.
     """
     if gained_s > 0.0:
         if slack_s > 0.0:
@@ -65,7 +65,7 @@ def tokens_in_time(slack_s, gained_s, tokens, most_late=1.0):
 
 @kernel
 def expected_gain_of(request, slack_s, pace_s, tokens, most_late=1.0):
-    """What a request will still earn, if it runs from now on and has a token every pace_s; 0 if it is too late."""
+    """Gain that a request will still earn if it runs from now on with a token every pace_s; 0 if it is too late."""
     gain = request.decode_token_gain * tokens_in_time(slack_s, request.token_interval_s - pace_s, tokens, most_late)
     if request.num_output_tokens == 0 and slack_s > 0.0:
         gain += request.first_token_gain
@@ -87,7 +87,7 @@ NOTHING_KNOWN = Chunks(0, 0.0, 0.0)
 
 @kernel
 def chunks_of(left, eta_s, estimator):
-    """What so many tokens left tell. If they do not fit, scratch[1] is a batch of a chunk."""
+    """`Chunks` for prompts with `left` tokens. If they do not fit, scratch[1] becomes a batch of one chunk."""
     fits = largest_chunk(EMPTY_BATCH[0], estimator.scratch[1], left, 0, False, eta_s, estimator)
     if fits == left:
         return Chunks(left, 0.0, 0.0)
@@ -99,7 +99,7 @@ def chunks_of(left, eta_s, estimator):
 
 @kernel
 def chunk_s(cached, estimator):
-    """Estimate of the chunk in scratch[1] with so many tokens cached before it."""
+    """Estimated time of the chunk in scratch[1] with `cached` tokens before it."""
     chunk = estimator.scratch[1]
     chunk.prefill_tokens_cached = chunk.prefill_tokens * cached
     chunk.prefill_cached_tokens = float(cached)
@@ -108,16 +108,16 @@ def chunk_s(cached, estimator):
 
 @kernel
 def may_be_cut(left, rank, chunks, constant_s):
-    """Whether a prompt does not fit, and could take less in chunks; `&`, as no branch should depend on length."""
+    """Whether a prompt does not fit and could take less time in chunks; `&` avoids branches on the length."""
     return (left > chunks.fits) & (left * chunks.least_s_per_token - constant_s < rank.exec_s)
 
 
 @kernel
 def cut(request, rank, chunks, constant_s, eta_s, estimator):
-    """exec_s of a prompt that may not fit a batch of eta in chunks that do, if the estimator has that take less.
+    """exec_s of a prompt that may not fit a batch of eta: in chunks that do, if that takes less by the estimator.
 
-    A chunk of c tokens takes the mean of what the first and the last takes, so a prompt of n more n / c of that. (Two
-    estimates for each of thousands of prompts took most of a decision; few prompts take less in chunks.)
+    A chunk of c tokens takes the mean of the first and the last chunk's time, and n tokens take n / c chunks. Two
+    estimates for each of thousands of prompts took most of a decision, hence `may_be_cut`: few take less in chunks.
     """
     left, cached = left_of(request), cached_of(request)
     if chunks.first_s == 0.0:
@@ -146,7 +146,7 @@ def write_gains(context, ranks, s, constant_s, pace_s, p):
         unknown = (chunks.first_s == 0.0) & (left_of(request) > chunks.fits)
         if unknown | may_be_cut(left_of(request), rank, chunks, constant_s):
             chunks = cut(request, rank, chunks, constant_s, p.eta, estimator)
-        if groups.shape[0] > 1:  # else it is known, and the record's second line of memory is not read
+        if groups.shape[0] > 1:  # else the mean is the same for all, and the record's second cache line is not read
             tokens = mean_length(groups[request.application], p.output_tokens)
         remain_s = counted_deadline_s(request, p.deadlines) - context.now_s
         gain = expected_gain_of(request, remain_s - rank.exec_s - constant_s, pace_s, tokens, p.most_late)
@@ -170,8 +170,8 @@ def rank_worthy(ranks, s, worthy, bound_s):
 
 @kernel
 def rank_hopeless(context, ranks, s, worthy, tier):
-    """Rank the others by fewest tokens left. What runs has fewer left then: an order that turned round would
-    have them run in vain."""
+    """Rank requests without expected gain by fewest tokens left: running keeps a request first, so that its work is not
+    wasted on a change of order."""
     k = 0
     for position in range(context.queue.shape[0]):
         if k < worthy and s.worthy[k] == position:
@@ -183,8 +183,8 @@ def rank_hopeless(context, ranks, s, worthy, tier):
 
 @kernel
 def rank_some(context, ranks, limits):
-    """Rank all but those that are left out as they are worth nothing. Returns how many are ranked, and whether they are
-    left out."""
+    """Rank all requests, or only those with positive expected gain where the others are left out. Returns how many have
+    positive gain, and whether the others are left out."""
     p, estimator, s, n = P.read(context), context.estimator, SCRATCH.read(context), context.queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)
     estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
@@ -216,12 +216,12 @@ def rank_all(context, ranks, limits):
 
 @scheduler
 def nothing_more(context, ranks, limits):
-    """Give what is left out a rank that says so."""
+    """Filter after `rank_all`: does nothing, since that ranks with LEAVE_OUT already."""
 
 
 @scheduler
 def expected_gain(context, ranks, limits):
-    """What both do. Where the worthless are left out, the others are listed."""
+    """Rank, and list the ranked requests where those without expected gain are left out."""
     s, (worthy, leaves_out) = SCRATCH.read(context), rank_some(context, ranks, limits)
     if leaves_out:
         for k in range(worthy):

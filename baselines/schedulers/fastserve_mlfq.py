@@ -15,12 +15,12 @@ from servegym.simulator.scratch import Scratch
 from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.types import EVICT_FOR_ALL
 
-NOBODY_WAITS = -1  # instead of a number of newcomers
+NOBODY_WAITS = -1  # in place of a number of newcomers: all may be admitted
 LAST_LEVEL = 62  # 10 ms x 2^62 is longer than any run
 KNOWN, LEVEL, USED_S, ENTERED_S, WAITING_SINCE_S, PROGRESS = range(6)  # of state.requests
 REQUEST_FIELDS = ("known", "level", "used_s", "entered_s", "waiting_since_s", "progress")
 BUSY_THEN_S = 0  # of state.engines
-FEW = 8  # newcomers that are looked at: more than are admitted at a time
+FEW = 8  # newcomers considered: more than are admitted at a time
 UNKNOWN, CHANGING, SETTLED = range(3)  # of KNOWN; settled: in the top level, and there until it first runs
 SCRATCH = Scratch(indices=("first", "some"))
 
@@ -49,7 +49,7 @@ def first_level(request, quantum_s, estimator):
 
 @kernel
 def enter(own, level, now_s):
-    """The request goes to the end of a level, with the whole quantum before it."""
+    """Put the request at the end of a level, with its whole quantum to run."""
     own[LEVEL] = level
     own[USED_S] = 0.0
     own[ENTERED_S] = now_s
@@ -82,10 +82,10 @@ def update(request, own, ran_s, now_s, p, estimator):
 
 @kernel
 def write_who_counts(some, requests, queue, state, entered_s):
-    """Write which of these are not settled, have run, or entered their level before a time; of a few all. Returns how
-    many.
+    """Write the positions of requests that are not settled, have run, or entered their level before entered_s; of a
+    short queue all positions. Returns their number.
 
-    (Which these are is unpredictable: no branch depends on it. An unsigned index does not count from the end.)
+    The conditions are unpredictable, hence no branches; unsigned indices spare the check for negative ones.
     """
     if queue.shape[0] < AT_A_TIME:
         return write_all(some, queue.shape[0])
@@ -106,7 +106,8 @@ def rank_by_level(rank, own):
 
 @kernel
 def put_among(first, found, position, context):
-    """Put a position, behind all of them, among the first so many newcomers by level, FEW at most; returns how many."""
+    """Insert a position, later than all of them, into the `found` first newcomers by level, at most FEW; returns the
+    new number."""
     own, i = context.state.requests[context.queue[position]], min(found, FEW - 1)
     while i > 0:
         before = context.state.requests[context.queue[first[i - 1]]]
@@ -120,9 +121,9 @@ def put_among(first, found, position, context):
 
 @kernel
 def most_admitted(first, found, running, context, limits):
-    """How many of these newcomers are admitted at most, if all running requests are decodes; NOBODY_WAITS: all may be.
+    """The most of these newcomers that are admitted if all running requests are decodes; NOBODY_WAITS: all may be.
 
-    A request that finds no room closes the batch to newcomers, unless it was passed over: for want of tokens.
+    A request without room in memory closes the batch to newcomers; one without tokens left is skipped.
     """
     engine, tokens = context.engine, running
     free_blocks = engine.free_blocks - min(limits.watermark_blocks, engine.total_blocks)
@@ -139,7 +140,7 @@ def most_admitted(first, found, running, context, limits):
 
 @kernel
 def rank_running(running, context, ranks):
-    """Rank the running requests, which are listed. Returns whether all of them are decodes."""
+    """Rank the running requests, which `running` lists. Returns whether all of them are decodes."""
     all_decode = running > 0
     for k in range(running):
         r = context.queue[ranks[k].listed]
@@ -150,7 +151,7 @@ def rank_running(running, context, ranks):
 
 @kernel
 def list_too(first, admitted, running, context, ranks):
-    """List these newcomers between the running requests, in ascending order, and rank them."""
+    """Merge the admitted newcomers into the ascending list of running requests, and rank them."""
     for i in range(admitted):
         position, k = first[i], running + i
         while k > 0 and ranks[k - 1].listed > position:
@@ -162,8 +163,8 @@ def list_too(first, admitted, running, context, ranks):
 
 @scheduler
 def fastserve_mlfq(context, ranks, limits):
-    """Rank requests by their queues. In the batch are running requests and the first newcomers, up to one that finds no
-    room: where that is seen, the others need no rank. Nor is there anything to do for a request that is settled."""
+    """Rank requests by their queues. A batch has running requests and the first newcomers up to one without room: where
+    that one is known, later newcomers need no rank, and a settled request needs no update."""
     p, now_s, engine, state = P.read(context), context.now_s, context.engine, context.state
     s, found, running, level, entered_s = SCRATCH.read(context), 0, 0, LAST_LEVEL + 1.0, 0.0
     most_tokens, limits.max_num_batched_tokens = limits.max_num_batched_tokens, p.max_num_batched_tokens

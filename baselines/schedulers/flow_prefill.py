@@ -56,8 +56,8 @@ P = Parameters(
 
 @kernel
 def is_their_turn(context, ranks, limits, positions, p):
-    """Whether the turn of the decodes among these positions has come, and their estimate, s. Else limits say how long a
-    prefill may keep them waiting.
+    """Whether it is the turn of the decodes among these positions, and their estimated time, s. If not, limits say how
+    long a prefill may delay them.
 
     Eq. of the page: a slice and a decode iteration take `tbt_share` of the smallest TPOT SLO together.
     """
@@ -137,7 +137,7 @@ def rank_all(context, ranks, limits):
 
 @scheduler
 def leave_out_others(context, ranks, limits):
-    """Alg. 2, lines 12-15, after any ranking. While a task runs, all that counts is which request is first."""
+    """Alg. 2, lines 12-15, after any ranking. While a task runs, only the first request matters."""
     requests, queue, engine, n = context.requests, context.queue, context.engine, context.queue.shape[0]
     order, first, waiting = SCRATCH.read(context).order, first_ranked(ranks, n), 0
     head = requests[queue[first]]
@@ -157,11 +157,11 @@ def leave_out_others(context, ranks, limits):
 
 @scheduler
 def flow_prefill(context, ranks, limits):
-    """What both do, as far as it matters.
+    """Rank for the batch and leave out the others, skipping ranks that cannot change the outcome.
 
-    If a task is first it goes on, and if a request that waits and finds room is, it runs: in which order others come
-    does not matter, unless they may join it. Decodes come before what finds no room. If one has memory, a batch of
-    decodes runs, or gives memory up: no request in a task and no newcomer gets or loses anything.
+    A first task goes on, and a first waiting request that finds room runs: the order of the others matters only if they
+    may join it. Decodes come before requests without room. If a decode has memory, a batch of decodes runs or gives
+    memory up: no request in a task and no newcomer gets or loses anything.
     """
     p, s, n = P.read(context), SCRATCH.read(context), context.queue.shape[0]
     requests, queue = context.requests, context.queue

@@ -20,13 +20,13 @@ STOP = 1
 
 @kernel
 def time_for_others(head, now_s, p):
-    """What Alg. 1 leaves the others of a batch, s."""
+    """Time that Alg. 1 leaves to the other requests of a batch, s."""
     return next_deadline_s(head) - now_s - p.margin * head.ttft_slo_s
 
 
 @kernel
 def may_be_joined(head, context, p):
-    """Whether any other can run with the request, for all that is known of it alone."""
+    """Whether other requests may join the batch of the request, judged by the request alone."""
     tokens = left_of(head)
     if tokens > p.longest_batched_tokens or tokens + 1 >= p.batch_token_budget:
         return False
@@ -35,7 +35,7 @@ def may_be_joined(head, context, p):
 
 @kernel
 def longest_that_fits(tokens, cached, remain_s, estimator, most):
-    """How many tokens, `most` at most, can be added to so many in the time that remains: more never take less."""
+    """How many tokens, at most `most`, fit on top of `tokens` in the remaining time; more tokens never take less."""
     if most <= 0 or prefill_s(tokens + most, cached, estimator) < remain_s:
         return most
     fits, too_many = 0, most
@@ -66,7 +66,7 @@ def choose_batch(first, waiting, context, ranks, p):
     tokens, cached, more = left_of(head), cached_of(head), may_be_joined(head, context, p)
     remain_s = time_for_others(head, context.now_s, p)
     while waiting > 0:
-        # What is too long by now, whatever comes before it, need not be sorted.
+        # Requests too long whatever comes before them need not be sorted.
         longest, candidates = longest_candidate(tokens, cached, remain_s, context, p), 0
         for i in range(waiting):
             if more and left_of(requests[queue[order[i]]]) <= longest:
@@ -89,8 +89,8 @@ def choose_batch(first, waiting, context, ranks, p):
 
 @kernel
 def rank_candidates(first, context, ranks, limits, p):
-    """Rank what may join the request at `first`, leave out the others that wait, and tasks; what has been served
-    has been ranked. Returns how many may, which begin `order`."""
+    """Rank the requests that may join the one at `first`; leave out other waiting requests and tasks. Served requests
+    are ranked already. Returns the number that may join; they begin `order`."""
     order, engine, candidates = SCRATCH.read(context).order, context.engine, 0
     head = context.requests[context.queue[first]]
     remain_s = time_for_others(head, context.now_s, p)

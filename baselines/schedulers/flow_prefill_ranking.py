@@ -33,14 +33,14 @@ def by_deadline(deadline_s, left_s, now_s, p):
 
 @kernel
 def task_left_s(task, runs, engine, now_s):
-    """What the estimate of a task leaves of it."""
+    """Time that a task has left by its estimate, s."""
     ran_s = task.executed_s + (now_s - engine.batch_start_s if runs else 0.0)
     return max(0.0, task.estimate_s - ran_s)
 
 
 @kernel
 def newcomers_room(engine, limits):
-    """Tokens of the longest context without memory that finds room."""
+    """The longest context, in tokens, that a request without memory finds room for."""
     return (engine.free_blocks - (limits.watermark_blocks if engine.running > 0 else 0)) * engine.block_tokens
 
 
@@ -82,16 +82,16 @@ def goes_before(tier, key, other_tier, other_key):
 
 @inlined_kernel
 def by_own_deadline(request, context, p):
-    """(tier, key) of what waits and finds room."""
+    """(tier, key) of a waiting request that finds room."""
     deadline_s, left_s = next_deadline_s(request), 0.0
-    if p.priority == S_EDF and context.now_s < deadline_s:  # else it is late whatever is left
+    if p.priority == S_EDF and context.now_s < deadline_s:  # past its deadline a request is late whatever is left
         left_s = prefill_s(left_of(request), cached_of(request), context.estimator)
     return by_deadline(deadline_s, left_s, context.now_s, p)
 
 
 @inlined_kernel
 def rank_waiting(rank, request, context, limits, p):
-    """The rank of what waits."""
+    """Write the rank of a waiting request."""
     rank.tier, rank.key = by_own_deadline(request, context, p)
     rank.tier += NO_ROOM * (
         not has_free_blocks(request, context.engine, limits)
@@ -100,8 +100,8 @@ def rank_waiting(rank, request, context, limits, p):
 
 @kernel
 def rank_everybody(context, ranks, limits, p):
-    """Alg. 2, lines 7-11: what waits, what is suspended and what runs, in one order; tasks have been ranked. Returns
-    how many decodes there are, which begin `order`."""
+    """Alg. 2, lines 7-11: rank waiting, suspended and running requests in one order; tasks are ranked already. Returns
+    the number of decodes; they begin `order`."""
     s, decodes = SCRATCH.read(context), 0
     for position in range(context.queue.shape[0]):
         rank, request = ranks[position], context.requests[context.queue[position]]
@@ -118,7 +118,7 @@ def rank_everybody(context, ranks, limits, p):
 
 @kernel
 def deadline_to_reach(tier, key, now_s, p):
-    """Rank behind which a waiting request with an earlier deadline is."""
+    """Deadline such that a waiting request with an earlier one ranks behind (tier, key)."""
     if tier == IN_TIME:
         return -np.inf if p.priority == EDF else now_s
     if tier == LATE and p.late_order != LATE_BY_DEADLINE:
@@ -128,10 +128,10 @@ def deadline_to_reach(tier, key, now_s, p):
 
 @kernel
 def write_who_counts(some, requests, queue, earliest_s, most_tokens):
-    """Write which of these have been served, or have no earlier deadline and no more tokens; of a few all. Returns how
-    many.
+    """Write the positions of requests that have been served, or have a deadline of at least earliest_s and a prompt of
+    at most most_tokens; of a short queue all positions. Returns their number.
 
-    (Which these are is unpredictable: no branch depends on it. An unsigned index does not count from the end.)
+    The conditions are unpredictable, hence no branches; unsigned indices spare the check for negative ones.
     """
     if queue.shape[0] < AT_A_TIME:
         return write_all(some, queue.shape[0])
@@ -146,10 +146,11 @@ def write_who_counts(some, requests, queue, earliest_s, most_tokens):
 
 @kernel
 def look_through(context, ranks, limits, p):
-    """Rank what has been served and is in no task. Returns how many these are, which end `order`; how many of them are
-    decodes with memory; and what ranks first of all that wait and find room (or NO_POSITION), and its rank.
+    """Rank requests that have been served and are in no task.
 
-    The last to arrive come first: most have the latest deadlines, so that few that come then need be ranked.
+    Returns the number of these (they end `order`), the number of decodes with memory among them, and the position
+    (NO_POSITION: none), tier and key of the first-ranked waiting request that finds room. The scan runs from the last
+    arrivals back: most of them have the latest deadlines, so that few earlier ones need a rank.
     """
     s, n = SCRATCH.read(context), context.queue.shape[0]
     served, running, first, tier, key = 0, 0, NO_POSITION, LEAVE_OUT, np.inf
@@ -180,8 +181,8 @@ def look_through(context, ranks, limits, p):
 
 @kernel
 def first_of_all(slot, tied, first, tier, key, context):
-    """What ranks first of the tasks, where the one in `slot` does, and of those that wait, where `first` does, and its
-    rank; of a task any member, unless it depends on its position."""
+    """The position that ranks first overall, and its tier and key. slot: the first-ranked task; first, tier, key: the
+    first-ranked waiting request. Any member stands for a task, unless its position decides."""
     task_ranks, requests, queue = SCRATCH.read(context).task_ranks, context.requests, context.queue
     if slot == NO_POSITION or goes_before(tier, key, task_ranks[slot].tier, task_ranks[slot].key):
         return first, tier, key

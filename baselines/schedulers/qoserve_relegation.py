@@ -1,7 +1,7 @@
 """QoServe's eager relegation (section 3.4, Algorithm 1): a prefill that comes to its turn too late goes behind all.
 
-The batch is filled on paper, in rank order, and each request is tested when it comes to its turn. Most often few get
-one, so the first few are picked out of the queue in one pass; only if they are used up, a heap is made of the others.
+A trial batch is filled in rank order, and each request is tested when its turn comes. Usually few get a turn, so the
+first few are picked out of the queue in one pass; a heap of the others is built only if those are used up.
 """
 
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ FEW = 8
 
 @kernel
 def behind(request, low_first):
-    """Tier of a relegated prefill; low_first: of those the less important go first."""
+    """Tier of a relegated prefill; low_first: a less important one goes first."""
     return BEHIND - int(request.priority) if low_first else BEHIND
 
 
@@ -41,7 +41,7 @@ def expected_output_tokens(group):
 
 @kernel
 def work_of(request, groups):
-    """Tokens left to compute; of a request judged by its last token the output tokens that may come too (Eq. 4, 5)."""
+    """Tokens left to compute; with a TTLT SLO also the output tokens that may still come (Eq. 4, 5)."""
     work = float(left_of(request))
     if request.ttlt_slo_s < np.inf:
         work += max(0.0, expected_output_tokens(groups[request.application]) - request.num_output_tokens)
@@ -71,9 +71,9 @@ def is_late(context, p, request, end_s):
 
 @kernel
 def relegate(context, p, ranks, positions, room):
-    """Mark what is relegated now, and rank it so. estimator.scratch[0] is the batch of all decodes; it is filled up.
+    """Mark and rank the requests that are relegated now. estimator.scratch[0]: batch of all decodes, filled up here.
 
-    p: the parameters of qoserve. positions: to work with.
+    p: the parameters of qoserve. positions: working memory.
     """
     if test_in_turn(context, p, ranks, positions, room):
         requests, queue, low_first = context.requests, context.queue, p.relegated_order == LOW_FIRST_BEHIND
@@ -84,7 +84,7 @@ def relegate(context, p, ranks, positions, room):
 
 @kernel
 def test_in_turn(context, p, ranks, positions, room):
-    """Fill the batch on paper; mark who is late, and the less important. Returns whether anybody is relegated."""
+    """Fill a trial batch; mark late requests, or less important ones, as relegated. Returns whether any request is."""
     requests, queue, marks = context.requests, context.queue, context.state.requests
     now_s, estimator, left, time_budget_s = context.now_s, context.estimator, room.tokens, room.time_budget_s
     sums, scratch = estimator.scratch[0], estimator.scratch[1]
@@ -106,7 +106,7 @@ def test_in_turn(context, p, ranks, positions, room):
         r = queue[position]
         request = requests[r]
         if marks[r, 0] == RELEGATED:
-            continue  # with a more important one, in this step
+            continue  # relegated in this pass in favour of a more important request
         chunk = min(left_of(request), left)
         if time_budget_s < np.inf:
             untimed = max(0, min(chunk, p.least_chunk_tokens - int(sums.prefill_tokens)))

@@ -1,4 +1,4 @@
-"""Long queues, looked at some at a time: a pass without branches writes what matters, and only that is ranked."""
+"""Filtering long queues in blocks: a branch-free pass writes the positions that matter, and only those are ranked."""
 
 from servegym.simulator.compilation import kernel
 
@@ -7,7 +7,7 @@ AT_A_TIME = 64  # positions
 
 @kernel
 def write_all(some, n):
-    """The first so many positions, in the order of the queue: few enough to rank without looking. Returns how many."""
+    """Write positions 0 to n - 1: a queue this short is ranked without a filter. Returns n."""
     for position in range(n):
         some[position] = position
     return n

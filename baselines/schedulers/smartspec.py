@@ -1,4 +1,4 @@
-"""How many tokens to draft: as many as said, or as are worth their time (SmartSpec). docs/systems/smartspec.md."""
+"""How many tokens to draft: a fixed number, or as many as pay off (SmartSpec; docs/systems/smartspec.md)."""
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def smartspec(context, ranks, limits):
 
 @kernel
 def learn(totals, mine, prior, memory):
-    """What has become of the drafts since it was last asked."""
+    """Update the acceptance statistics with the drafts since the last call."""
     if mine[KNOWN] == 0.0:
         mine[KNOWN], mine[ACCEPTANCE] = 1.0, prior
     drafted, accepted = totals.drafted_tokens - mine[DRAFTED], totals.accepted_tokens - mine[ACCEPTED]
@@ -84,7 +84,7 @@ def tokens_out(acceptance, drafts):
 
 @kernel
 def best_drafts(context, acceptance):
-    """Of 0 to k drafts each, what makes the decodes emit most tokens a second; the fewest of those that do equally."""
+    """The number of drafts, 0 to k, that makes the decodes emit most tokens a second; ties: the fewest."""
     requests, queue, estimator, k = context.requests, context.queue, context.estimator, context.engine.speculation.k
     batch = estimator.scratch[0]
     batches.clear(batch)

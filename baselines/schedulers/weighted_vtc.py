@@ -73,7 +73,7 @@ def charge(client, group, input_weight, output_weight):
 
 @kernel
 def charge_and_lift(state, first, last, input_weight, output_weight):
-    """Charge the clients here, and lift those that return to the smallest counter of those left waiting."""
+    """Charge the clients here; lift the counters of returning clients to the smallest among clients left waiting."""
     level = np.inf
     c = first
     while c != NO_CLIENT:
