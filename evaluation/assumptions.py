@@ -1,4 +1,4 @@
-"""What an artifact assumes: of times the estimator of a profile, of requests what a recipe gives those of a trace."""
+"""What an artifact assumes: the estimator of a profile (times), and what a recipe gives the requests of a trace."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def workload_of(
 ) -> dict[str, Any]:
     """The `workload` of an artifact: what the recipe gives to requests of the traces.
 
-    SLOs of a request that does not say: those that most requests have; a weight for each priority; worth of a first
-    token, mean prompt over mean output tokens as the gain has it. profile: a device that is slow makes some recipes
-    relax SLOs. read_by: words of a spec, of which some say how traces that are files are read. Raises WorkloadError.
+    For a request that states none, the SLOs that most requests have; a weight for each priority; the worth of a first
+    token: mean prompt tokens over mean output tokens, as in the gain. profile: a device that is slow makes some recipes
+    relax SLOs. read_by: fields of a spec; some say how trace files are read. Raises WorkloadError.
     """
     said = {name: value for name, value in (read_by or {}).items() if name in READ_BY and value is not None}
     reading = Reading(**said)

@@ -1,4 +1,4 @@
-"""The search for a highest rate or a fewest number, and the question asked of each: whether too many requests fail."""
+"""Search for the highest rate or the smallest number at which not too many requests fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servegym.simulator.slos import violated
 from servegym.simulator.state import SimulationState
 from servegym.simulator.workload import Workload
 
-LOOKS = 24  # times at which a run is looked at, and given up where it has failed already
+LOOKS = 24  # times at which a run is checked, to stop early once it has failed
 
 Failed = Callable[
     [SimulationState, Workload, float], np.ndarray
@@ -22,7 +22,7 @@ Failed = Callable[
 
 
 class Found(NamedTuple):
-    """served: the highest rate found to be; refused: the lowest found to be too much; None where there is none."""
+    """served: the highest rate found to be served; refused: the lowest rate found not to be; None if there is none."""
 
     served: float | None
     refused: float | None
@@ -32,8 +32,8 @@ class Found(NamedTuple):
 def highest_rate(
     is_served: Callable[[float], bool], first: float, low: float, high: float, *, precision: float, step: float
 ) -> Found:
-    """Bisection: from the first rate in steps to one on the other side, then between the two until refused / served is
-    at most the precision. It stops at `low` if that is too much, and at `high` if that is served.
+    """Bisect: move from the first rate in steps until the answer changes, then bisect the interval until refused /
+    served is at most the precision. Stop at `low` if that is not served, and at `high` if that is.
     """
     runs, served, refused, rate = 0, None, None, first
     while refused is None or served is None or refused > precision * served:
@@ -56,7 +56,9 @@ def highest_rate(
 
 
 class Fewest(NamedTuple):
-    """enough: the fewest found to be; None: not even the most are. too_few: the most found not to be, or 0."""
+    """enough: the smallest number found to be enough; None: not even `most` is. too_few: the largest found not to be,
+    or 0.
+    """
 
     enough: int | None
     too_few: int
@@ -64,8 +66,8 @@ class Fewest(NamedTuple):
 
 
 def fewest(is_enough: Callable[[int], bool], first: int, most: int) -> Fewest:
-    """Bisection: from the first number to its half or its double, and so on, up to one on the other side, then between
-    the two until they are neighbours. It looks at 1 to `most`.
+    """Bisect the integers 1 to `most`: halve or double the first number until the answer changes, then narrow the
+    interval until its ends are neighbours.
     """
     runs, enough, too_few, number = 0, None, 0, min(first, most)
     while enough is None or enough - too_few > 1:
@@ -86,8 +88,8 @@ def fewest(is_enough: Callable[[int], bool], first: int, most: int) -> Fewest:
 def failed_counts(
     run: Simulation, groups: np.ndarray, most: np.ndarray, failed: Failed = violated
 ) -> np.ndarray | None:
-    """int64[groups]: how many of each group have failed when all are served; None, as soon as it is known, where of
-    some group more than `most` have. groups: bool[groups, requests]. What never finishes has failed.
+    """Run to the end and count the failed requests of each group, int64[groups]; stop early and return None once some
+    group has more than `most`. groups: bool[groups, requests]. A request that never finishes has failed.
     """
     whole = run.scenario
     workload = whole.workload

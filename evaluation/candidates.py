@@ -15,7 +15,7 @@ ROUTER = "round-robin"
 
 
 class Candidate(NamedTuple):
-    """decode_scheduler: of the decode engines; None: the deployment's."""
+    """Policies that serve together. decode_scheduler: that of the decode engines; None: the deployment's."""
 
     scheduler: Policy
     router: Policy
@@ -37,8 +37,8 @@ def find_candidates(
 ) -> dict[str, Candidate]:
     """Each scheduler under each router and each scaler ("name" or "name:key=value,..."), by label.
 
-    That is the scheduler's, and where there are several routers or scalers theirs too. Raises PolicyError for an
-    unknown one, ExperimentError for two that are the same.
+    A label is the scheduler's, followed by the router's or scaler's if there are several of these. Raises PolicyError
+    for an unknown one, ExperimentError for two that are the same.
     """
     by_router = _different("routers", [find_router(text) for text in routers])
     by_scaler: dict[str, Policy | None] = {**_different("scalers", [find_scaler(text) for text in scalers])}

@@ -29,11 +29,11 @@ def run_comparison(
     runner: Runner | None = None,
     fresh: bool = False,
 ) -> pd.DataFrame:
-    """Run what is not done yet and return one row a cell, in the order of `comparison.cells`.
+    """Run the cells that are not done yet and return one row a cell, in the order of `comparison.cells`.
 
-    directory: rows are kept in its `cells.jsonl` as they come. When that holds rows of the same comparison they
-    are not run again; fresh: they are. jobs: runs at a time, in threads of this process; runner: where they are done
-    instead. The results are the same however many, and wherever.
+    directory: rows are kept in its `cells.jsonl` as they come. Cells that it holds for the same comparison are not run
+    again, unless `fresh`. jobs: number of runs at a time, in threads of this process; runner: runs them instead.
+    Neither changes the results.
 
     Raises ExperimentError when the directory holds another comparison, and as `Comparison` does. An interrupt
     (KeyboardInterrupt) drops the runs that are under way, and leaves the rows.

@@ -48,7 +48,7 @@ SCHEDULERS = (
 # Of azure-conv on the default device 3000 requests are 23 minutes of arrivals at load 0.3 and 5 at 1.4: at 1.4 the
 # queue grows for 200 times the TTFT SLO, so that every scheduler has to choose which to fail, for nearly all of a run.
 REQUESTS = 3000
-# Fields of which a comparison goes through several; the seed is the run's own. Or it goes through several clients.
+# Fields that may have several values in a comparison; so may the number of clients instead. The seed belongs to a run.
 COMPARED_BY = ("load", "rate_per_s", "scheduler", "router", "scaler", "seed")
 DEFAULTS = ServingSpec().overrides()
 WINDOW_BY_SEED = DEFAULTS["window"]
@@ -69,7 +69,7 @@ class Cell(NamedTuple):
 
 COMPARED = ServingSpec(
     Demand(load=tuple(LOADS.values())), policies=Policies(scheduler=SCHEDULERS, router=ROUTER)
-)  # what is compared where nothing else is said
+)  # compared by default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Comparison:
 
     @property
     def axis(self) -> str:
-        """What it goes through: loads, or clients."""
+        """The axis of the comparison: loads, or clients."""
         return CLIENTS if self.clients else LOAD
 
     @property
@@ -159,7 +159,7 @@ class Comparison:
 
     @functools.cached_property
     def candidates(self) -> dict[str, Candidate]:
-        """What is compared, by its label, in the order it was named."""
+        """The candidates by label, in the order named."""
         return find_candidates(self.schedulers, self.routers, self.scalers)
 
     @functools.cached_property
@@ -194,12 +194,12 @@ class Comparison:
 
     @functools.cached_property
     def file_requests(self) -> int | None:
-        """How many there are of a trace that is a file; None: they are drawn."""
+        """Number of requests in the trace file; None: requests are drawn."""
         return file_requests(self.spec)
 
     @functools.cached_property
     def own_rate_per_s(self) -> float | None:
-        """At which requests come by the file's own times; None where it has none."""
+        """Mean arrival rate by the file's own times; None if it has none."""
         return None if self.file_requests is None else own_rate_per_s(self.spec)
 
     @functools.cached_property
@@ -215,7 +215,7 @@ class Comparison:
 
     @functools.cached_property
     def cells(self) -> list[Cell]:
-        """Every run there is to do; those of one workload are neighbours."""
+        """All runs; those of one workload are neighbours."""
         return [
             Cell(scheduler, point, seed)
             for point in self.points
@@ -229,11 +229,11 @@ class Comparison:
         return self.clients or tuple(self.rate_of_load)
 
     def asked_seeds(self, point: float) -> range:
-        """Those that are asked for."""
+        """The seeds that are asked for at a point."""
         return range(self.seeds)
 
     def seeds_of(self, point: float) -> range:
-        """Those that differ."""
+        """The seeds with runs that differ."""
         return self.asked_seeds(point)[: self.repeats.runs]
 
     @property
@@ -243,7 +243,7 @@ class Comparison:
 
     @functools.cached_property
     def windows(self) -> tuple[int, ...]:
-        """Where the windows of a file begin, of the seeds in order; none where requests are drawn, or are named."""
+        """First request of each seed's window of a file, in order; empty if requests are drawn or named."""
         if self.file_requests is None or not self.has_windows:
             return ()
         return windows_of(self.file_requests, self.requests_per_run, self.seeds)
@@ -259,7 +259,7 @@ class Comparison:
 
     @functools.cached_property
     def _asked(self) -> dict[tuple[float, int], Workload]:
-        """What there is to serve, by load (or clients) and seed."""
+        """Workloads by load (or clients) and seed, before seeds with equal runs are dropped."""
         many = len(self.windows) if len(self.windows) > 1 else self.seeds
         keys = [
             (point, seed, place) for point in self.points for place, seed in enumerate(self.asked_seeds(point)[:many])
@@ -275,11 +275,11 @@ class Comparison:
 
     @functools.cached_property
     def workloads(self) -> dict[tuple[float, int], Workload]:
-        """What all schedulers serve, by load (or clients) and seed."""
+        """The workloads that all schedulers serve, by load (or clients) and seed."""
         return {(point, seed): self._asked[point, seed] for point in self.points for seed in self.seeds_of(point)}
 
     def scenario(self, point: float, seed: int, candidate: Candidate) -> Scenario:
-        """What a run is of."""
+        """The scenario of a run."""
         one = self.spec_of(candidate)
         if self.axis == CLIENTS:
             one = one.with_values({CLIENTS: point})
@@ -287,7 +287,7 @@ class Comparison:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Of the first workload: what was put right in the trace, and what the recipe changed for this device."""
+        """Provenance of the first workload: repairs to the trace, and what the recipe changed for this device."""
         return next(iter(self.workloads.values())).provenance
 
     @property
@@ -297,7 +297,7 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What is compared, in a line."""
+        """A title of one line: what is compared."""
         return f"{self.setting}: {self.repeats.times(f'{self.requests_per_run} requests')}"
 
     @property
@@ -324,7 +324,7 @@ class Comparison:
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """All that the results depend on. Two comparisons with the same identity have the same results."""
+        """Everything that the results depend on: two comparisons with the same identity have the same results."""
         return {
             **self.settings,
             "front_end": plain(front_end_in(self.spec)),

@@ -35,7 +35,7 @@ NOTES = {
     "same part.",
     BOUND.title: "% of bound: gain over the clairvoyant bound, which no scheduler exceeds (docs/bounds.md).",
     BEST_FOUND.title: "% of best found: gain over that of the best run that a search has found (docs/headroom.md).",
-}  # what is said below a table of the columns that are in it
+}  # notes below a table, by the column they explain
 
 
 def comparison_rows(at_point: pd.DataFrame, slo: str, name: str = NAME) -> list[dict[str, str]]:
@@ -68,7 +68,7 @@ def difference_title(at_point: pd.DataFrame) -> str:
 
 
 def leaving(rows: list[dict[str, str]]) -> list[str]:
-    """The columns that a table may do without, the first to leave first."""
+    """The columns that a table may drop, the first to drop first."""
     minus = next(name for name in rows[0] if name.endswith(" minus reference"))
     order = [EVICTIONS.title, FAIRNESS.title, STARVED.title, BY_PRIORITY, LATE_TOKEN.title, minus]
     order += [BOUND.title, BEST_FOUND.title]

@@ -53,7 +53,7 @@ def _by_priority(name: str, shares: Mapping[int, float]) -> dict[str, float | No
 
 
 def class_figures(result: Result) -> dict[str, float]:
-    """What each class of SLOs attained and violated, where there are several: "violations TTLT 600 s"."""
+    """Attainment and violations of each class of SLOs, if there are several; named as in "violations TTLT 600 s"."""
     by_class = {
         CLASS_ATTAINMENT: result.summary["slo_attainment_by_class"],
         CLASS_VIOLATIONS: result.summary["violations_by_class"],

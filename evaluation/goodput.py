@@ -49,18 +49,18 @@ class SearchCell(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class GoodputSearch:
-    """The goodput of the candidates of a comparison, of which the loads, rates and requests are not used.
+    """The goodput of the candidates of a comparison, whose loads, rates and requests are not used.
 
-    A seed has the same arrivals at all rates but for their scale, and for all candidates; its goodput is the highest
-    rate that was found to be served. A rate is served if, of the requests that come in the second half of the arrivals
+    Each seed has the same arrivals at all rates, apart from their scale, and for all candidates; its goodput is the
+    highest rate found to be served. A rate is served if, of the requests that come in the second half of the arrivals
     but for the last tenth, enough meet the target when all requests have been served.
 
     duration_s: of the arrivals (None: `LEAST_DURATION_S`, or `SLOS_LONG` times the longest SLO if that is more; a file
     with fewer requests is served whole, which settles nothing, unless it is resampled). precision: how far a rate that
-    is too much may be above the goodput, relative. about_per_s: a rate for whose runs a file is cut into windows, one a
-    seed as far as there is room (None: `STEP` times saturation).
+    is too much may be above the goodput, relative. about_per_s: the rate whose runs set the size of a file's windows,
+    one a seed as far as there is room (None: `STEP` times saturation).
 
-    Raises ExperimentError for a duration or precision that is none.
+    Raises ExperimentError for an invalid duration or precision.
     """
 
     setup: Comparison
@@ -90,7 +90,7 @@ class GoodputSearch:
 
     @functools.cached_property
     def seeds(self) -> range:
-        """Those whose runs differ."""
+        """The seeds with runs that differ."""
         return range(self.repeats.runs)
 
     @functools.cached_property
@@ -120,20 +120,20 @@ class GoodputSearch:
 
     @functools.cached_property
     def most_requests(self) -> int | None:
-        """Of a run of a trace that is a file; None: there are as many as are asked for."""
+        """Number of requests that a trace file has for a run; None: not limited."""
         in_file = None if self.setup.spec.demand.resample else self.setup.file_requests
         return in_file if in_file is None or not self.windows else in_file // len(self.windows)
 
     def asked(self, rate_per_s: float) -> int:
-        """Requests of a run that lasts as long as is asked for."""
+        """Number of requests of a run of the duration asked for."""
         return max(1, round(rate_per_s * self.lasting_s))
 
     def is_short(self, rate_per_s: float) -> bool:
-        """Whether the file has fewer requests than such a run has."""
+        """Whether the file has fewer requests than a run of that duration needs."""
         return self.most_requests is not None and self.asked(rate_per_s) > self.most_requests
 
     def workload(self, rate_per_s: float, seed: int) -> Workload:
-        """What arrives at a rate."""
+        """The workload at a rate."""
         requests, most = self.asked(rate_per_s), self.most_requests
         workload = workload_of(
             self.setup.spec, seed, rate_per_s, requests if most is None else min(requests, most),
@@ -242,7 +242,7 @@ class GoodputSearch:
 
 
 def run_figures(at: dict[str, float]) -> Row:
-    """`OF_RUN` of the run that a row is about; None where there is none, or no number."""
+    """The figures `OF_RUN` of the run that a row is about; None if there is no run, or the figure is not finite."""
     return {name: value if (value := at.get(name, math.inf)) < math.inf else None for name in OF_RUN}
 
 
@@ -256,7 +256,7 @@ def latencies(run: Simulation, judged: np.ndarray) -> dict[str, float]:
 
 
 def p99(values: np.ndarray) -> float:
-    """The 99th percentile; what never came, NaN, is longest. inf where there is none."""
+    """The 99th percentile; NaN (never came) counts as longest. inf if there is none."""
     found = (
         float(np.quantile(np.where(np.isnan(values), np.finfo("f8").max, values), 0.99)) if len(values) else math.inf
     )
@@ -277,7 +277,7 @@ def search_goodput(
 ) -> pd.DataFrame:
     """Search what has not been searched yet; one row a scheduler and seed (`GoodputSearch.run`).
 
-    directory: rows are kept in its `searches.jsonl` as they come; fresh: those that are there are forgotten. Raises
+    directory: rows are kept in its `searches.jsonl` as they come; fresh: discard the rows that are there. Raises
     ExperimentError when the directory holds another search. An interrupt leaves the rows.
     """
     import pandas as pd

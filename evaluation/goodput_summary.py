@@ -22,8 +22,7 @@ def summarise_goodput(rows: pd.DataFrame, saturation_rate_per_s: float, baseline
     rows: what `search_goodput` returns. goodput_per_s: mean over seeds, with its 95 % interval (Student's t), NaN where
     a seed has none; below, above: how many seeds have none, since not even the lowest rate is served, or even the
     highest is. load: goodput over saturation. difference: to the reference, seed by seed. settled: of all seeds.
-    baseline: the reference; None: the scheduler with the highest goodput. Raises ExperimentError for one that is not
-    there.
+    baseline: the reference; None: the scheduler with the highest goodput. Raises ExperimentError for an unknown one.
     """
     import pandas as pd
 

@@ -23,7 +23,7 @@ from servegym.simulator.speculating import speculating_pool
 
 
 def document_digest(document: Any, digits: int = 8) -> str:
-    """So many hexadecimal digits of a JSON document's SHA-256, whatever the order of its keys: a name for it."""
+    """The first hexadecimal digits of a JSON document's SHA-256, whatever the order of its keys: a name for it."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:digits]
 
 
@@ -40,8 +40,8 @@ def versions() -> dict[str, str]:
 def code_digests(policies: Iterable[Policy], deployment: Deployment | Cluster) -> dict[str, str | None]:
     """Digest of the source of the event loop, the latency models and each policy, with all they call.
 
-    A version says too little while code is being written: results of an edited policy are other results.
-    None for what was typed at a prompt and has no source to read.
+    A version does not change when a policy is edited, but its results do. None for a policy typed at a prompt, which
+    has no source to read.
     """
     policies, pools = list(policies), [speculating_pool(pool) for pool in deployment.pools]
     kernels: dict[str, tuple[Compiled, ...]] = {

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONFIDENCE = 0.95
-NO_WIDTH = 1e-12  # of the mean: what equal runs differ by in floating point
+NO_WIDTH = 1e-12  # relative to the mean: rounding differences between equal runs
 
 
 class Interval(NamedTuple):
@@ -38,7 +38,7 @@ class Interval(NamedTuple):
 
     @property
     def has_width(self) -> bool:
-        """Whether there is an interval: not of one run, nor of runs that are all the same."""
+        """Whether there is an interval: there is none for a single run, nor for runs that are all the same."""
         return self.high - self.low > NO_WIDTH * max(1.0, abs(self.mean))
 
     def text(self, style: str = ".4f", half_style: str | None = None) -> str:

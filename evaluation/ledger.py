@@ -29,8 +29,8 @@ class Ledger:
             ledger.rows          # of earlier runs
             ledger.append(row)
 
-    identity: all that the rows depend on, as JSON. check: says what is wrong with a row, or None.
-    fresh: forget what the file holds. Raises ExperimentError for a file of another study, one that is damaged or
+    identity: everything that the rows depend on, as JSON. check: returns what is wrong with a row, or None.
+    fresh: discard the rows of the file. Raises ExperimentError for a file of another study, one that is damaged or
     one that another process writes to; OSError for one that cannot be opened.
     """
 
@@ -131,10 +131,9 @@ def kept_rows(
     runner: Runner,
     prepare: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """The row of every item, in their order: those of the ledger, and those that are run now and kept as they come.
-
-    items: what is run, by what tells rows apart; key_of: the same of a row. The ledger may have rows of other items.
-    progress: told (rows there are, items) at the start and after each run. prepare: is called before any is run.
+    """Run the items without a row in the ledger, keep each row as it comes, and return the rows of all items in order.
+    items: by key; key_of: the key of a row. The ledger may have rows of other items.
+    progress: told (rows there are, items) at the start and after each run. prepare: called before the first run.
     An interrupt leaves the rows.
     """
     with ledger:
@@ -151,7 +150,7 @@ def kept_rows(
 
 
 def differences(found: Mapping[str, Any], asked: Mapping[str, Any], keys: list[str]) -> str:
-    """What differs, in words; long values are only named."""
+    """The fields that differ, in words; long values are named but not shown."""
     parts = []
     for key in keys:
         pair = f"{key} {json.dumps(found.get(key))} there, {json.dumps(asked.get(key))} asked for"

@@ -31,7 +31,7 @@ class Measure(NamedTuple):
         return self.title.partition(",")[0]
 
     def height(self, value: float) -> float:
-        """The more the better; what is unknown is worst."""
+        """Sort key: higher is better, unknown is worst."""
         return -math.inf if math.isnan(value) else value if self.higher else -value
 
     def text(self, row: pd.Series, column: str | None = None, sign: str = "") -> str:
@@ -57,7 +57,9 @@ BY_COLUMN = {one.column: one for one in (*RATIOS.values(), *OTHERS.values())}
 
 
 def shows_late_tokens(slo: str) -> bool:
-    """Whether tables show the late-token share unasked: under the SLO recipe of the paper that counts them."""
+    """Whether tables show the late-token share by default: under the SLO recipe of the paper that counts late
+    tokens.
+    """
     return slo.partition(":")[0] == "qoserve"
 
 

@@ -1,4 +1,6 @@
-"""A plan: how many engines of each device serve a rate well enough, or what rate a number of engines serves so."""
+"""A plan: how many engines of each device serve a rate well enough, or what rate a number of engines serves well
+enough.
+"""
 
 from __future__ import annotations
 
@@ -80,13 +82,13 @@ class Plan:
 
     @property
     def rate_per_s(self) -> float | None:
-        """That is to be served; None: the highest is looked for."""
+        """The rate to be served; None: the highest is searched for."""
         rate = fixed("rate_per_s", self.spec.demand.rate_per_s)
         return None if rate is None else float(rate)
 
     @property
     def engines(self) -> int:
-        """Of which the highest rate is looked for."""
+        """Number of engines for which the highest rate is searched."""
         return int(fixed("engines", self.spec.fleet.engines))
 
     def of(
@@ -134,7 +136,7 @@ class Plan:
         ]
 
     def price_per_hour(self, device: str) -> float | None:
-        """Of an engine; None: not known."""
+        """Price of an engine-hour; None: not known."""
         if device in self.prices:
             return self.prices[device]
         costs = self.by_device[device].setup.profile.deployment().costs
@@ -175,7 +177,7 @@ class Plan:
         }
 
     def output_tokens(self, cell: PlanCell, rate_per_s: float | None) -> float | None:
-        """With how many tokens a request is answered, on average; None where there is no rate."""
+        """Mean output tokens of a request; None if there is no rate."""
         if rate_per_s is None:
             return None
         return float(self.by_device[cell.device].workload(rate_per_s, cell.seed).table["output_tokens"].mean())

@@ -71,7 +71,7 @@ def with_intervals(axes: Axes, means: pd.Series, summary: pd.DataFrame) -> pd.Se
 
 
 def label_of(row: pd.Series, asks_engines: bool) -> str:
-    """What stands beside a bar."""
+    """The label beside a bar."""
     if row["missing"]:
         return "no number is enough" if asks_engines else f"none found: {row['found']} the rates tried"
     if asks_engines:

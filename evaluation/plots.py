@@ -23,7 +23,7 @@ AXES = {"load": "load (rate / saturation)", "clients": "clients"}
 # pair alike before the 360th.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DODGE = 0.008  # of the range of loads, from scheduler to scheduler: their intervals stand side by side
+DODGE = 0.008  # horizontal shift between schedulers, of the range of loads, so that intervals do not overlap
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
 

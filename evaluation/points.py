@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from servegym.scenarios.load import load_title
 
-LOAD, CLIENTS = "load", "clients"  # the column of cells and summaries that says at which
+LOAD, CLIENTS = "load", "clients"  # the column of cells and summaries that holds the point
 
 
 def axis_of(names: Container[str]) -> str:

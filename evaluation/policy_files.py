@@ -75,7 +75,7 @@ def _copy_of(path: Path, text: str) -> Path:
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """The last line of the file that an error passed through, as text; empty where there was none."""
+    """The last line of the file that an error passed through, as text; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f", line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

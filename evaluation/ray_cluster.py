@@ -1,4 +1,4 @@
-"""A connection to a Ray cluster: made, ended, and what can be wrong with it, in one line each."""
+"""Connecting to a Ray cluster, disconnecting, and connection errors in one line each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 5.0  # for the head of a cluster to answer at all
 
 
 def connect(address: str, jobs: int | None = None) -> bool:
-    """Connect this process to a cluster; whether that was to be done, and so is to be ended (`disconnect`).
+    """Connect this process to a cluster. Returns whether it was not connected before, so that `disconnect` is needed.
 
     address: see `RayRunner`. jobs: CPUs of a local cluster; None: one a core. Raises ClusterError.
     """
@@ -57,7 +57,7 @@ def disconnect() -> None:
 
 
 def say_nothing(quiet: bool) -> None:
-    """Whether Ray keeps to itself that it begins a task again: it says so on standard output, which is for results."""
+    """Set whether Ray suppresses its messages on retried tasks: they go to standard output, which is for results."""
     import ray._private.worker as driver
 
     # There is no public setting for it; without this one Ray is only less quiet.
@@ -92,7 +92,7 @@ def check_address(address: str) -> None:
 
 
 def connection_problem(error: Exception) -> str:
-    """What Ray says of a connection, in a line."""
+    """Ray's connection error on one line."""
     text = " ".join(str(error).split())
     version = re.search(r"Ray: (\S+) Python: (\S+) This process .*? Ray: (\S+) Python: (\S+)", text)
     if version:

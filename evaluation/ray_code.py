@@ -1,4 +1,4 @@
-"""What code a process would run with, so that no worker computes with another: its results would be others."""
+"""The code that a process runs, so that no worker computes with different code and gets different results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Code:
 
 @functools.cache
 def code_here() -> Code:
-    """Of this process."""
+    """The code of this process."""
     versions = {"servegym": servegym.__version__, "python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
     digest = hashlib.sha256()

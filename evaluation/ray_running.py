@@ -1,6 +1,6 @@
 """Running many things on Ray: tasks on a local cluster, or on one that is there. Ray places and retries them.
 
-Several items go into a task, so many that it takes about `TASK_S`: what a task costs by itself is then small beside it.
+Several items go into a task, so that it takes about `TASK_S` and the overhead of a task is small beside it.
 The function travels once to each node, through Ray's object store, and is kept by the workers.
 """
 
@@ -21,7 +21,7 @@ from servegym.evaluation.running import Item, Outcome
 
 TASK_S = 0.25  # of work in a task: a hundred times what Ray takes for one
 RETRIES = 8  # of a task whose worker or node died
-WAITING_PER_CPU = 2  # tasks: while one runs the next is on its way
+WAITING_PER_CPU = 2  # tasks a CPU: while one runs, the next is on its way
 
 
 class Packed(NamedTuple):
@@ -38,7 +38,7 @@ class Packed(NamedTuple):
         arrays: list[Any] = []
 
         def stays(buffer: pickle.PickleBuffer) -> bool:
-            if not buffer.raw().readonly:  # what is written to must be each worker's own
+            if not buffer.raw().readonly:  # a worker needs its own copy of arrays that are written to
                 return True
             arrays.append(np.frombuffer(buffer.raw(), np.uint8))
             return False

@@ -1,4 +1,4 @@
-"""How the runs of one scenario differ, which is what an interval over them is over; and the windows of a file."""
+"""How the runs of one scenario differ, and so what an interval over them covers; and the windows of a file."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _difference(spec: ServingSpec, workloads: Sequence[Workload], of_file: bool,
 
 
 def _has_noise(spec: ServingSpec) -> bool:
-    """Whether what engines do is drawn by the seed."""
+    """Whether the seed draws what engines do."""
     of = spec.imperfection
     return of.noise_seed is None and (fixed("noise", of.noise) > 0 or spec.fleet.speculation is not None)
 

@@ -1,4 +1,4 @@
-"""Running many things that do not depend on each other: in threads of this process, or elsewhere.
+"""Run many independent items: in threads of this process, or elsewhere.
 
 What is run is a function of one item: a run of a comparison, a candidate on a scenario. A `Runner` says where; the
 results are the same wherever. `RayRunner` (ray_running.py) is the one that goes beyond this process.
@@ -57,5 +57,5 @@ def results_of(runner: Runner, function: Callable[[Item], Outcome], items: Seque
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Quantiles of numbers that are not kept: a histogram of bins that are all as wide as what is in them is large."""
+"""Quantiles of a stream of numbers: a histogram whose bins are as wide, relative to their numbers, everywhere."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ UNKNOWN: dict[str, Any] = {
 }  # fmt: skip
 SHARES = {"slo_attainment": "attained", "violations": "violated", "starved": "starved"}
 COUNTS = ("num_output_tokens", "on_time_tokens", "output_tokens", "cached_tokens", "reroutes")
-# What would have to be drawn, or worked out, of all requests at once: only what is said here can be streamed.
+# Other fields would need all requests at once to draw or compute: only specs of these fields can be streamed.
 ONLY = {
     "slo": "given", "requests": None, "rate_per_s": None, "load": None, "arrivals": None, "max_prompt_tokens": None,
     "max_total_tokens": None, "slo_scale": 1.0, "cv": 1.0, "resample": False,
@@ -39,7 +39,7 @@ ONLY = {
 
 
 class Streamed(NamedTuple):
-    """What is left of a run whose trace was streamed. rate_per_s: mean arrival rate."""
+    """The results of a run whose trace was streamed. rate_per_s: mean arrival rate."""
 
     summary: dict[str, Any]
     files: list[Path]

@@ -116,7 +116,7 @@ def _verdict(row: dict[str, Any], rank: Measure) -> str:
 
 
 def rank_of(summary: pd.DataFrame) -> Measure:
-    """What the rows of a summary are ranked by."""
+    """The measure that the rows of a summary are ranked by."""
     return ranked_by(summary["ranked_by"].iloc[0], summary)
 
 

@@ -1,4 +1,4 @@
-"""What a rate has to be served with: a share of the requests within their SLOs, or a quantile of a latency."""
+"""The target for a served rate: a share of the requests within their SLOs, or a quantile of a latency."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Quantile(NamedTuple):
         return times[NAMES.index(self.latency)]
 
     def failed(self, most_s: float) -> Failed:
-        """Which requests have taken longer than `most_s`, or cannot but do so."""
+        """bool[requests]: which have taken longer than `most_s`, or certainly will."""
 
         def failed(run: SimulationState, workload: Workload, now_s: float) -> np.ndarray:
             outcomes, arrival_s, table = run.outcomes, run.requests["arrival_s"], workload.table
@@ -63,7 +63,7 @@ class Target:
 
     @property
     def most_failed(self) -> float:
-        """The largest share of the requests that may fail."""
+        """The largest share of requests that may fail."""
         if self.quantile is not None:
             return 1 - self.quantile.percent / 100
         return 1 - self.bound if self.measure == ATTAINED else self.bound

@@ -1,4 +1,4 @@
-"""Another estimator for a profile: what a policy would believe had it profiled the device with another form."""
+"""Another estimator for a profile: the one that a policy would have if it had profiled the device with another form."""
 
 from __future__ import annotations
 

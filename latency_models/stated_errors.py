@@ -1,4 +1,4 @@
-"""What the errors of a profile were taken against: composed times, which its form was fitted to, or measurements."""
+"""The reference of a profile's errors: the composed times that its form was fitted to, or measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXPECTED = {
 
 
 def fit_percent(profile: Profile) -> float | None:
-    """Mean absolute error of the device form against the composed times that it stands for; None: of none."""
+    """Mean absolute error of the device form against the composed times it was fitted to; None: there are none."""
     return profile.error[FIT]["mape_percent"] if FIT in profile.error else None
 
 
@@ -25,6 +25,6 @@ def measured_percent(profile: Profile) -> float | None:
 
 
 def expected(profile: Profile) -> str:
-    """What is to be expected of a profile that was never measured."""
+    """The error to expect of a profile that was never measured."""
     note = EXPECTED.get(error_class(profile))
     return f"{NEVER}; {note}" if note else NEVER

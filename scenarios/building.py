@@ -92,7 +92,7 @@ def whole_in(spec: ServingSpec, name: str) -> int | None:
 
 
 def front_end_in(spec: ServingSpec) -> FrontEnd | None:
-    """What is said, or what the profile has, of several the first pool's; None: nothing that takes time."""
+    """The spec's front end, else that of the profile (of the first pool's); None: one that takes no time."""
     given = spec.fleet.front_end
     found: FrontEnd | None = profile_of(spec).front_end if given is None else front_end_from(given)
     return found if found is not None and found.takes_time else None
@@ -162,7 +162,7 @@ def workload_of(
 
 
 def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float | None) -> Workload:
-    """With arrivals that go by a load profile, and other SLOs, where the spec says so."""
+    """The workload with arrivals by a load profile and with scaled SLOs, if the spec has them."""
     demand = spec.demand
     changes: dict[str, Any] = {}
     profile, cv, scale = profiles_of(demand.load_profile)[0], fixed("cv", demand.cv), fixed("scale", demand.slo_scale)

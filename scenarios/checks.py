@@ -1,4 +1,4 @@
-"""What a spec is checked for: each value by its field's bounds, then what does not go together. All in SpecErrors."""
+"""Checks of a spec: each value against its field's bounds, then combinations of fields. Errors are SpecErrors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def check(spec: ServingSpec, parts: Mapping[str, type], leaves: Mapping[str, tuple[str, Option]]) -> None:
-    """Raise SpecError for a spec that cannot be. parts, leaves: of a spec, by name (spec.py)."""
+    """Raise SpecError for an invalid spec. parts, leaves: of a spec, by name (spec.py)."""
     for part, kind in parts.items():
         if not isinstance(getattr(spec, part), kind):
             raise SpecError(f"{part} is {getattr(spec, part)!r}; it should be {kind.__name__}(...)")

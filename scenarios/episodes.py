@@ -1,4 +1,4 @@
-"""`EPISODES`: what environments draw where nothing else is said."""
+"""`EPISODES`: the scenarios that environments draw by default."""
 
 from servegym.scenarios.parts import BURST, STEADY, Demand
 from servegym.scenarios.ranges import Range
@@ -8,7 +8,7 @@ from servegym.scenarios.spec import ServingSpec
 EPISODES = ServingSpec(
     Demand(
         trace=("azure-conv", "sharegpt"),
-        load=Range(1.0, 1.8),  # below, nearly everything is in time whatever one does
+        load=Range(1.0, 1.8),  # below, nearly all tokens are in time under any policy
         requests=Range(200, 400),
         load_profile=(STEADY, BURST),
         split="train",

@@ -1,4 +1,4 @@
-"""What a field of a spec is, said once: its kind, bounds and unit, and how the command line and documents name it."""
+"""The single definition of a spec's field: kind, bounds and unit, and its name on the command line and in documents."""
 
 from __future__ import annotations
 

@@ -151,5 +151,5 @@ def startup_of(fleet: Fleet) -> Startup | None:
 
 
 def incidents_of(fleet: Fleet) -> tuple[Incident, ...]:
-    """What happens to engines. Raises SpecError."""
+    """The incidents of the engines. Raises SpecError."""
     return tuple(map(incident_of, fleet.incidents))

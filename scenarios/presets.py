@@ -29,7 +29,7 @@ PRESETS = {
     "light": Preset(
         "less than engines can serve, with SLOs of half the length: what matters is the wait of each request",
         {"load": Range(0.2, 0.6), "load_profile": (STEADY,), "slo_scale": 0.5},
-        unfit=("DisaggregatedRouting-v0", "PrefillPreemption-v0"),  # there is nothing to win all the same
+        unfit=("DisaggregatedRouting-v0", "PrefillPreemption-v0"),  # there is nothing to gain nevertheless
     ),
     "overload": Preset(
         "more than engines can serve: what matters is which to serve in time",
@@ -48,7 +48,7 @@ PRESETS = {
             ),
             "load": Range(0.8, 1.8),
         },
-        unfit=("TierScaling-v0",),  # on some devices fewer tiers of the recipe are apart
+        unfit=("TierScaling-v0",),  # on some devices fewer of the recipe's tiers differ
     ),
     "mixed-fleet": Preset(
         "of `ClusterRouting-v0`: an H100, two A100s and an A6000 at overload, so that it matters which engine it is",
@@ -79,7 +79,7 @@ def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     """Words for a source of episodes, with those that a preset among them stands for and that arrivals bring along.
 
     Words beside a preset take the places of its own. Arrivals take the place of the source's load profile and cv, and
-    arrivals with a pace of their own that of its load too. Raises SpecError for a preset that there is not.
+    arrivals with a pace of their own that of its load too. Raises SpecError for an unknown preset.
     """
     rest = {name: value for name, value in overrides.items() if name != "preset"}
     said = overridden(overrides_of(overrides["preset"]), rest) if "preset" in overrides else rest
@@ -94,7 +94,7 @@ def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def overrides_of(preset: str) -> dict[str, Any]:
-    """Raises SpecError for one that there is not."""
+    """The overrides of a preset. Raises SpecError for an unknown one."""
     if preset not in PRESETS:
         raise SpecError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
     return PRESETS[preset].overrides

@@ -42,12 +42,12 @@ def draw(rng: np.random.Generator, numbers: Numbers) -> float:
 
 
 def choose(rng: np.random.Generator, items: tuple[Item, ...]) -> Item:
-    """One of the items, each as likely. Of one item, that: nothing is drawn."""
+    """One of the items, equally likely. A single item is returned without a draw."""
     return items[0] if len(items) == 1 else items[int(rng.integers(len(items)))]
 
 
 def listed(value: Any) -> tuple[Any, ...]:
-    """A value, or several, as a tuple. Raises SpecError for a range, which cannot be gone through."""
+    """A value, or several, as a tuple. Raises SpecError for a range, which cannot be enumerated."""
     if isinstance(value, Range):
         raise SpecError(f"a range from {value.low:g} to {value.high:g} where values are gone through; list them")
     return value if isinstance(value, tuple) else () if value is None else (value,)

@@ -1,4 +1,4 @@
-"""Arrival processes: when the requests of a trace come. Asked for as "name" or "name:key=value,key=value".
+"""Arrival processes: when the requests of a trace come. Named as "name" or "name:key=value,key=value".
 
 Every process is drawn without a scale and then stretched: one seed gives the same arrivals at two rates,
 except for their scale. To add one, register a function here that takes the trace, a mean rate (None: not given) and
@@ -21,13 +21,13 @@ ArrivalProcess = Callable[..., np.ndarray]
 ARRIVALS: Registry[ArrivalProcess] = Registry("arrival process")
 
 DAY_S = 86_400.0
-LEAST_CV, MOST_CV = 0.001, 100.0  # beyond, gaps are all alike, or all but a few are 0
+LEAST_CV, MOST_CV = 0.001, 100.0  # outside, all gaps are alike, or all but a few are 0
 # Processes with a pace of their own, so that they need no rate: always, or where this parameter is given.
 OWN_PACE = {
     "own": None, "at-once": None, "square-wave": None, "bursts": "gap_s", "waves": "gap_s",
     "industrial-day": "duration_s",
 }  # fmt: skip
-SCALABLE = ("own", "square-wave", "industrial-day")  # of these those that take a rate all the same
+SCALABLE = ("own", "square-wave", "industrial-day")  # those of them that accept a rate nevertheless
 
 
 def needs_rate(text: str) -> bool:
@@ -48,7 +48,7 @@ def _has_own_pace(text: str) -> bool:
 def arrivals_of(process: str, trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
     """float64[requests], s: the arrivals of a process, "name" or "name:key=value,...".
 
-    Raises WorkloadError for one that there is not, and for numbers that give no times a run can have.
+    Raises WorkloadError for an unknown process, and for parameters that give times no run can have.
     """
     drawn = ARRIVALS.bound(process)
     try:
@@ -82,7 +82,7 @@ def own(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.
 def poisson(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
     """Independent exponential gaps with mean 1 / rate; the first arrival is a gap after 0.
 
-    Fewer requests are the first of more.
+    With fewer requests the arrivals are the first of those with more.
     """
     return np.cumsum(rng.exponential(size=len(trace))) / checked_rate(rate_per_s, "poisson arrivals")
 
@@ -119,7 +119,8 @@ def bursts(
 def waves(
     trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, n: int = 5, gap_s: float | None = None
 ) -> np.ndarray:
-    """0 to `n` requests together, each number as likely, at 0, gap_s, 2 gap_s, ...; the gap may follow from the rate.
+    """0 to `n` requests together, each number equally likely, at 0, gap_s, 2 gap_s, ...; the gap may follow from the
+    rate.
 
     Source: semantic scheduling, section 4: n = 5 outside spikes and up to 100 in them, gaps 0.1 and 1 s; the
     paper names the largest number, its public code draws it from 0 to n.

@@ -1,4 +1,4 @@
-"""Makes the quantile tables of the embedded generators anew, from the traces under $SERVEGYM_DATA/traces.
+"""Rebuild the quantile tables of the embedded generators from the traces under $SERVEGYM_DATA/traces.
 
     python -m servegym.traces.build_quantiles
 

@@ -1,4 +1,4 @@
-"""Makes the tables of the generators of sessions anew, from the traces under $SERVEGYM_DATA/measured.
+"""Rebuild the tables of the session generators from the traces under $SERVEGYM_DATA/measured.
 
     python -m servegym.traces.build_sessions
 
@@ -32,7 +32,7 @@ def quantiles(values: Any) -> list[float]:
 def agentic(path: Path) -> dict[str, Any]:
     """Agents and their sub-agents: turns, first prompts, what is new in later ones, answers, pauses.
 
-    New tokens are what a prompt has more than the last prompt and answer; below 0: something was left out.
+    New tokens: prompt minus the last prompt and answer; below 0 if part of the context was dropped.
     """
     import pandas as pd
 

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST_QUOTE = 40
-YEARS = (1678, 2261)  # that nanoseconds since 1970 reach in 64 bits
+YEARS = (1678, 2261)  # range of nanoseconds since 1970 in 64 bits
 ZONE = r"\d[T ].*\d\s?(Z|z|[+-]\d{2}(?::?\d{2})?)$"
 UTC = ("Z", "z", "+00:00", "+0000", "+00", "-00:00")
 
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Rows of a file. first_row: number of its first row, counted from 1 without a header. names: of columns that have
-    another name in the file, that one."""
+    """Rows of a file. first_row: number of its first row, counted from 1 without a header. names: the file's name of
+    each column that it calls otherwise.
+    """
 
     file: str
     first_row: int
@@ -89,7 +90,9 @@ class Chunk:
         return numbers
 
     def ids(self, column: str) -> tuple[np.ndarray, np.ndarray]:
-        """`lists` of numbers up to 2^64 - 1, which are only compared: those from 2^63 on wrap around, to below 0."""
+        """`lists` of numbers up to 2^64 - 1, which are only compared: ids from 2^63 on wrap around to negative
+        numbers.
+        """
         return self.lists(column, 2**64 - 1)
 
     def lists(self, column: str, most: int = 2**63 - 1) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +100,7 @@ class Chunk:
 
         Shapes (rows,) and (sum of the lengths,). An empty cell is a list of none.
         """
-        if self.frame[column].dtype.kind in "iuf":  # CSV without a cell of several
+        if self.frame[column].dtype.kind in "iuf":  # CSV in which no cell has several
             return self._lone_numbers(column, most)
         lists = []
         for at, cell in enumerate(self.frame[column]):
@@ -113,7 +116,7 @@ class Chunk:
         cells = self.frame[column].to_numpy()
         there = ~np.isnan(cells)
         if cells.dtype.kind == "f":
-            most = 2**53  # beyond it a float is not the number in the file
+            most = 2**53  # beyond it, a float may differ from the number in the file
         wrong = there & ~((cells >= 0) & (cells <= most) & (cells == np.floor(cells)))
         self.check(column, wrong, f"whole numbers, 0 to {most}")
         return there.astype("i8"), cells[there].astype("i8")

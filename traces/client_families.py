@@ -1,6 +1,6 @@
 """Families of many clients, each with its share of the requests and its lengths, from `quantiles/*.clients.json`.
 
-A request draws three uniform numbers: its client, its prompt and its output (which do not depend on each other).
+A request draws three uniform numbers: for its client, its prompt and its output (independent of each other).
 """
 
 from __future__ import annotations

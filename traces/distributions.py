@@ -19,12 +19,12 @@ NORMAL_P90 = statistics.NormalDist().inv_cdf(0.9)
 
 
 def uniform(least: int, most: int) -> InverseCdf:
-    """Whole numbers of `least` to `most`, each as likely."""
+    """Whole numbers from `least` to `most`, equally likely."""
     return lambda level: (least + np.floor(level * (most - least + 1))).astype("i4")
 
 
 def by_quantiles(levels: Sequence[float], lengths: Sequence[float]) -> InverseCdf:
-    """With these quantiles; between two of them uniform in logarithm, from 1 on, and none longer than the last."""
+    """The distribution with these quantiles: log-uniform between two of them, from 1 up to the last quantile."""
     return functools.partial(_by_quantiles, np.array([0.0, *levels]), np.log([1.0, *lengths]))
 
 

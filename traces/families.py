@@ -17,7 +17,7 @@ from servegym.traces import randomness
 from servegym.traces.registry import Registry
 from servegym.traces.trace import Trace
 
-LEAST_ACCEPTED = 1e-4  # share of draws within the token limits below which they are refused
+LEAST_ACCEPTED = 1e-4  # limits that a smaller share of the draws keeps are refused
 DRAWS_A_ROUND = 65_536
 
 
@@ -38,7 +38,7 @@ class Family:
     labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def draw(self, family: str, requests: int, seed: int, most_prompt: float, most_total: float) -> Trace:
-        """So many requests, as `generate` says."""
+        """Draw requests as `generate` does."""
         most_total = min(most_total, np.inf if self.context_tokens is None else self.context_tokens)
         rng = randomness.generator(seed, randomness.Stream.LENGTHS)
         rounds: list[dict[str, np.ndarray]] = []
@@ -81,7 +81,7 @@ class Drawn(Protocol):
 FAMILIES: Registry[Drawn] = Registry("family")
 
 
-@functools.lru_cache(maxsize=1)  # a seed's requests are asked for at one rate after another
+@functools.lru_cache(maxsize=1)  # cached, since a seed's requests are asked for again at each rate
 def generate(
     family: str,
     requests: int,
@@ -93,8 +93,8 @@ def generate(
     """Draw requests of a family: lengths and types, without arrivals.
 
     max_prompt_tokens, max_total_tokens: draws with a longer prompt, or prompt and output, are drawn again.
-    The first of more requests are the same. What is drawn twice is one trace, so its arrays are read-only. Raises
-    WorkloadError for an unknown family, and for limits that (almost) no request of the family keeps.
+    Fewer requests are the first of more. Equal calls return the same trace, so its arrays are read-only. Raises
+    WorkloadError for an unknown family, and for limits that (almost) no request of the family satisfies.
     """
     most_prompt = np.inf if max_prompt_tokens is None else max_prompt_tokens
     most_total = np.inf if max_total_tokens is None else max_total_tokens

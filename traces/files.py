@@ -40,8 +40,8 @@ def column_names(path: Path) -> list[str]:
 def chunks(
     path: Path, columns: Collection[str], rows: int | None = None, texts: Collection[str] = ()
 ) -> Iterator[Chunk]:
-    """The rows of a file in order, at most so many at a time (None: CHUNK_ROWS), with these columns. texts: those whose
-    cells are kept as they are written, in a CSV file too.
+    """The rows of a file in order, at most `rows` at a time (None: CHUNK_ROWS), with these columns. texts: columns
+    whose cells are kept as written, in a CSV file too.
 
     Raises WorkloadError for a file that is damaged, naming the row where that is known.
     """
@@ -57,7 +57,7 @@ def sha256(path: Path) -> str:
 
 
 def _kind(path: Path) -> str:
-    """Which of the formats a file's name says it has."""
+    """The format of a file by its name."""
     if not path.exists():
         raise WorkloadError(f"there is no file {path}")
     if not path.is_file():
@@ -96,7 +96,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _delimiter(path: Path) -> str:
-    """What stands between the cells of the first line: a comma, or what stands there more often."""
+    """The delimiter of the first line: a comma, or a character that occurs in it more often."""
     with open_text(path) as stream:
         first = next(iter(Lines(stream, path.name)), "")
     return max(",;\t|", key=first.count)
@@ -110,7 +110,7 @@ def _csv_names(path: Path) -> list[str]:
             first = next(rows, [])
         except csv.Error as error:
             raise WorkloadError(f"{path.name}: its first lines are not CSV: {error}") from None
-    if names and len(first) > len(names):  # of the first row pandas would cut the rest without an error
+    if names and len(first) > len(names):  # pandas would cut extra cells of the first row without an error
         raise WorkloadError(f"{path.name}: expected {len(names)} fields in line 2, saw {len(first)}")
     return names
 
@@ -121,7 +121,7 @@ def _csv_chunks(path: Path, columns: Collection[str], rows: int, texts: Collecti
     row = 1
     with (
         open_text(path) as stream,
-        # All columns, though few are kept: with `usecols` pandas says nothing of a row with too many cells.
+        # All columns, though few are kept: with `usecols` pandas does not report a row with too many cells.
         pd.read_csv(
             Lines(stream, path.name),
             names=_csv_names(path),

@@ -61,7 +61,7 @@ def _arrivals(arrival_s: np.ndarray | None) -> dict[str, float | None]:
 
 
 def _sessions(trace: Trace) -> dict[str, Any]:
-    """Of a trace with sessions; its arrivals are those of sessions then."""
+    """Figures of the sessions of a trace, whose arrivals are then those of sessions."""
     if trace.turns is None:
         return {}
     turns = np.unique(trace.turns.session, return_counts=True)[1]

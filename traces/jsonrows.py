@@ -31,7 +31,7 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def items(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON list, read a stretch at a time, or the one that the file is.
+    """The objects of a JSON list, read in pieces, or the single object of the file.
 
     Raises WorkloadError, naming the item.
     """
@@ -74,7 +74,7 @@ def _only(text: _Text, name: str) -> dict[str, Any]:
 
 
 class _Text:
-    """A stretch of a text file that begins at `at` and grows as it is needed."""
+    """A piece of a text file that begins at `at` and grows as needed."""
 
     def __init__(self, stream: TextIO) -> None:
         self.at = 0
@@ -104,7 +104,7 @@ class _Text:
                     return value
 
     def _grow(self) -> bool:
-        """Read on, at least as much as is left over (so that a long item is not read in many small steps)."""
+        """Read at least as much as is left over (so that a long item is not read in many small steps)."""
         rest = self._text[self.at :]
         more = self._stream.read(max(READ_CHARACTERS, len(rest)))
         self._text, self.at = rest + more, 0

@@ -8,7 +8,7 @@ from servegym.traces.cells import Chunk
 
 
 class Labels:
-    """The names seen so far in a file that is read a stretch at a time."""
+    """The names seen so far in a file that is read in pieces."""
 
     def __init__(self) -> None:
         self._codes: dict[str, dict[str, int]] = {}

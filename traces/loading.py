@@ -1,4 +1,4 @@
-"""Traces by name: a family's requests drawn, a file's read and cut to what is asked for."""
+"""Traces by name: draw a family's requests, or read a file's and cut them to what is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SLOs in a user's own numbers, for all requests or for classes of them; nothing else is made up."""
+"""SLOs in a user's own numbers, for all requests or for classes of them; nothing else is set."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def classes(trace: Trace, rng: np.random.Generator, /, **shares: str) -> Assignm
 
 
 def _slos(said: dict[str, float], what: str) -> dict[str, float]:
-    """The SLOs as they are said. Raises WorkloadError where one is missing or too many are there."""
+    """Parse the SLOs. Raises WorkloadError if one is missing or there are too many."""
     if set(said) not in ({"ttft_s", "tpot_s"}, {"ttlt_s"}):
         raise WorkloadError(f"{what} has {' and '.join(said) or 'no SLO'}; {RIGHT}")
     return {key: checked_positive(value, f"{what}: {key}") for key, value in said.items()}

@@ -57,7 +57,7 @@ def _ranks_of_pairs(before: np.ndarray, ids: np.ndarray, kinds: int, seen: np.nd
     """int64[n]: the rank of each pair (block before, id) among all different ones.
 
     Where an id stands behind one block only, as in traces that number blocks by everything up to their end, one row for
-    each id is sorted, and not all. seen: int64[kinds], to work with.
+    each id is sorted, and not all. seen: int64[kinds], scratch.
     """
     pairs, rows = before * kinds + ids, np.arange(len(ids))
     seen[ids] = rows

@@ -1,6 +1,6 @@
 """Independent streams of random numbers from one seed, so that a study varies one thing at a time.
 
-Lengths, arrivals and priorities of one seed do not disturb each other: the same seed gives the same
+Lengths, arrivals and priorities of one seed are independent: the same seed gives the same
 lengths and priorities at every load (common random numbers).
 """
 

@@ -1,4 +1,4 @@
-"""How a file is read that has other columns than servegym's: which is what, and what is put right on request.
+"""How to read a file with other columns than servegym's: what each column is, and which repairs are asked for.
 
 In one place for all that takes a trace: `Reading` goes with the trace's name, from a command's options, a spec or a
 call, to the reader of the file.
@@ -37,7 +37,7 @@ class Reading:
         as the format has it.
     drop_empty: leave out requests without prompt or output tokens. sort: rows by their times.
 
-    Raises WorkloadError for what says none of that.
+    Raises WorkloadError for invalid values.
     """
 
     columns: Columns = ()
@@ -57,7 +57,7 @@ class Reading:
 
     @property
     def renames(self) -> bool:
-        """Whether some column of the file is named."""
+        """Whether any column of the file is named."""
         return any(column != NONE for column in self.names.values())
 
     @property

@@ -16,7 +16,7 @@ from servegym.simulator.prefixes import ranks
 from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.traces.trace import PrefixBlocks, Trace
 
-BLOCKS = 20  # as long as the file: enough to differ, each long beside what requests take
+BLOCKS = 20  # blocks in the file's length: enough to differ, each long compared with a request's time
 
 
 def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
@@ -34,7 +34,7 @@ def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
     times = times - times[0]
     if times[-1] == 0:
         raise WorkloadError(f"{trace.name}: all requests come at once, so there is no time to resample it in blocks of")
-    whole = times[-1] * sessions / (sessions - 1)  # with the gap from the last one to the first again
+    whole = times[-1] * sessions / (sessions - 1)  # with the gap from the last one back to the first
     block = whole / BLOCKS
     around = np.concatenate([times, times + whole])
     drawn: list[np.ndarray] = []
@@ -77,7 +77,7 @@ def _renamed(blocks: PrefixBlocks, order: np.ndarray, spans: list[tuple[int, int
         end = min(at + high - low, len(order))
         here = names[taken.offsets[at] : taken.offsets[end]]
         own = (first[here] >= low) & (last[here] < high)
-        own |= (first[here] + rows >= low) & (last[here] + rows < high)  # behind the end the file begins again
+        own |= (first[here] + rows >= low) & (last[here] + rows < high)  # after its end the file begins again
         here[own] += kinds * (number + 1)
         at = end
     return dataclasses.replace(taken, ids=names)

@@ -186,7 +186,7 @@ def _document(drawing: Drawing) -> int:
 
 def _names_of(drawing: Drawing, document: int) -> np.ndarray:
     """A document of whole blocks; the same document has the same tokens and names."""
-    level = document * 0.6180339887498949 % 1  # its length has nothing to do with its rank
+    level = document * 0.6180339887498949 % 1  # its length is independent of its rank
     tokens = between(level, drawing.levels, drawing.table["document_tokens"])
     most = _blocks_of_a_document(drawing.table)
     blocks = min(most, max(1, round(tokens / BLOCK_TOKENS)))

@@ -1,4 +1,4 @@
-"""A trace that is read a chunk at a time, twice: once for what has to be known of all of it, once to be served."""
+"""A trace that is read in chunks, twice: once for totals over the whole file, once to be served."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from servegym.traces.readers.own import OwnReader
 from servegym.traces.reading import Reading
 
 ROWS = 32_768  # of a chunk, at most
-APART = ("tpot_slo_s", "client", "application")  # of each value one request is in the sample
+APART = ("tpot_slo_s", "client", "application")  # columns of which the sample has one request for each value
 
 
 class StreamedTrace:

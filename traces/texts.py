@@ -31,8 +31,8 @@ class Lines:
     def __init__(self, stream: TextIO, name: str) -> None:
         self._stream = stream
         self._name = name
-        self._lines = 0  # before the one that is being read
-        self._length = 0  # of that one, as far as it is read
+        self._lines = 0  # number of lines before the current one
+        self._length = 0  # characters read of the current one
 
     def __iter__(self) -> Iterator[str]:
         while line := self._stream.readline(LONGEST_LINE + 1):

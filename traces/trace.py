@@ -27,7 +27,7 @@ class PrefixBlocks:
         """The blocks of these requests, in the order of `rows`."""
         counts = np.diff(self.offsets)[rows]
         offsets = np.r_[0, np.cumsum(counts)]
-        moved = np.repeat(self.offsets[rows] - offsets[:-1], counts)  # how far each block was from its new place
+        moved = np.repeat(self.offsets[rows] - offsets[:-1], counts)  # distance of each block from its new place
         return PrefixBlocks(offsets, self.ids[np.arange(offsets[-1]) + moved], self.block_tokens)
 
 
@@ -83,5 +83,5 @@ class Trace:
         return self if self.turns is None else dataclasses.replace(self, turns=None, arrival_s=None)
 
     def noted(self, **entries: Any) -> Trace:
-        """The same requests with these entries in the provenance."""
+        """The same requests with more entries in the provenance."""
         return dataclasses.replace(self, provenance={**self.provenance, **entries})

@@ -34,7 +34,7 @@ class Actor(nn.Module):
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         shape, first = self.shape, self.layers[0]
         if shape.has_slots:
-            # The whole goes through its part of the first layer once, not once for each slot.
+            # The numbers of the whole pass their part of the first layer once, not once for each slot.
             own = observation[..., shape.whole :].unflatten(-1, (shape.slots, shape.slot))
             of_whole = nn.functional.linear(observation[..., : shape.whole], first.weight[:, : shape.whole], first.bias)
             numbers = nn.functional.linear(own, first.weight[:, shape.whole :]) + of_whole.unsqueeze(-2)
@@ -122,7 +122,7 @@ class Compilable(_Policy):
 
     @property
     def of_whole(self) -> int:
-        """Numbers of an action that are of no slot."""
+        """Number of action components that belong to no slot."""
         return self.shape.outputs - 1 if self.shape.is_joint else 0
 
     def _get_constructor_parameters(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class CloningConfig:
 
     @staticmethod
     def of(config: TrainingConfig) -> CloningConfig:
-        """Raises TrainingError for what cannot be."""
+        """Read and check the hyperparameters. Raises TrainingError for invalid ones."""
         settings: CloningConfig = from_plain(CloningConfig, config.hyperparameters, "hyperparameters")
         for name in ("rounds", "epochs", "batch_size", "learning_rate"):
             value = getattr(settings, name)
@@ -74,7 +74,7 @@ class Shown:
 
 
 def show(env: ServingEnv, teacher: Teacher, agent: Any, decisions: int, seed: int) -> Shown:
-    """Play episodes, the first reset with the seed, until so many decisions have been shown. agent: who acts."""
+    """Play episodes, the first reset with the seed, until `decisions` have been shown. agent: chooses the actions."""
     choices = env.interface.choices
     observations = np.zeros((decisions, env.interface.layout.size), "f4")
     actions = np.zeros((decisions, *(env.action_space.shape or ())), env.action_space.dtype)
@@ -111,7 +111,7 @@ class Learner:
         return network_of(list(self.actor.layers), self.problem.shape)
 
     def fit(self, shown: Shown) -> float:
-        """Several times over all of it. Returns the mean loss of the last time."""
+        """Train for several epochs. Returns the mean loss of the last one."""
         tensors = [torch.as_tensor(array) for array in (shown.observations, shown.actions, shown.masks)]
         n, losses = len(shown.observations), [0.0]
         for _ in range(self.settings.epochs):
@@ -125,7 +125,7 @@ class Learner:
         return sum(losses) / n
 
     def loss(self, observations: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of legal choices; else squared error of the actions, of slots that are filled."""
+        """Cross-entropy of legal choices; else squared error of the actions, over filled slots."""
         outputs, shape = self.actor(observations), self.problem.shape
         if isinstance(self.problem.venv.single_action_space, gym.spaces.Discrete):
             legal = outputs.masked_fill(~masks, -torch.inf)
@@ -147,7 +147,7 @@ def train(
 ) -> LearnedPolicy:
     """Clone as configured in the folder `out`; returns the policy of the last round.
 
-    resume: begin anew in a folder where this was stopped: it ends with the same bytes. progress: called after each
+    resume: start over in the folder of a stopped training; the result has the same bytes. progress: called after each
     round. Raises TrainingError for what cannot be cloned, PolicyError for an unknown teacher.
     """
     settings, problem, folder = CloningConfig.of(config), problem_of(config), RunFolder(out)
@@ -191,7 +191,7 @@ def learn(
         row = {"steps": (number + 1) * decisions, "minutes": watch.read() / 60, "loss": loss}
         row |= {**dataclasses.asdict(verdict), "is_best": number == settings.rounds - 1}
         state.rows.append(row)
-        state.best, state.best_row = network, row  # what is imitated is the teacher, not what earns most
+        state.best, state.best_row = network, row  # the aim is to imitate the teacher, not to earn most
         if progress is not None:
             progress((number + 1) / settings.rounds, f"{row['steps']:,} decisions, loss {loss:.4f}")
     return state

@@ -78,7 +78,7 @@ class CurriculumConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """A training. Raises TrainingError for what cannot be.
+    """A training. Raises TrainingError for an invalid configuration.
 
     environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the
     source that the environment has by default, as `ServingSpec.with_overrides` takes it.
@@ -86,7 +86,7 @@ class TrainingConfig:
     environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
     reward_scale: on rewards as the algorithm sees them. objective: what they are. start: path of a policy to start
     from, instead of the base.
-    checkpoint_minutes: how often all that is needed to go on is written. torch_threads: for the network.
+    checkpoint_minutes: minutes between checkpoints. torch_threads: for the network.
     """
 
     environment: str
@@ -214,7 +214,7 @@ def from_plain(kind: Any, document: Any, where: str) -> Any:
     if origin is tuple and isinstance(document, list | tuple):
         return tuple(from_plain(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(document))
     if kind is float and isinstance(document, str):
-        document = _number_of(document)  # YAML takes 3e-4 for a text
+        document = _number_of(document)  # YAML reads 3e-4 as a string
     if kind is float and isinstance(document, int) and not isinstance(document, bool):
         return float(document)
     wanted = origin or kind

@@ -1,4 +1,4 @@
-"""Credit: what a request gained is the reward of the decision about it, whenever it gained it.
+"""Credit: the gain of a request is the reward of the decision about it, whenever that gain comes.
 
 A route pays off while its request is served, hundreds of decisions later, among the gains of all the others. Here the
 reward of a decision is the gain of the request that it was about, as a share of the episode's ideal gain; paired, less
@@ -39,7 +39,7 @@ class Credits:
         self._settled: list[tuple[int, slice, np.ndarray]] = []  # environment, steps, rewards
 
     def begin(self, i: int, episode: Episode) -> None:
-        """Environment i has a new episode; the one before is over."""
+        """Begin a new episode of environment i; the one before is over."""
         if self._episodes[i] is not None:
             self._settle(i, is_over=True)
         self._episodes[i] = dataclasses.replace(episode, begin=len(self._requests))
@@ -62,7 +62,7 @@ class Credits:
         return found
 
     def _settle(self, i: int, is_over: bool) -> None:
-        """What the decisions of an episode were worth, as far as it is known."""
+        """Reward the decisions of an episode as far as their gains are known."""
         episode = self._episodes[i]
         assert episode is not None
         steps = slice(episode.begin, len(self._requests))

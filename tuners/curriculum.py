@@ -1,4 +1,4 @@
-"""Where to train: scenarios drawn more often the more there is to be had in them, as far as heuristics tell.
+"""Where to train: scenarios are drawn more often the more heuristics show that there is to gain in them.
 
 In many scenarios nothing can be gained, whatever one does: what happens there is noise to a learner. A pool of
 scenarios is served by the base policy and by a few others; what the best of them has more than the base is the headroom

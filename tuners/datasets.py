@@ -98,14 +98,14 @@ def played(env: gym.Env[Any, Any], agent: Agent, seed: int, number: int) -> Epis
 
 
 def kept(info: dict[str, Any]) -> dict[str, Any]:
-    """What of an info goes with a step; the terms of the reward by their names."""
+    """The entries of an info that are kept with a step; the terms of the reward by their names."""
     rest = {name: value for name, value in info.items() if name != "reward_terms"}
     if "action_mask" in rest:
         rest["action_mask"] = np.hstack(rest["action_mask"])  # of several choices one after the other
     rest |= {f"reward_{name}": value for name, value in info["reward_terms"].items()}
     return {
         name: np.atleast_1d(value) for name, value in rest.items()
-    }  # Minari cannot read back numbers that are alone
+    }  # Minari cannot read back numbers outside an array
 
 
 def without_scenario(spec: EnvSpec | None) -> EnvSpec | None:

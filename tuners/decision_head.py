@@ -108,7 +108,7 @@ def _ranking(interface: Any, source: Any) -> DecisionHead:
     base, slots = interface.scheduler, interface.slots
     base_bias = BaseBias.by(
         interface.layout, ("position",), np.array([[-1.0]]), np.zeros(1)
-    )  # the earlier in the base's order, the higher
+    )  # earlier in the base's order is higher
     return DecisionHead(
         "scheduler", base, interface.layout, 1, kind="shared", is_choice=False, base_bias=base_bias,
         build=lambda network, name: ranked(base, network, slots, name),
@@ -185,12 +185,12 @@ class NetworkAgent:
         return np.array([self._best(row, np.ones(len(row)), int(own)) for row, own in zip(outputs, base, strict=True)])
 
     def _filled(self, observation: np.ndarray) -> int:
-        """Slots up to the last in which there is something."""
+        """Slots up to the last filled one."""
         layout = self.interface.layout
         return int(np.flatnonzero(layout.parts(observation)[layout.slot].any(-1)).max(initial=-1)) + 1
 
     @staticmethod
     def _best(scores: np.ndarray, mask: np.ndarray, base: int) -> int:
-        """The legal choice of the highest score; of equal ones the base's, else the first."""
+        """The legal choice with the highest score; of equal ones the base's, else the first."""
         legal = np.where(mask, scores, -np.inf)
         return base if scores[base] >= legal.max() else int(legal.argmax())

@@ -1,4 +1,4 @@
-"""Discounting over time: a second is worth the same whether one batch fills it or fifty.
+"""Discounting over time: a second is discounted alike whether one batch fills it or fifty.
 
 Batches take from a few milliseconds to seconds, and what a decision brings comes seconds later. With a discount a step
 the horizon of a policy would depend on the device, and on the policy's own choice of how long a batch takes.

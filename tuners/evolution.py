@@ -26,8 +26,8 @@ from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder
 
 ALL, SLOT = "all", "slot"
-FULL_COVARIANCE = 300  # weights up to which CMA-ES learns how they go together; of more, each by itself
-SMALLEST_STEP = 1e-4  # step size, of weights of about 1, below which nothing more is to be expected
+FULL_COVARIANCE = 300  # most weights with a full covariance; with more, a diagonal one
+SMALLEST_STEP = 1e-4  # step size (weights are about 1) below which no progress is expected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Search:
 
 
 def searched(shape: Shape, inputs: str) -> np.ndarray:
-    """int64[...]: which weights are searched. Raises TrainingError if none would be left."""
+    """int64[...]: indices of the searched weights. Raises TrainingError if there are none."""
     if inputs == ALL:
         return np.arange(shape.count)
     if not shape.has_slots:

@@ -1,4 +1,5 @@
-"""Generations: candidates of a search, each a compiled policy, serve whole scenarios, and it is told what they gain.
+"""Generations: candidates of a search, each a compiled policy, serve whole scenarios, and the search is told their
+gains.
 
 In each generation all candidates serve the same scenarios, drawn anew for it, so that they differ only by their
 decisions. Only the order of the candidates counts, so they need not be compared with the base. The best of the search
@@ -32,7 +33,7 @@ from servegym.tuners.validation import Judge
 
 
 def tdg_ratio(scenario: Scenario) -> float:
-    """Gain over ideal gain of a whole run, without the rest of what a `Result` says."""
+    """Gain over ideal gain of a whole run, without computing the rest of a `Result`."""
     simulation = Simulation(scenario)
     arrays = simulation.run().arrays
     arrived = has_arrived(arrays)
@@ -65,7 +66,7 @@ def scores_of(
 
 
 def scenarios_of(problem: Problem, generation: int, count: int) -> list[Scenario]:
-    """Those of a generation: of seeds of their own, from the training's on."""
+    """The scenarios of a generation, with seeds of its own, counted on from the training's."""
     config, first = problem.config, problem.config.seed + generation * count
     room = config.validation.first_seed  # the seeds from there on are for validation
     return [problem.source(np.random.default_rng(seed % room)) for seed in range(first, first + count)]
@@ -125,7 +126,7 @@ class Evolution:
         runner: Runner,
         progress: Progress | None,
     ) -> None:
-        """Generation by generation, of `count` scenarios each, to the end of the budget."""
+        """Run generations of `count` scenarios each to the end of the budget."""
         head, state = problem.head, self.state
         judge = Judge(head, problem.validation_source, problem.config.validation, runner)
         watch = Stopwatch(state)

@@ -39,7 +39,7 @@ class Annealed:
         self.begin, self.end, self.share = begin, end, 0.0
 
     def __call__(self, remaining: float) -> float:
-        del remaining  # Stable-Baselines3's, of a budget of steps
+        del remaining  # Stable-Baselines3's own, based on a budget of steps
         return self.begin + (self.end - self.begin) * min(self.share, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What a training is for: TDG ratio, and what must not be paid for it."""
+"""The objective of a training: TDG ratio, with a penalty for missed constraints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Objective:
     is what the agent's decisions changed, without what the requests happen to be worth. by_request: a decision about a
     request earns what that request gains (`credit`; of the algorithms ppo and maskable-ppo).
     attainment_floor: least share of the requests within their SLOs. wait_cap_s: most seconds to a first token, of 99
-    in 100 requests. penalty: weight of what is lacking: floor less attainment, and the part of the wait that is beyond
+    in 100 requests. penalty: weight of the violations: floor minus attainment, and the part of the wait that is beyond
     the cap (from 0 to 1).
     """
 

@@ -1,4 +1,4 @@
-"""The results of a training: the best policy so far and the curve; at the end a policy, a picture and a summary."""
+"""The results of a training: the best policy so far and the curve; at the end a policy, a plot and a summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from servegym.tuners.curve import plot_curve
 from servegym.tuners.problem import Problem
 from servegym.tuners.runs import PICTURE, POLICY, RunFolder, versions
 
-Progress = Callable[[float, str], None]  # share of the budget used, what there is to say
+Progress = Callable[[float, str], None]  # share of the budget used, message
 
 
 class Stopped(Exception):
@@ -39,7 +39,7 @@ class State:
 
 
 class Stopwatch:
-    """Adds to the times of a state, from now on."""
+    """Adds the time from now on to the times of a state."""
 
     def __init__(self, state: State):
         self.state = state
@@ -92,7 +92,7 @@ def save_policy(problem: Problem, network: Network, path: Path, **how: Any) -> L
 
 
 def provenance(problem: Problem, **how: Any) -> dict[str, Any]:
-    """What an artifact says of a training: what it was trained on, the configuration, versions."""
+    """What an artifact says of a training: training cases, configuration, versions."""
     config: TrainingConfig = problem.config
     return {
         "trained_on": problem.trained_on,

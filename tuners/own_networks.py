@@ -24,7 +24,7 @@ from servegym.tuners.export import network_of
 from servegym.tuners.problem import cases_of
 
 ACTIVATIONS: dict[type, str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
-PASSED_OVER = (nn.Identity, nn.Flatten, nn.Dropout)  # when it decides they change nothing
+PASSED_OVER = (nn.Identity, nn.Flatten, nn.Dropout)  # no effect on its decisions
 SLOTS = "it scores each slot by the numbers of the whole and of the slot, with the same weights for all"
 
 
@@ -134,7 +134,7 @@ def _check_fits(layers: list[Any], shape: Shape, head: DecisionHead) -> None:
 
 @torch.no_grad()
 def _check_is_a_row(module: nn.Module, layers: list[Any], shape: Shape) -> None:
-    """Raise TrainingError for a module that does something else than its layers one after the other."""
+    """Raise TrainingError for a module that is not simply its layers in sequence."""
     numbers = torch.as_tensor(np.random.default_rng(0).normal(size=(8, layers[0].in_features)), dtype=torch.float32)
     was_training, found = module.training, numbers
     activation = torch.tanh if shape.activation == "tanh" else torch.relu

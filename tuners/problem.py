@@ -50,7 +50,9 @@ def cases_of(source: ServingSpec, seeds: range) -> dict[str, Any]:
 
 
 def problem_of(config: TrainingConfig) -> Problem:
-    """Raises TrainingError for an environment, arguments or scenarios that cannot be, or that nothing is learned in."""
+    """Make the problem. Raises TrainingError for invalid environments, arguments or scenarios, or if nothing is to
+    learn.
+    """
     register_all()
     known = [name for name, _, _ in ENVIRONMENTS]
     if config.environment not in known:

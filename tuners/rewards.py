@@ -17,7 +17,7 @@ from servegym.tuners.credit import Credits, Episode
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.objective import GAIN_ALONE, Objective
 
-POINTS = 1024  # of a base run's gain over time, evenly apart
+POINTS = 1024  # points of a base run's gain over time, evenly spaced
 
 
 class TrainingVecEnv(Sb3VecEnv):
@@ -89,7 +89,7 @@ class TrainingVecEnv(Sb3VecEnv):
             credits.begin(i, Episode(simulation, base, batch.ideal_gain.item(i)))
 
     def _at(self, now_s: np.ndarray) -> np.ndarray:
-        """float64[n]: what the base has gained by then, as shares of the ideal gain."""
+        """float64[n]: the base's gain by then, as shares of the ideal gain."""
         place = np.clip(now_s / self._ends_s, 0.0, 1.0) * (POINTS - 1)
         first = np.minimum(place.astype(int), POINTS - 2)
         rows = np.arange(self.num_envs)

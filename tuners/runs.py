@@ -30,7 +30,7 @@ PACKAGES = ("numpy", "numba", "gymnasium", "torch", "stable-baselines3", "sb3-co
 
 
 def versions() -> dict[str, str]:
-    """Of what a training runs with."""
+    """Versions of the packages that a training uses."""
     found = {"servegym": __version__, "python": platform.python_version(), "machine": platform.platform()}
     for name in PACKAGES:
         try:
@@ -61,7 +61,7 @@ class RunFolder:
         return load_config(self.path / CONFIG)
 
     def checkpoint(self, steps: int, state: Mapping[str, Any], save: Callable[[Path], None]) -> Path:
-        """Keep a state (pickled) and what `save` puts into a folder; whole or, if interrupted, not at all."""
+        """Write a state (pickled) and the files of `save` into a folder, atomically."""
         folder = self.path / CHECKPOINTS
         draft, final = folder / f".{steps:012d}", folder / f"{steps:012d}"
         shutil.rmtree(draft, ignore_errors=True)
@@ -75,7 +75,7 @@ class RunFolder:
         return final
 
     def last_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
-        """The last folder that is whole, and its state; None if there is none."""
+        """The last complete checkpoint folder, and its state; None if there is none."""
         found = self._checkpoints()
         return (found[-1], pickle.loads((found[-1] / STATE).read_bytes())) if found else None
 
@@ -84,7 +84,7 @@ class RunFolder:
         return sorted(path for path in folder.glob("*") if path.name.isdigit()) if folder.is_dir() else []
 
     def write_curve(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """One JSON object a line, each what validation said."""
+        """Write the validation results, one JSON object a line."""
         write(self.path / CURVE, "".join(json.dumps(row) + "\n" for row in rows))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ class RunFolder:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole, or leave the old one if that fails."""
+    """Write a file atomically; if that fails, the old one stays."""
     draft = path.with_name(f".{path.name}.draft")
     draft.write_text(text, encoding="utf-8")
     os.replace(draft, path)

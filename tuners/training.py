@@ -77,7 +77,7 @@ class Training(BaseCallback):
         self.say()
 
     def say(self) -> None:
-        """Tell what waits how far it is."""
+        """Report the progress."""
         if self.progress is not None:
             self.progress(self.share_used(), f"{self.num_timesteps:,} steps{self._said}")
 
@@ -121,7 +121,7 @@ class Training(BaseCallback):
         self._said = f", {points.text('+.2f')} points of TDG ratio to the base"
 
     def checkpoint(self) -> None:
-        """Write all that is needed to go on from here."""
+        """Write everything needed to resume from here."""
         env = self.training_env
         assert isinstance(env, TrainingVecEnv)
         self._checkpointed_s = self.state.elapsed_s
@@ -187,7 +187,7 @@ def save_model(model: BaseAlgorithm, folder: Path) -> None:
 
 
 def restore(model: BaseAlgorithm, env: TrainingVecEnv, found: tuple[Path, dict[str, Any]]) -> None:
-    """Put everything random back where it was. Episodes that were going on are lost: each begins anew."""
+    """Restore all random states. Running episodes are lost: each environment begins a new one."""
     folder, state = found
     if hasattr(model, "load_replay_buffer"):
         model.load_replay_buffer(folder / REPLAY)
@@ -199,7 +199,7 @@ def restore(model: BaseAlgorithm, env: TrainingVecEnv, found: tuple[Path, dict[s
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Of layers as small as these more threads than one are no faster, and they wait for cores that are busy."""
+    """Limit torch's threads: for layers this small more threads are no faster, and they wait for busy cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -11,12 +11,12 @@ import numpy as np
 from servegym.simulator.batches import add
 from servegym.simulator.types import BATCH
 
-OUTPUT_TOKENS = "output_tokens"  # of vllm_xargs: after so many tokens the emulated model ends its answer
+OUTPUT_TOKENS = "output_tokens"  # key of vllm_xargs: number of tokens after which the emulated model ends its answer
 
 
 @dataclass
 class Held:
-    """A request that has been scheduled and has not left. output_tokens: 0: the model never ends it."""
+    """A request that has been scheduled and has not left. output_tokens: 0: the model never ends the answer."""
 
     prompt_tokens: int
     computed_tokens: int
@@ -37,7 +37,7 @@ class Step:
 
 
 class Requests:
-    """What a worker knows of the requests: what the scheduler's outputs, in order, have told it."""
+    """What a worker knows of the requests from the scheduler's outputs, which it gets in order."""
 
     def __init__(self) -> None:
         self.held: dict[str, Held] = {}
@@ -48,7 +48,7 @@ class Requests:
             self.held.pop(name, None)
 
     def step(self, scheduled: Any) -> Step:
-        """Take in a SchedulerOutput: what its batch sums to, and which requests emit a token at its end."""
+        """Take in a SchedulerOutput; returns the sums of its batch, and which requests emit a token at its end."""
         self.leave(scheduled)
         for new in scheduled.scheduled_new_reqs:
             self.held[new.req_id] = first_seen(new)
@@ -84,7 +84,7 @@ def first_seen(new: Any) -> Held:
 
 
 def _output_tokens(arguments: Mapping[str, Any]) -> int:
-    """What the client wrote is not to be trusted: what is no number of tokens counts as none."""
+    """Read the client's `output_tokens`; a value that is not a number of tokens is ignored."""
     value = arguments.get(OUTPUT_TOKENS)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 2**31:
         return 0

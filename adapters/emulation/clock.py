@@ -1,4 +1,4 @@
-"""Clocks of an emulated device: the machine's, or one that its steps move on."""
+"""Clocks of an emulated device: the machine's, or one that the device's steps advance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RealClock:
 
 
 class VirtualClock:
-    """Stands still but for what waits: waiting sets it to the time waited for.
+    """A clock that advances only when something waits: waiting sets it to the time waited for.
 
     While it is `installed`, it is what time.time() and time.monotonic() say in this process, so that vLLM's arrival
     times, its metrics and a scheduler plug-in all read it. time.perf_counter() stays real: it measures code.

@@ -32,7 +32,7 @@ class Device:
             self._log.write(",".join(LOG_COLUMNS) + "\n")
 
     def duration_s(self, sums: np.ndarray) -> float:
-        """Seconds that a batch (BATCH[1]) takes, by the very function that the simulator calls."""
+        """Seconds that a batch (BATCH[1]) takes, by the same function that the simulator calls."""
         return float(self._model.batch_s(sums[0], self._model.coefficients))
 
     def run(self, sums: np.ndarray, result: Any) -> DeviceFuture:

@@ -18,7 +18,7 @@ from servegym.adapters.emulation.settings import DEVICE, TIME, Settings
 from servegym.errors import EmulationError
 
 NULL_BLOCKS = 1  # vLLM keeps one block for itself
-LAYOUT = "LBHNC"  # any: no block has contents
+LAYOUT = "LBHNC"  # arbitrary: blocks have no contents
 LETTERS, FIRST_LETTER = 26, 64  # "a" in byte-level vocabularies, where "!" is 0
 
 
@@ -26,7 +26,7 @@ class Executor(VllmExecutor):
     """Runs no model: a step takes as long as the profile says, and its tokens are letters.
 
     An answer ends at `max_tokens`, or after `output_tokens` of vllm_xargs with the model's end-of-sequence token.
-    Raises EmulationError where the engine is set up for what the device cannot do.
+    Raises EmulationError if the engine is configured for something that the device cannot do.
     """
 
     supports_pp = False
@@ -70,7 +70,7 @@ class Executor(VllmExecutor):
         kwargs: dict[str, Any] | None = None,
         non_block: bool = False,
     ) -> Any:
-        """Workers would do nothing for any call, but for those named below."""
+        """Answer for the workers, which would do nothing for any call but those named below."""
         name = method if isinstance(method, str) else getattr(method, "__name__", "")
         answer = {"get_supported_tasks": ("generate",)}.get(name)
         return finished([answer]) if non_block else [answer]
@@ -87,7 +87,7 @@ class Executor(VllmExecutor):
         return [{f"model.layers.{layer}.self_attn.attn": spec for layer in range(model.get_num_layers(parallel))}]
 
     def determine_available_memory(self) -> list[int]:
-        """What holds the profile's blocks, if they were the served model's."""
+        """Bytes that hold the profile's number of blocks at the served model's block size."""
         return [(self.settings.profile.kv.total_blocks + NULL_BLOCKS) * self._bytes_per_block]
 
     def initialize_from_config(self, kv_cache_configs: list[Any]) -> None:

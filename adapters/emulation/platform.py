@@ -1,4 +1,4 @@
-"""A platform for vLLM that leaves the choices which its CPU platform overrules, and an emulated device can follow."""
+"""A platform for vLLM that keeps settings which its CPU platform overrides and an emulated device supports."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from servegym.adapters.emulation.settings import DEVICE, Settings
 
 
 class Platform(CpuPlatform):
-    """Asynchronous scheduling stays as it was asked for, and the size of KV blocks is the profile's by default."""
+    """Keeps the asynchronous scheduling that was asked for; the KV block size is the profile's by default."""
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:

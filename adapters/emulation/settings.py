@@ -1,4 +1,4 @@
-"""The settings of an emulated device, read from the environment: vLLM hands its executors none."""
+"""The settings of an emulated device, read from the environment: vLLM passes no settings to its executors."""
 
 from __future__ import annotations
 

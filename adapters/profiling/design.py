@@ -1,4 +1,4 @@
-"""Which batches are measured: a few that fill the space of all that an engine may form."""
+"""Which batches are measured: a few that cover the space of batches that an engine may form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servegym.simulator.types import BATCH, BATCH_SUMS
 REGIMES = ("decode", "prefill", "mixed")
 MOST_PREFILLS = 4
 SHORTEST_CONTEXT = 16
-KV_SHARE = 0.8  # of the KV memory that a designed batch takes at most
+KV_SHARE = 0.8  # largest share of the KV memory that a designed batch takes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Space:
 
 @dataclasses.dataclass(frozen=True)
 class Prefill:
-    """A prompt, or a chunk of one: tokens computed, after so many that are cached."""
+    """A prompt, or a chunk of one: tokens computed, and tokens cached before them."""
 
     tokens: int
     cached: int = 0
@@ -46,7 +46,7 @@ class Prefill:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What runs together. decodes: tokens cached before the one that each computes."""
+    """Requests that run together. decodes: for each decode, the tokens cached before the one that it computes."""
 
     prefills: tuple[Prefill, ...] = ()
     decodes: tuple[int, ...] = ()
@@ -112,7 +112,7 @@ def _batch(space: Space, regime: str, point: np.ndarray) -> Batch:
     requests = min(1 + int(prefills * MOST_PREFILLS), in_all, space.sequences - len(decodes))
     shares = [in_all // requests + (place < in_all % requests) for place in range(requests)]
     most_cached = min(space.context_tokens - 1 - shares[0], room - in_all)
-    # Half of the batches have a prompt that is continued.
+    # Half of the batches continue a prompt.
     before = _between(SHORTEST_CONTEXT, most_cached, 2 * cached - 1) if cached > 0.5 and most_cached > 0 else 0
     return Batch((Prefill(shares[0], before), *(Prefill(share) for share in shares[1:])), decodes)
 

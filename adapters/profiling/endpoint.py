@@ -26,8 +26,8 @@ from servegym.errors import ProfilingError
 
 FIRST_ID = 16
 LEAST_DECODES = 1
-SETTLED_TOKENS = 3  # of each stream, before anything is measured
-TRIES = 3  # times the repeats, for prompts that were not prefilled in one step
+SETTLED_TOKENS = 3  # tokens of each stream before measuring begins
+TRIES = 3  # attempts per repeat, since some prompts are not prefilled in one step
 WAIT_S = 0.002
 SHORTEST_STEP = 0.5  # of the usual one, for a step with a prefill in it
 
@@ -42,7 +42,7 @@ class EndpointMeter:
 
     def __init__(self, endpoint: Endpoint, model: str, space: Space, vocabulary: int = 256):
         self.endpoint, self.model, self.space, self.vocabulary = endpoint, model, space, vocabulary
-        self._rng = np.random.default_rng(time.time_ns())  # no prompt as in a run before: the server may keep them
+        self._rng = np.random.default_rng(time.time_ns())  # no prompt of an earlier run: it may be cached
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -115,7 +115,7 @@ class EndpointMeter:
             if len(steps) == 1 and all(first.token_s for first in firsts):
                 (at,) = steps
                 step_s, usual_s = witness[at] - witness[at - 1], float(np.median(np.diff(witness)))
-                if step_s > usual_s * SHORTEST_STEP:  # or its tokens were late to be seen, and came with the next ones
+                if step_s > usual_s * SHORTEST_STEP:  # or its tokens were received late, together with the next ones
                     found.append((at, step_s))
             if len(found) == repeats:
                 break
@@ -127,7 +127,7 @@ class EndpointMeter:
         while not come():
             for task in tasks:
                 if task.done():
-                    task.result()  # raises what it ended with
+                    task.result()  # raises the task's error
                     raise ProfilingError(
                         f"{self.endpoint.url} ended a stream early; are the limits of the server right?"
                     )

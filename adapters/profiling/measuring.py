@@ -25,7 +25,7 @@ BATCHES, RECORD = "batches.csv", "profile.json"
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How much is measured: so many batches, each so often; `seed` of the design."""
+    """How much is measured: the number of batches and of repeats, and the seed of the design."""
 
     batches: int = 60
     repeats: int = 5
@@ -78,7 +78,7 @@ def scenes_of(table: Path, record_path: Path, record: dict[str, Any]) -> set[int
         before = json.loads(record_path.read_text(encoding="utf-8"))
         with table.open(encoding="utf-8", newline="") as lines:
             scenes = {int(row["scene"]) for row in csv.DictReader(lines)}
-        before["plan"].pop("batches")  # a longer design begins as a shorter one
+        before["plan"].pop("batches")  # a longer design begins with the batches of a shorter one
     except (OSError, ValueError, KeyError, TypeError):
         raise ProfilingError(
             f"{table} is there, and no profile that can be gone on with; name another folder"

@@ -32,10 +32,10 @@ class Meter(Protocol):
         """What it measures: versions, device, dtype, clock, memory. For the record beside the table."""
 
     def warm_up(self) -> None:
-        """Run what would else slow the first measurement."""
+        """Run once what would otherwise slow the first measurement."""
 
     def measure(self, batch: Batch, repeats: int) -> Measurement | None:
-        """Run the batch `repeats` times. None: it could not be formed as it was designed."""
+        """Run the batch `repeats` times. None: it could not be formed as designed."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""

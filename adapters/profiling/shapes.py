@@ -33,7 +33,7 @@ class ModelShape:
 
     @property
     def attention_width(self) -> int:
-        """Of the queries of a token, all heads."""
+        """Width of a token's queries over all heads."""
         return self.num_attention_heads * self.head_dim
 
     @property

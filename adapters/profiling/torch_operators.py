@@ -93,7 +93,7 @@ class TorchMeter:
     def measure(self, batch: Batch, repeats: int) -> Measurement | None:
         run = _Run(self, batch)
         run.layers()
-        run.head()  # both once, so that memory is there and kernels are chosen
+        run.head()  # run both once, so that memory is allocated and kernels are chosen
         passes = [run.timed() for _ in range(repeats)]
         seconds = np.array([sum(parts.values()) for parts in passes])
         parts = {f"{name}_s": float(np.median([each[name] for each in passes])) for name in OPERATORS}

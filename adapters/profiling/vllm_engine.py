@@ -36,7 +36,7 @@ UNDISTURBED = 0.98  # of the time of a step, computing
 MOST_FEWER = 0.02  # of a chunk's tokens that a repeat may have less than the first
 KERNELS = "8192"  # that oneDNN keeps: for each number of tokens, of each layer's shape
 OWN: dict[str, Any] = {"enable_prefix_caching": False, "async_scheduling": False, "disable_log_stats": True}
-MOST_STEPS = 100_000  # to bring a batch about; more says that the engine does not go on
+MOST_STEPS = 100_000  # steps to form a batch; more means that the engine makes no progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +172,7 @@ class VllmMeter:
         return ran if same else None
 
     def _let_in(self, tokens: int, decodes: int) -> None:
-        """Compute the first tokens of the one prompt that waits, and no more of it."""
+        """Compute only the first `tokens` of the one waiting prompt."""
         scheduler = self.core.scheduler
         budget = scheduler.max_num_scheduled_tokens
         left = tokens
@@ -321,7 +321,7 @@ def _on_one_cpu_thread(core: Any) -> bool:
     import torch
     from vllm.platforms import current_platform
 
-    here = type(core.model_executor).__name__ == "UniProcExecutor"  # not other processes, nor an emulated device
+    here = type(core.model_executor).__name__ == "UniProcExecutor"  # neither other processes nor an emulated device
     return here and bool(current_platform.is_cpu()) and torch.get_num_threads() == 1
 
 

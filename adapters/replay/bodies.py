@@ -69,7 +69,7 @@ class Bodies:
         """Token ids, or words."""
         length = int(workload.table["prompt_tokens"][index])
         if self.prompt == "text":
-            numbered = f"{self.seed} {index} "  # so that no prompt begins as another
+            numbered = f"{self.seed} {index} "  # so that no two prompts begin alike
             return numbered + WORD * max(0, length - 4)
         ids = drawn(self.seed, OWN, np.full(length, index), np.arange(length))
         prompts = workload.prefixes

@@ -1,4 +1,4 @@
-"""The client's side of a replay: what has come, and what of it may be sent (the rules of docs/sessions.md)."""
+"""The client's side of a replay: which requests have come, and which may be sent (the rules of docs/sessions.md)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Front:
     def __init__(self, workload: Workload, limits: Limits):
         requests, turns = len(workload), workload.turns
         self._arrival_s, self._known = workload.table["arrival_s"], workload.known
-        self._begun = 0  # how many of those that follow none have been sent
+        self._begun = 0  # number sent of the requests that follow none
         self._thinking: list[tuple[float, int]] = []  # (when it comes, request): those that follow one that has ended
         self._session = np.arange(requests) if turns is None else turns.session
         self._unfinished = np.bincount(self._session, minlength=requests)  # of a session, at its first request
@@ -78,7 +78,7 @@ class Front:
         return found
 
     def send(self, turn: Turn) -> None:
-        """What `next` said has been sent."""
+        """Record that the turn given by `next` has been sent."""
         self._for_requests.popleft()
         if turn.request < self._known:
             self._begun += 1
@@ -87,7 +87,7 @@ class Front:
             heapq.heappop(self._thinking)
 
     def end(self, request: int, now_s: float) -> None:
-        """A request has ended, however it did. now_s: not before the end that was told last."""
+        """Record that a request has ended, in whatever way. now_s: not before the last recorded end."""
         self._for_requests.append(now_s)
         session = self._session[request]
         self._unfinished[session] -= 1

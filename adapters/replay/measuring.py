@@ -26,7 +26,7 @@ from servegym.simulator.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-# What only an engine knows of itself, and no client.
+# Figures that only the engine knows, not a client.
 UNKNOWN = (
     "evictions", "saved_tokens", "loaded_tokens", "cached_tokens", "cached_share", "reroutes", "lost_tokens",
     "iterations", "scheduling_rounds", "blocking_mean_s", "blocking_longest_s", "kv_use_mean", "kv_use_peak",
@@ -104,7 +104,7 @@ class Measured(Result):
 
     def _of_sessions(self) -> dict[str, np.ndarray]:
         columns = super()._of_sessions()
-        if columns:  # a turn comes whatever became of the one before
+        if columns:  # a turn comes however the one before ended
             columns["came_s"] = np.array([record.came_s for record in self._sent])
         return columns
 

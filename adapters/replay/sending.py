@@ -1,4 +1,6 @@
-"""Sending a workload to a live endpoint: at its times, whatever has been answered, or when those before have ended."""
+"""Sending a workload to a live endpoint: at its times, regardless of answers, or when the requests before have
+ended.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from servegym.simulator.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
 HEADERS = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
-MOST_READY = 256  # requests due at time 0 whose bodies and clients are made before it
+MOST_READY = 256  # number of requests due at time 0 whose bodies and clients are made beforehand
 LEAD_S = 0.05  # between the start and time 0, so that a request due at once is not late
 
 
@@ -162,7 +164,7 @@ class Sending:
                     await self._news.wait()  # then perhaps another goes first
 
     async def _serve(self, clients: Clients, request: int, body: bytes) -> None:
-        """A request to its end, of which the front is told."""
+        """Serve a request to its end, and tell the front."""
         record, wanted = self.records[request], int(self.workload.table["output_tokens"][request])
         try:
             await _send(clients, self.endpoint, body, record, wanted, self._start_s)
@@ -190,7 +192,7 @@ class Clients:
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A client that nothing else uses meanwhile."""
+        """A client for exclusive use."""
         client = self._free.pop() if self._free else self._new()
         try:
             yield client
@@ -211,7 +213,7 @@ class Clients:
 
 
 async def _send(clients: Clients, endpoint: Endpoint, body: bytes, record: Record, wanted: int, start_s: float) -> None:
-    """One request, to its end: the record says how it went."""
+    """Send one request and read its answer to the end; the result is in the record."""
     stream = TokenStream(record, wanted)
     try:
         async with asyncio.timeout(endpoint.timeout_s), clients.one() as client:

@@ -12,7 +12,7 @@ LONGEST_EVENT = 2**20  # bytes; a longer line is no event of a completion
 
 
 class StreamError(Exception):
-    """The stream holds what no completion has, or an error that the server tells of."""
+    """The stream is not that of a completion, or holds an error from the server."""
 
 
 class TokenStream:
@@ -29,7 +29,7 @@ class TokenStream:
         self._left = b""
 
     def feed(self, data: bytes, now_s: float) -> None:
-        """Bytes that were received at a time. Raises StreamError."""
+        """Take in bytes that were received together. Raises StreamError."""
         *lines, self._left = (self._left + data).split(b"\n")
         if len(self._left) > LONGEST_EVENT:
             raise StreamError(f"an event of more than {LONGEST_EVENT} bytes")

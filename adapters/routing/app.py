@@ -32,7 +32,7 @@ from servegym.errors import ServegymError
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 COUNT_TIMEOUT_S = 1.0
-LOOK_S = 0.25  # between looks at how late the event loop is
+LOOK_S = 0.25  # between checks of how late the event loop is
 END_S = 1.0  # for an engine to end a stream after its last event
 GONE = "client-gone"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -48,7 +48,7 @@ class Answer:
         """Serve the request; where its client goes away, so does the request at the engine."""
         serving = asyncio.create_task(self._proxy.serve(self._job, send, Relay(self._proxy)))
         leaving = asyncio.create_task(_until_gone(receive))
-        outcome = "crash"  # of the proxy itself: it should not happen
+        outcome = "crash"  # an error of the proxy itself, which should not happen
         try:
             await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if self._job.complete and not serving.done():  # its client has all of it, and need not wait for the end
@@ -74,7 +74,7 @@ async def _until_gone(receive: Receive) -> None:
 
 
 def abort(scope: Scope) -> None:
-    """Drop a client's connection at once: it takes nothing of what is still to be written."""
+    """Drop a client's connection at once, with all that is still to be written."""
     drop = scope.get("state", {}).get("abort")
     if drop is not None:
         drop()
@@ -251,7 +251,7 @@ async def job_of(
 
 
 async def _counted(proxy: Proxy, operation: Operation, document: dict[str, Any], chat: bool) -> int | None:
-    """Tokens of a prompt as an engine counts them; None: none does in time, or they need no counting."""
+    """Tokens of a prompt as counted by an engine; None: no engine answers in time, or no count is needed."""
     prompt = document.get("prompt")
     if not chat and not isinstance(prompt, str):
         return None

@@ -1,4 +1,4 @@
-"""The engines behind a proxy: which of them are there, and what they say of themselves."""
+"""The engines behind a proxy: which of them are up, and what they report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_METRICS = 8 * 2**20  # bytes
 FIRST_BACKOFF_S = 1.0
 SOON_S = 0.05
 IDLE_S = 3.0
-WELL, UNWELL, SILENT = range(3)  # what a check finds: it says so, it says that it is not, it says nothing
+WELL, UNWELL, SILENT = range(3)  # result of a check: healthy, unhealthy, no answer
 USAGE = re.compile(
     rb"^(?:vllm:(?:kv|gpu)_cache_usage_perc|sglang:token_usage)(?:\{[^}]*\})? ([0-9.eE+-]+)", re.MULTILINE
 )
@@ -29,7 +29,7 @@ BLOCK_TOKENS = re.compile(rb'\bblock_size="(\d+)"')
 
 
 def as_text(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    """Headers as the HTTP client takes them."""
+    """Headers in the HTTP client's form."""
     return [(name.decode("ascii", "replace"), value.decode("utf-8", "replace")) for name, value in headers]
 
 
@@ -41,7 +41,7 @@ async def _headers_sent(session: object, context: Any, sent: object) -> None:
 
 
 class Attempt:
-    """A request at an engine. lost: it was cancelled since its engine is gone."""
+    """A request at an engine. lost: it was cancelled because its engine is gone."""
 
     def __init__(self, task: asyncio.Task[bool]):
         self.task = task
@@ -61,7 +61,7 @@ class Backend:
         self.backoff_s = FIRST_BACKOFF_S if up else SOON_S
         self.heard_s = -1.0  # when it sent a byte last
         self.attempts: set[Attempt] = set()
-        self.closing = asyncio.Event()  # wakes up the checks
+        self.closing = asyncio.Event()  # wakes the checks
 
     @property
     def takes(self) -> bool:
@@ -173,7 +173,7 @@ class Backends:
             failed_s.append(started_s)
             if len(failed_s) < self._settings.health_failures:
                 continue
-            # One that goes on sending tokens is slow to answer, and not gone.
+            # An engine that goes on sending tokens is slow to answer, not gone.
             silent = health == SILENT and backend.heard_s < failed_s[0]
             if backend.up and (health == UNWELL or silent):
                 self._close(backend, f"{len(failed_s)} checks failed in a row")

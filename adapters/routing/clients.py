@@ -28,7 +28,7 @@ BEARER = "bearer "
 class Bucket:
     """A token bucket: room for a minute's worth, refilled at a steady pace.
 
-    It may be overdrawn: what an answer takes is known only when it is there, and is paid before the next request.
+    It may be overdrawn: the cost of an answer is known only at its end, and is paid off before the next request.
     (Libraries of rate limits keep an entry for each unit, or count in fixed windows; neither fits tokens.)
     """
 
@@ -37,7 +37,7 @@ class Bucket:
         self._at_s = 0.0
 
     def wait_s(self, now_s: float, amount: float) -> float:
-        """Seconds until so much is there; of more than ever fits, until it is full."""
+        """Seconds until the bucket holds `amount`; until it is full, if the amount exceeds its size."""
         if math.isinf(self._most):
             return 0.0
         self._level = min(self._most, self._level + max(0.0, now_s - self._at_s) * self._most / 60)
@@ -120,9 +120,9 @@ class Clients:
         return cls(clients)
 
     def of_key(self, authorization: str | None) -> Client:
-        """Whose key this is, the header's value. Raises Refused (401) for an unknown key.
+        """The client of a key, given as the header's value. Raises Refused (401) for an unknown key.
 
-        Digests are compared, with each client's in constant time, so that how long it takes says nothing of a key.
+        Digests are compared, with each client's in constant time, so that the time taken reveals nothing of a key.
         """
         if not self.all:
             return self._anybody
@@ -138,7 +138,7 @@ class Clients:
         return found
 
     def replace(self, others: Clients) -> None:
-        """Have others' clients; who is in both goes on with what it has used."""
+        """Take over the clients of `others`; a client in both keeps its usage."""
         before = {client.name: client for client in self.all}
         for client in others.all:
             if client.name in before:
@@ -184,7 +184,7 @@ def _client(where: str, name: Any, terms: Any, environment: Mapping[str, str]) -
 
 @dataclasses.dataclass(frozen=True)
 class AdminKey:
-    """The key of what changes a running proxy; without one nothing can."""
+    """The key for requests that change a running proxy; without one, all are refused."""
 
     digest: bytes | None = None
 

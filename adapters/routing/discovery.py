@@ -67,7 +67,7 @@ class DnsSource:
 
 
 async def urls_of(fixed: Sequence[str], sources: Sequence[Source]) -> list[str]:
-    """All engines there are, each once. Raises RoutingError."""
+    """URLs of all engines, each once. Raises RoutingError."""
     found = dict.fromkeys(fixed)
     for source in sources:
         found |= dict.fromkeys(await source.urls())
@@ -79,7 +79,7 @@ async def urls_of(fixed: Sequence[str], sources: Sequence[Source]) -> list[str]:
 async def follow(
     fixed: Sequence[str], sources: Sequence[Source], every_s: float, changed: Callable[[list[str]], None]
 ) -> None:
-    """Look again and again; what cannot be read changes nothing, and is logged once."""
+    """Look up the engines periodically; a source that cannot be read changes nothing, and is logged once."""
     complaint = ""
     while True:
         await asyncio.sleep(every_s)

@@ -15,7 +15,7 @@ SAME = [name for name in ENGINE_SNAPSHOT.names or () if name not in OWN]
 
 
 def hand_over(before: LiveRouter, after: LiveRouter, now_s: float, fresh: Collection[int] = ()) -> None:
-    """Let another router take the place of one, with its requests, wherever they are, and what it knows of engines.
+    """Replace a router by another, which takes over its requests and what it knows of engines.
 
     after: made now, of the same engines by number, and perhaps more. fresh: numbers whose engine is another one than
     before; it is closed until `set_open` says otherwise, as one more engine is. The same policy goes on as if nothing

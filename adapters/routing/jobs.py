@@ -1,4 +1,4 @@
-"""A request on its way through a proxy, and the ways in which it does not arrive."""
+"""A request on its way through a proxy, and the ways in which it can fail."""
 
 from __future__ import annotations
 

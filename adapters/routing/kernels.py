@@ -43,7 +43,7 @@ def send_row(known, requests, outcomes, e, r, now_s):
 
 @compiled(types.boolean(KNOWN, REQUESTS, OUTCOMES, types.int64, types.int64, types.float64))
 def emit_tokens(known, requests, outcomes, r, count, now_s):
-    """So many tokens of request r are out. Whether the first since it was sent is among them."""
+    """`count` tokens of request r are out; returns whether the first since it was sent is among them."""
     request, e = requests[r], requests[r].engine
     before = request.num_output_tokens
     request.num_output_tokens = before + count
@@ -70,7 +70,7 @@ def leave_engine(known, requests, outcomes, r, finished, now_s):
         else:
             take_off(known, e, r)
         return
-    if finished:  # its answer had no token since it was sent
+    if finished:  # it has had no token since it was sent
         snapshot.finished += 1
         snapshot.finished_tokens += emitted
     drop(known.prefilling[e], snapshot.prefills, r)
@@ -83,7 +83,7 @@ def leave_engine(known, requests, outcomes, r, finished, now_s):
 
 @compiled(types.void(KNOWN, types.int64, types.float64))
 def lose_engine(known, e, now_s):
-    """Engine e has lost all it had, its prefix store too."""
+    """Engine e has lost all its requests and its prefix store."""
     snapshot, store = known.snapshots[e], known.prefixes.sent[e]
     snapshot.up = 0
     empty(snapshot, snapshot.total_blocks, now_s)

@@ -141,7 +141,9 @@ class LiveRouter:
         self._send(now_s, r, e)
 
     def ask_again(self, now_s: float) -> list[tuple[int, int]]:
-        """If anything has changed, ask about those held, queue by queue; returns (r, engine) of those that go now."""
+        """If anything has changed, ask the policy about the held requests, queue by queue; returns (r, engine) of those
+        sent now.
+        """
         if not (self._dirty and self.held):
             self._dirty = False
             return []
@@ -205,7 +207,7 @@ class LiveRouter:
         return [int(r) for r in lost]
 
     def set_memory(self, e: int, total_blocks: int, block_tokens: int) -> None:
-        """Engine e has so much KV memory after all."""
+        """Engine e reports its KV memory."""
         self._snapshots["total_blocks"][e], self._snapshots["block_tokens"][e] = total_blocks, block_tokens
         sets = self.engines[e].index_sets(total_blocks, block_tokens, self._known.prefixes.chunk_tokens)
         self._known = with_index(self._known, e, sets)

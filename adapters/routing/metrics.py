@@ -76,5 +76,5 @@ class ProxyMetrics:
             metric.labels(engine)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' format."""
+        """All metrics in Prometheus' format."""
         return generate_latest(self.registry)

@@ -38,8 +38,8 @@ class Proxy:
         self.backends = Backends(list(urls), settings, self._changed, self._lost, self._memory)
         for backend in self.backends.all:
             self.metrics.has_engine(backend.name, backend.url, up=True)
-        self.draining = False  # it is about to end: /ready says so
-        self._ending = False  # those that are left have no more time
+        self.draining = False  # it is about to end, and /ready says so
+        self._ending = False  # the remaining requests have no more time
         self._deadlines: set[asyncio.Timeout] = set()
         self._reloading = asyncio.Lock()
         self._began_s = time.monotonic()
@@ -112,7 +112,7 @@ class Proxy:
         self.news()
 
     def end(self) -> None:
-        """Requests that are still there have had their time."""
+        """Break off the requests that are still there: their time is over."""
         self._ending = True
         for deadline in self._deadlines:
             deadline.reschedule(asyncio.get_running_loop().time())
@@ -166,7 +166,7 @@ class Proxy:
             self.metrics.queued.dec()
 
     async def engine_for(self, job: Job, r: int, tried: set[int]) -> Backend:
-        """The engine that the policy names for a request, once it does. Raises Refused where that takes too long."""
+        """Wait for the engine that the policy names for a request. Raises Refused if that takes too long."""
         fallbacks, begin = self.router.fallbacks, time.perf_counter()
         e = self.router.route(self.now_s(), r, tried)
         self.metrics.decision_s.observe(time.perf_counter() - begin)
@@ -192,7 +192,7 @@ class Proxy:
         return backend
 
     async def at(self, backend: Backend, work: Coroutine[Any, Any, bool]) -> bool:
-        """Work at an engine, broken off with Failure if the engine is lost."""
+        """Await work at an engine; raises Failure if the engine is lost."""
         attempt = Attempt(asyncio.create_task(work))
         backend.attempts.add(attempt)
         in_flight = self.metrics.in_flight.labels(backend.name)

@@ -28,7 +28,7 @@ from servegym.errors import RoutingError
 from servegym.simulator.types import HOLD
 
 LOG = logging.getLogger("ray.serve")
-STATS = "servegym"  # of a replica's routing stats, what is for us
+STATS = "servegym"  # key of our entry in a replica's routing stats
 
 
 class PolicyRouter(RequestRouter):
@@ -93,7 +93,7 @@ class PolicyRouter(RequestRouter):
                     if other == r:
                         return slot
                 return HOLD
-            tried.add(int(live.rows.engine[r]))  # it did not take it
+            tried.add(int(live.rows.engine[r]))  # the slot did not take the request
             live.recall(now_s, r)
         else:
             waited_s = max(0.0, time.time() - pending.created_at)

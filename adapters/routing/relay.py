@@ -89,7 +89,7 @@ class Relay:
                     return await self._pass_on(response, deadline, job, r, backend, send)
                 finally:
                     response.close()
-        except aiohttp.ConnectionTimeoutError:  # perhaps it is the proxy that has too much to do: checks will tell
+        except aiohttp.ConnectionTimeoutError:  # perhaps the proxy itself is overloaded: the checks will tell
             raise Failure("connect", "no connection to the engine in time", counts=False) from None
         except TimeoutError:
             raise Failure("timeout", "the engine sent nothing in time", 504, again=False) from None
@@ -153,7 +153,7 @@ class Relay:
                 tokens.inc(count)
                 if proxy.came(job, r, count):
                     proxy.news()
-            deadline.reschedule(None)  # while its client takes it, the engine is not waited for
+            deadline.reschedule(None)  # no timeout for the engine while the client is being written to
             if not job.started:
                 job.started = True
                 await self._send(send, {"type": "http.response.start", "status": 200, "headers": headers})

@@ -38,7 +38,7 @@ class Measured:
         self.in_time += in_time
 
     def line(self, now_s: float, **more: Any) -> dict[str, Any]:
-        """As it is logged, but for when that was on the calendar's clock."""
+        """The entry as it is logged, without its wall-clock time."""
         asked = self.asked
         return {
             "prompt_tokens": asked.prompt_tokens,

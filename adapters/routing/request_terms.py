@@ -122,7 +122,7 @@ def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, charac
     else:
         try:
             data, length = array("q", prompt).tobytes(), 8 * chunk_tokens
-        except OverflowError:  # such ids no engine has
+        except OverflowError:  # no engine has such ids
             return []
     numbers, number = [], 0
     for end in range(length, len(data) + 1, length):

@@ -67,7 +67,7 @@ class Rows:
         self.offsets = np.zeros(rows + 1, "i8")
 
     def take(self, now_s: float, asked: RequestTerms, chunks: Sequence[int]) -> int:
-        """A row for a request that comes now."""
+        """Take a row for a request that comes now."""
         rows = len(self.table)
         if self.used == rows:
             self._next = rows

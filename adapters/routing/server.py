@@ -25,7 +25,7 @@ from servegym.errors import RoutingError
 LONGEST_HEADERS = 64 * 2**10  # bytes
 SPARE_CONNECTIONS = 256  # for checks, metrics, and idle ones
 KEEP_ALIVE_S = 30  # longer than clients keep idle connections as a rule: one that is closed under a request fails
-GRACE_S = 5  # for the last words of requests that were given no more time
+GRACE_S = 5  # for final messages of requests that were broken off
 BACKLOG = 2048
 
 
@@ -36,7 +36,7 @@ def listen(settings: ProxySettings) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((settings.host, settings.port))
-        bound.listen(BACKLOG)  # only now an address in use is found out
+        bound.listen(BACKLOG)  # an address in use is detected only here
     except OSError as error:
         bound.close()
         where = f"{settings.host}:{settings.port}"

@@ -1,4 +1,4 @@
-"""What becomes of SGLang's requests, taken into the mirror that the policy is shown."""
+"""Follows SGLang's requests in the mirror that the policy is shown."""
 
 from __future__ import annotations
 

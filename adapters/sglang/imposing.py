@@ -40,7 +40,7 @@ def adder_class(base: type) -> Any:
 
         def add_one_req(self, req: Any, has_chunked_req: bool, truncation_align_size: int | None) -> Any:
             if req.rid not in self.tokens_of:
-                return AddReqResult.OTHER  # those behind it are not wanted either
+                return AddReqResult.OTHER  # the requests behind it are not wanted either
             with self._lock_node(req.last_node):
                 tokens = self._fitting(req, self.tokens_of[req.rid])
                 whole = req.prefix_len + tokens >= len(req.full_untruncated_fill_ids)

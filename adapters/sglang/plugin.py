@@ -115,7 +115,7 @@ class Plugin:
                 self.metrics.add("deviating_tokens", sum(abs(planned.get(s, 0) - done.get(s, 0)) for s in both))
 
     def guard(self, method: Callable[..., None], *arguments: Any) -> None:
-        """Call one of the above; whatever goes wrong there, SGLang goes on, alone from then."""
+        """Call one of the methods above; after an error SGLang goes on without the plug-in."""
         if not self.on:
             return
         try:

@@ -1,4 +1,4 @@
-"""What vLLM does to its KV blocks, noted for the mirror, which does it again (block_kernels.py).
+"""Records what vLLM does to its KV blocks, for the mirror to replay (block_kernels.py).
 
 Noted are the calls of vLLM's `BlockPool` through which it takes, shares, frees and names blocks (v1/core/block_pool.py;
 the same in 0.28, 0.32 and 0.33), and of `KVCacheManager.free`.
@@ -56,7 +56,7 @@ class BlockLog:
         self._watch(manager, "free", self._free)
 
     def take(self) -> np.ndarray:
-        """int64[n, 3]: what was noted since the last call."""
+        """int64[n, 3]: the operations recorded since the last call."""
         noted = np.array(self.operations, "i8").reshape(-1, 3)
         self.operations.clear()
         return noted
@@ -68,7 +68,7 @@ class BlockLog:
             self.operations += [(kinds.HELD, slot, block.block_id - 1) for block in blocks[had:]]
 
     def stop(self) -> None:
-        """Note nothing any more."""
+        """Stop recording."""
         for owner, name in self.owned:
             vars(owner).pop(name, None)
         self.operations.clear()

@@ -1,4 +1,4 @@
-"""What of vLLM's configuration the plug-in was not made for, and what its releases do differently."""
+"""The vLLM configurations that the plug-in does not support, and the differences between vLLM's releases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servegym.errors import VllmError
 
 
 def check_compatibility(config: Any) -> None:
-    """Raise VllmError for a configuration (VllmConfig) under which the mirror would not be true."""
+    """Raise VllmError for a configuration (VllmConfig) that the mirror cannot follow."""
     found = [
         name
         for name, there in (

@@ -22,7 +22,7 @@ from servegym.simulator.disturbances import Correction
 from servegym.simulator.policies import Policy
 from servegym.simulator.types import BATCH, NO_LIMIT
 
-MOST_STEPS_ALONE = 1023  # after repeated failures the policy is tried again every so many steps
+MOST_STEPS_ALONE = 1023  # most steps until the policy is tried again after repeated failures
 
 
 class Decisions:
@@ -112,7 +112,7 @@ class Decisions:
 
 
 def warm_up(mirror: Mirror, terms: Terms) -> None:
-    """Have a mirror go through a request's life: kernels are compiled, or read from the cache, beforehand."""
+    """Take a mirror through a request's life, so that kernels are compiled, or read from the cache, beforehand."""
     mirror.join(slot := mirror.add(0.0, 1, 1, 0, terms))
     most, one = int(NO_LIMIT), np.ones(1, "i4")
     mirror.plan(0.0, mirror.total_blocks, most, most, most)
@@ -132,7 +132,7 @@ def scheduler_of(artifact: Artifact) -> Policy:
 
 
 def estimator_of(artifact: Artifact, settings: Settings) -> LatencyModel:
-    """What the policy is to believe that batches take. Raises VllmError where it is not given."""
+    """The policy's estimator. Raises VllmError if there is none."""
     if settings.estimator:
         from servegym.latency_models.profile import load_profile
 

@@ -60,7 +60,7 @@ class Enforcer:
         return int(getattr(self.scheduler, self.cap))
 
     def enforce(self, plan: Plan | None, request_of: Mapping[int, Any], blocked: Mapping[str, Any]) -> None:
-        """Set up vLLM's scheduler for this batch; None: for its own order.
+        """Set up vLLM's scheduler for this batch (None: for its own order).
 
         blocked: requests that wait for something else (a grammar); vLLM looks at them first. One that turns out to be
         ready is admitted if it fits; where exact not before it is planned.
@@ -109,7 +109,7 @@ class Enforcer:
             self.hidden = []
 
     def chunk(self, request: Any, tokens: int) -> int:
-        """What a request may get of the tokens that vLLM would give it."""
+        """Tokens that a request may get of those that vLLM would give it."""
         if self.chunks is not None:
             planned = self.chunks.get(id(request), 0)
             tokens = min(tokens, planned + self.drafts if planned == 1 else planned)

@@ -1,4 +1,4 @@
-"""Having vLLM find in its prefix cache what a plan has found: no more, and no less.
+"""Makes vLLM find exactly the prefix-cache hits that a plan has found.
 
 vLLM schedules what runs before what waits, whatever the ranks. So without this a block that a waiting one is to find
 might be overwritten first by a running one, and what a running one fills might be found though not planned.
@@ -45,7 +45,7 @@ class Hits:
             self.held += found
 
     def let_go(self) -> None:
-        """The step is over."""
+        """Release the held hits at the end of the step."""
         self.most_of.clear()
         if self.held:
             self.pool.free_blocks(self.held[::-1])

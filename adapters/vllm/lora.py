@@ -1,4 +1,4 @@
-"""LoRA adapters: no more of them run than a step of vLLM's may have.
+"""LoRA adapters: keeps the number of running ones within the limit of a vLLM step.
 
 vLLM asserts that a step has `max_loras` adapters at most, and counts those in the step when it admits; for it skips no
 running request. A policy does, and those that are skipped may all come to be in one step. So all that run count here.
@@ -52,5 +52,5 @@ class Adapters:
         return True
 
     def stop(self) -> None:
-        """vLLM decides alone from now on."""
+        """Stop limiting: vLLM decides alone from now on."""
         self.counting = False

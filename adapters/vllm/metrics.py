@@ -61,7 +61,7 @@ class Metrics:
             self.published["decision_seconds"].observe(seconds)
 
     def scaled(self, estimate_scale: float) -> None:
-        """What the estimator's fit is now multiplied by."""
+        """Record the factor that the estimator's fit is now multiplied by."""
         if self.published:
             self.published["estimate_scale"].set(estimate_scale)
 

@@ -31,7 +31,7 @@ from servegym.simulator.requests import begin_requests
 from servegym.simulator.signatures import StateTables
 from servegym.simulator.state import Functions, SimulationState
 
-FIRST_SLOTS = 512  # doubled whenever they are all taken
+FIRST_SLOTS = 512  # slots at first; doubled whenever all are taken
 
 
 class Plan(NamedTuple):
@@ -50,7 +50,9 @@ class Plan(NamedTuple):
     watermark_blocks: int
 
     def differs_by(self, slots: np.ndarray, tokens: np.ndarray, cached: np.ndarray) -> tuple[int, int]:
-        """By how many tokens a step is another, and how many of its requests had others before (int32[n], as here)."""
+        """By how many tokens a step differs from the plan, and for how many of its requests `cached` does (int32[n], as
+        here).
+        """
         if np.array_equal(slots, self.slots):  # most often even the order is the plan's
             return int(np.abs(tokens - self.tokens).sum()), int(np.count_nonzero(cached != self.cached))
         planned, had = (dict(zip(self.slots.tolist(), n.tolist(), strict=True)) for n in (self.tokens, self.cached))
@@ -106,7 +108,7 @@ class Mirror:
         engine.free_blocks, engine.watermark_blocks = self.ids, watermark_blocks
         self.most_output_tokens = np.zeros(0, "i4")
         self.delivered = np.zeros(0, "i4")
-        self.barred, self.any_barred = np.zeros(0, "i4"), False  # 1: vLLM would not admit it now
+        self.barred, self.any_barred = np.zeros(0, "i4"), False  # 1: vLLM would not admit the request now
         self._make_slots(FIRST_SLOTS)
 
     def decide_by(self, functions: Functions) -> None:
@@ -121,7 +123,7 @@ class Mirror:
 
     @property
     def estimate_scale(self) -> float:
-        """What the estimator's fit is multiplied by."""
+        """The factor that the estimator's fit is multiplied by."""
         return float(self.run.engines["estimate_scale"][0])
 
     def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
@@ -147,7 +149,7 @@ class Mirror:
         return slot
 
     def join(self, slot: int) -> None:
-        """The request joins the queue, behind those that are there."""
+        """Append the request to the queue."""
         engine, state, request = self.run.engines[0], self.run.state, self.run.requests[slot]
         self.run.queues[0, engine.queue_length] = slot
         engine.queue_length += 1
@@ -225,7 +227,7 @@ class Mirror:
         self.run.requests["num_output_tokens"][slots] = emitted
 
     def bar(self, slots: list[int]) -> None:
-        """These requests, and no others, are not to be planned now."""
+        """Exclude exactly these requests from plans for now."""
         if slots or self.any_barred:
             self.barred[:] = 0
             self.barred[slots] = 1
@@ -292,7 +294,7 @@ class Mirror:
         self._park()
 
     def _park(self) -> None:
-        """The kernels work on the arrays of now."""
+        """Park the present arrays for the kernels."""
         own = self.most_output_tokens, self.delivered, self.barred, self.sums, self.total_blocks, self.chunks
         self._parked.park(MirrorArrays(self.run, self.scratch, self.functions, *own))
 

@@ -1,4 +1,4 @@
-"""What stands between one of vLLM's schedulers and the policy: where requests are, what was decided and came of it."""
+"""The link between one of vLLM's schedulers and the policy: keeps track of requests, decisions and their results."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Plugin:
         return self.clock() - self.origin_s
 
     def break_off(self, what: str) -> None:
-        """Something is wrong with the plug-in itself: vLLM decides alone from now on."""
+        """Disable the plug-in after an error of its own: vLLM decides alone from now on."""
         self.broken = True
         self.metrics.add("broken")
         self.warn(f"{what}; this is a defect of the plug-in: vLLM decides alone until it is started again")

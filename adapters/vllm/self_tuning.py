@@ -91,7 +91,7 @@ class EngineTuning:
             known.slot, known.emitted = None, int(self.mirror.delivered[slot])
 
     def look(self) -> None:
-        """Before a decision: use what has been chosen meanwhile."""
+        """Before a decision, apply the setting that has been chosen meanwhile."""
         if self.thread is None or self.thread.is_alive():
             return
         self.thread = None
@@ -137,5 +137,5 @@ class EngineTuning:
     def _choose(self, seen: Scenario) -> None:
         try:
             self.chosen = best_setting(seen, self.tuning, self.numbers, self.present, serve_with)
-        except Exception as error:  # whatever it is, the engine goes on
+        except Exception as error:  # whatever the error, the engine goes on
             self.warn(f"{self.policy.label} could not be tuned ({error}): its parameters stay as they are")

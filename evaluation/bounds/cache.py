@@ -23,7 +23,7 @@ DEFAULT_DIRECTORY = Path("results") / "bounds"
 
 
 def identity(scenario: Scenario, bin_s: float | None = None, fineness: int = FINENESS) -> dict[str, Any]:
-    """All that a bound depends on, as JSON: neither the scheduler nor the router, scaler, link or estimator."""
+    """Everything that a bound depends on, as JSON. Scheduler, router, scaler, link and estimator are not part of it."""
     return {
         "workload": scenario.workload.digest,
         "gain": dataclasses.asdict(scenario.gain),
@@ -44,9 +44,8 @@ def cached_bound(
     bin_s: float | None = None,
     fineness: int = FINENESS,
 ) -> Bound:
-    """`tdg_upper_bound` of the scenario, read from the directory if it is there; else found and written there.
-
-    A file that is damaged, or of a bound with other arguments, is written anew. Raises as `tdg_upper_bound`.
+    """`tdg_upper_bound` of the scenario, read from the directory if it is there; else computed and written there. A
+    file that is damaged, or holds a bound with other arguments, is overwritten. Raises as `tdg_upper_bound`.
     """
     clairvoyant.check_scenario(scenario)
     asked = json.loads(json.dumps(identity(scenario, bin_s, fineness)))
@@ -74,7 +73,7 @@ def _pool(pool: Deployment) -> dict[str, Any]:
 
 
 def _code_digest() -> str:
-    """Of the source of this package: a bound of edited code is another bound."""
+    """Digest of the source of this package, so that a bound computed by earlier code is not reused."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
@@ -90,7 +89,7 @@ def _read(path: Path, asked: dict[str, Any]) -> Bound | None:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    """Whole or not at all, also where two processes write it."""
+    """Write the file atomically, also if two processes write it."""
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

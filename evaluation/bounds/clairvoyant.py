@@ -24,9 +24,9 @@ ATTEMPTS = 3  # with bins twice as wide each time
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """No run of the scenario gains more than `gain`, of `ideal_gain` when everything is in time.
+    """No run of the scenario gains more than `gain`; `ideal_gain` is the gain if every token is in time.
 
-    bin_s, fineness: the grid it was found on. variables, rows: of the linear program. solve_s: time it took.
+    bin_s, fineness: the grid of the relaxation. variables, rows: of the linear program. solve_s: time it took.
     """
 
     gain: float
@@ -43,7 +43,7 @@ class Bound:
         return self.gain / self.ideal_gain if self.ideal_gain else math.nan
 
     def share(self, gain: float) -> float:
-        """The share of the bound that a run's gain is; NaN where nothing can be gained."""
+        """A run's gain over the bound; NaN if nothing can be gained."""
         return gain / self.gain if self.gain else math.nan
 
 
@@ -52,8 +52,8 @@ def tdg_upper_bound(
 ) -> Bound:
     """Solve the linear relaxation of a scenario; its scheduler and router do not matter.
 
-    bin_s: width of a bin; None: the shortest TTFT (or TTLT) SLO, or more where that were over 4096 bins, and twice
-        as much, up to two times, where HiGHS has not solved it in time_limit_s.
+    bin_s: width of a bin; None: the shortest TTFT (or TTLT) SLO, or wider if that makes more than 4096 bins; doubled,
+    at most twice, if HiGHS does not solve it in time_limit_s.
     fineness: the larger, the closer the periods of a request follow its deadlines.
 
     Raises ExperimentError for what it does not hold for (see `check_scenario`), and a device form without a known least
@@ -133,10 +133,12 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 def groups_of(scenario: Scenario) -> list[Group]:
-    """Engines that work of a kind may run on: all of them, or first the prefill and then the decode engines."""
+    """Groups of engines that the same work may run on: one of all engines, or the prefill and then the decode
+    engines.
+    """
     pools = list(scenario.deployment.pools)
     disturbance = scenario.disturbance
-    # A drift only lengthens; a shift may shorten.
+    # A drift only lengthens iterations; a shift may shorten them.
     factor = min(1.0, disturbance.shift_ratio) if math.isfinite(disturbance.shift_s) else 1.0
     roles = {pool.role for pool in pools}
     if "both" in roles:

@@ -11,7 +11,7 @@ from servegym.evaluation.bounds.periods import Bins
 from servegym.evaluation.bounds.program import Program
 from servegym.evaluation.bounds.tokens import TINY, WorthyTokens
 
-SMALL_ATTENTION = 0.005  # of the linear operators' time; a prompt with less has its attention left out
+SMALL_ATTENTION = 0.005  # of the linear operators' time; a prompt with less attention is charged none
 Node = tuple[int, int]
 
 
@@ -24,7 +24,7 @@ class Group:
 
 
 class _Load:
-    """What is charged to a group's engines: for each line and for KV memory, in each node of the tree of bins."""
+    """Charges to a group's engines: for each line and for KV memory, in each node of the tree of bins."""
 
     def __init__(self, program: Program, group: Group, bins: Bins):
         self.program, self.group, self.bins = program, group, bins
@@ -54,12 +54,12 @@ class _Load:
         return self.iterations[node]
 
     def _children(self, level: int, index: int) -> list[Node]:
-        """The two halves of a node, less one beyond the last bin."""
+        """The two halves of a node; a half beyond the last bin is left out."""
         both = [(level - 1, 2 * index), (level - 1, 2 * index + 1)]
         return [child for child in both if self.bins.node_length_s(*child) > 0]
 
     def close(self) -> None:
-        """Hold the charges against time and memory, in each node that has some and all below it.
+        """Add the rows that bound the charges by time and memory, for each node with charges and all below it.
 
         A node's use is its own charges and its children's; that of a bin includes the constants of its iterations.
         """

@@ -63,7 +63,8 @@ class LeastWork:
     def alone_s_per_token(self) -> float:
         """The largest c for which iterations with n prefill tokens in all, however many, take c n at least.
 
-        Two lines of which one has a negative constant mix to one without: so does every line as it is that has none.
+        Two lines, one of them with a negative constant, combine to a line without a constant; a line whose constant is
+        not negative is used as it is.
         """
         slopes = [line.prefill_s for line in self.lines if line.constant_s >= 0]
         for high in self.lines:
@@ -91,7 +92,7 @@ class LeastWork:
     def later_token_s(self, line: Line, prompt_tokens: np.ndarray) -> np.ndarray:
         """Least time, beyond constants, of one token after the first: by a decode, or after an eviction by a prefill.
 
-        At the second token; for those after it both take longer.
+        At the second token: both take longer for those after it.
         """
         context = prompt_tokens + 1
         decode_s = line.decode_s + self.a_d * prompt_tokens
@@ -141,7 +142,7 @@ def _weaker(a: Line, b: Line) -> Line:
 
 
 def _telling(lines: list[Line]) -> tuple[Line, ...]:
-    """Of many lines those that say most of a batch of some size."""
+    """The lines that are the largest of all at some batch size."""
     best = [max(lines, key=lambda line: line.constant_s + line.prefill_s * n) for n in SIZES_TOKENS]
     best += [max(lines, key=lambda line: line.constant_s + line.decode_s * n) for n in SIZES_TOKENS]
     return tuple(sorted(set(best), key=lambda line: (line.prefill_s, line.decode_s)))
@@ -178,7 +179,7 @@ def _number(value: object) -> float:
 def _hull(c: dict, capacity: int) -> list[Line]:
     """The lower convex hull of the linear operators' time, from 1 token to as many as the KV memory holds.
 
-    Of the constants of prefill and decode attention at least the smaller one is paid.
+    A batch pays at least the smaller of the constants of prefill and decode attention.
     """
     knots, base = np.array(c["knots_tokens"]), np.array(c["base_s"])
     constant_s = c["t_c"] + min(c["f_p"], c["f_d"])

@@ -12,7 +12,7 @@ import math
 
 @dataclasses.dataclass(frozen=True)
 class Bins:
-    """count bins of width_s from start_s on; levels: of the tree over them."""
+    """`count` bins of width_s from start_s on; levels: of the tree over them."""
 
     start_s: float
     width_s: float
@@ -43,7 +43,7 @@ class Bins:
         return self.start_s + self.width_s * (index << level)
 
     def node_length_s(self, level: int, index: int) -> float:
-        """Of the part that is within the bins."""
+        """Length of the part of a node that is within the bins."""
         first = index << level
         return self.width_s * max(0, min(self.count - first, 1 << level))
 

@@ -27,7 +27,7 @@ class SteadyDevice:
     """A device as the paper's three functions, read off differences of its batch times.
 
     GEMM(B): a batch of B tokens with nothing cached, prefill tokens in chunks of one: so it holds all that is
-    constant. DcAttn(x): what x cached tokens add to a decode. PF(n): what one prompt of n tokens takes more than n
+    constant. DcAttn(x): time that x cached tokens add to a decode. PF(n): extra time of one prompt of n tokens over n
     prompts of one token.
 
     capacity_tokens: KV of an engine, C. Raises ExperimentError for a form in which these are not apart.
@@ -74,7 +74,7 @@ class SteadyDevice:
 
     @functools.cached_property
     def _exchange_s(self) -> float:
-        """What a prefill token takes more than a decode with nothing cached."""
+        """Extra time of a prefill token over a decode with nothing cached."""
         both = self.device.evaluate(np.concatenate([_batch(2.0, 1.0), _batch(1.0, 2.0)]))
         return float(both[0] - both[1])
 
@@ -88,7 +88,7 @@ class SteadyDevice:
 
     @functools.cached_property
     def _decode_token_s(self) -> float:
-        """Of one cached token; over many, so that the difference of two times keeps its digits."""
+        """Time of one cached token, measured over many so that the difference of two times keeps its digits."""
         many = 2.0**20
         pair = self.device.evaluate(np.concatenate([_batch(0.0, 1.0, many), _batch(0.0, 1.0)]))
         return float(pair[0] - pair[1]) / many

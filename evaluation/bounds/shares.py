@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from servegym.simulator.scenario import Scenario
 
-MOST_REQUESTS = 2000  # of a run: a minute of solving, and 430 MiB, at load 1.4
+MOST_REQUESTS = 2000  # requests of a run: at load 1.4, a minute of solving and 430 MiB
 Bounds = dict[tuple[float, int], Bound]  # by load and seed
 
 
 def why_no_bounds(comparison: Comparison) -> str | None:
-    """What keeps a comparison's runs from being held against the bound; None: nothing that is known before."""
+    """Why a comparison's runs cannot be compared with the bound; None: no reason known before solving."""
     if comparison.requests_per_run > MOST_REQUESTS:
         return f"a run has {comparison.requests_per_run} requests; the bound is found for at most {MOST_REQUESTS}"
     try:

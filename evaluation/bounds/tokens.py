@@ -30,7 +30,7 @@ class WorthyTokens:
         table = self.table
         self.prompt_tokens = table["prompt_tokens"].astype("f8")
         self.later_tokens = table["output_tokens"] - 1
-        # Deadlines as the simulator has them.
+        # Deadlines as the simulator computes them.
         ttlt = np.isfinite(table["ttlt_slo_s"])
         self.first_deadline_s = table["arrival_s"] + np.where(ttlt, table["ttlt_slo_s"], table["ttft_slo_s"])
         self.interval_s = np.where(ttlt, 0.0, table["tpot_slo_s"])
@@ -62,13 +62,15 @@ class WorthyTokens:
         return float(self.last_deadline_s[self.worthy].max())
 
     def _later(self, r: int) -> int:
-        """Tokens after the first that can be in time."""
+        """Number of tokens after the first that can be in time."""
         if self.later_gain[r] == 0 or self.later_tokens[r] == 0:
             return 0
         return self.later_with_deadline_after(r, -np.inf)
 
     def later_with_deadline_after(self, r: int, time_s: float) -> int:
-        """Tokens after the first with a deadline after time_s that can be met, and that come by until_s."""
+        """Number of tokens after the first that have a deadline after time_s that can be met, and that come by
+        until_s.
+        """
         number = np.arange(1, self.later_tokens[r] + 1)
         deadline_s = self.first_deadline_s[r] + number * self.interval_s[r]
         earliest_s = self.prefilled_s[r] + number * self.step_s * (1 - TINY)

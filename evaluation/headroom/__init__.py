@@ -1,1 +1,1 @@
-"""How much better than the policies there are one could do: a search that knows the future (docs/headroom.md)."""
+"""How much better than existing policies one could do: a search that knows the future (docs/headroom.md)."""

@@ -1,4 +1,4 @@
-"""Cases of a search: a scenario, and all that what is found in it depends on."""
+"""Cases of a search: a scenario and everything that its result depends on."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def case_of(comparison: Comparison, load: float, seed: int) -> Case:
 
 @functools.cache
 def _search_identity() -> dict[str, str | None]:
-    """The source of the search, and the library that it goes by: of others the same gains give other points."""
+    """The search's source and the version of its library: with others, the same gains give other points."""
     digest = hashlib.sha256()
     for name in SEARCH:
         digest.update((Path(__file__).parent / name).read_bytes())

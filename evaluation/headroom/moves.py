@@ -13,22 +13,22 @@ from servegym.simulator.workload import Workload
 
 AIMED = 0.7  # of the moves begin at a request that loses gain
 MOST = 6  # requests that a move changes
-NEAR = 8.0  # standard deviation of how many arrivals apart they are
-STEP = 1.5  # of an `earlier`, in logarithms of worth
+NEAR = 8.0  # standard deviation of their distance, in arrivals
+STEP = 1.5  # mean step of `earlier`, in the logarithm of worth
 KINDS = ("earlier", "later", "hold", "drop", "restore")
 CHANCES = {True: (0.5, 0.05, 0.05, 0.3, 0.1), False: (0.2, 0.3, 0.2, 0.2, 0.1)}  # of a request that loses gain, or not
 
 
 @dataclasses.dataclass(frozen=True)
 class Moves:
-    """What to move, as a run of a point shows it: lost, float64[requests], is the gain that each is short of."""
+    """Draws moves from the losses of a point's run. lost: float64[requests], ideal gain minus gain of each request."""
 
     workload: Workload
     lost: np.ndarray
 
     @classmethod
     def after(cls, simulation: Simulation) -> Moves:
-        """Of a run that has ended."""
+        """The losses of a run that has ended."""
         scenario = simulation.scenario
         lost = scenario.gain.ideal(scenario.workload.table) - simulation.arrays.outcomes["gain"]
         return cls(scenario.workload, np.maximum(lost, 0.0))

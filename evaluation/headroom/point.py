@@ -1,4 +1,4 @@
-"""A point of the search: numbers of the family of rankings, and what is changed for single requests. It fixes a run."""
+"""A point of the search: parameters of the family of rankings, and changes to single requests. It determines a run."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Point:
         }
 
     def changed(self, changes: Mapping[int, Change]) -> Point:
-        """With more changes; one that is none takes what there was back."""
+        """The point with more changes; an empty change undoes the earlier one of its request."""
         together = {r: change for r, change in {**self.changes, **changes}.items() if change != NO_CHANGE}
         return dataclasses.replace(self, changes=together)
 
     def policy(self, workload: Workload) -> Policy:
-        """The scheduler that serves this workload so. It knows the future of this one, and is of no use on another."""
+        """The scheduler of this point. It knows the future of this workload, and is of no use on another."""
         numbers = np.zeros((len(workload), OF_REQUEST))
         numbers[:, TOKENS] = workload.table["output_tokens"]
         for r, change in self.changes.items():
@@ -65,7 +65,7 @@ class Point:
         return dataclasses.replace(FORESIGHT, settings=self.settings, weights=Weights(numbers))
 
     def scenario(self, scenario: Scenario) -> Scenario:
-        """The scenario, served so."""
+        """The scenario under the scheduler of this point."""
         return dataclasses.replace(scenario, scheduler=self.policy(scenario.workload))
 
     def to_json(self) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from servegym.simulator.requests import is_decoding, next_deadline_s
 from servegym.simulator.signatures import scheduler, victims
 from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
 
-NEVER_S = 1e300  # a time before which a request is not served: it is dropped
-LONGEST_S = 1e6  # a slack is no longer, so that worth stays a number
-LEAST_WORK_S = 1e-9  # so that work that takes no time is no division by 0
+NEVER_S = 1e300  # as the time before which a request is not served: drop it
+LONGEST_S = 1e6  # the largest slack, so that worth stays finite
+LEAST_WORK_S = 1e-9  # avoids a division by 0 for work that takes no time
 OF_REQUEST = 3  # numbers
 TOKENS, EARLIER, NOT_BEFORE = range(OF_REQUEST)
 URGENT, BY_DEADLINE, NO_GAIN = range(3)  # tiers
@@ -42,7 +42,7 @@ COUNT = len(P)
 
 @kernel
 def log_worth(request, exec_s, slack_s, tokens, p):
-    """Logarithm of what a request with so many tokens left is worth now; -inf: nothing."""
+    """Logarithm of the present worth of a request with `tokens` left; -inf: worth nothing."""
     in_time = tokens_in_time(slack_s, request.token_interval_s - p.pace * p.batch * p.slo_s, tokens)
     if in_time <= p.least_share * tokens:
         return -np.inf
@@ -87,7 +87,7 @@ def foresight(context, ranks, limits):
     for position in range(queue.shape[0]):
         r, rank = queue[position], ranks[position]
         remain_s, earlier = next_deadline_s(requests[r]) - now_s, numbers[COUNT + OF_REQUEST * r + EARLIER]
-        if rank.key == np.inf:  # left over for when there is nothing else
+        if rank.key == np.inf:  # served when there is nothing else
             rank.tier, rank.key = NO_GAIN if worthy == 0 else LEAVE_OUT, remain_s
         elif remain_s * np.exp(-earlier) < bound_s:
             rank.tier, rank.key = URGENT, rank.key - earlier
@@ -97,9 +97,8 @@ def foresight(context, ranks, limits):
 
 @victims
 def hopeless_first(context, ranks, limits):
-    """Rank victims: what is left out gives up memory to newcomers and decodes, what is worth something to decodes only.
-
-    A newcomer that could take memory from what has begun would lose it to the next one, without end.
+    """Rank victims: a request that is left out gives up memory to newcomers and decodes, one that is worth something to
+    decodes only. Otherwise each newcomer could take memory from running requests and lose it to the next, without end.
     """
     for position in range(context.queue.shape[0]):
         rank = ranks[position]

@@ -48,7 +48,7 @@ class Best:
     gain: float = -np.inf
 
     def see(self, points: Sequence[Point], gains: Sequence[float]) -> None:
-        """Of equal ones the first stays."""
+        """Keep the first of equal points."""
         for point, gain in zip(points, gains, strict=True):
             if gain > self.gain:
                 self.point, self.gain = point, gain
@@ -61,7 +61,9 @@ def gain_of(scenario: Scenario, point: Point) -> float:
 
 
 def last_deadline_s(scenario: Scenario) -> float:
-    """Of all tokens; inf where arrivals are not known beforehand, or a gain goes by other deadlines than TDG's."""
+    """The last deadline of all tokens; inf if arrivals are not known beforehand, or the gain has other deadlines than
+    TDG's.
+    """
     if scenario.arrivals_depend or scenario.gain.name != "tdg":
         return np.inf
     table = scenario.workload.table
@@ -110,7 +112,7 @@ def over_family(best: Best, turn: int, seed: int) -> Rounds:
 
 
 def over_requests(scenario: Scenario, best: Best, turn: int, seed: int) -> Rounds:
-    """A turn of moves of single requests, from the best point. What to move is read off a run of it."""
+    """A turn of moves of single requests, from the best point. A run of it tells what to move."""
     rng = np.random.default_rng([seed, turn])
     moves = Moves.after(run_of(scenario, best.point))
     for _ in range(ROUNDS):

@@ -112,7 +112,7 @@ def run_schedulers(
 
 
 def bounds_of(asked: Headroom, directory: Path, progress: Progress) -> list[Bounds]:
-    """Of each part. Raises ExperimentError where there is none, and says why."""
+    """The bounds of each part. Raises ExperimentError, with the reason, where there is none."""
     found: list[Bounds] = []
     for part in asked.parts:
         if (reason := why_no_bounds(part)) is not None:

@@ -22,8 +22,8 @@ from servegym.simulator.compilation import source_digest
 ENTRIES = Path(__file__).with_name("entries")
 PANELS = {"scheduler": "leaderboard", "router": "leaderboard_routers"}
 LIMIT_S = 600.0
-# Of a run's TDG ratio. The same machine gives the same bytes; another's mathematical library may round otherwise, and
-# one request that is served before another changes what comes after.
+# Tolerance of a run's TDG ratio. The same machine gives the same bytes; another machine's mathematical library may
+# round differently, and two requests that change places change all that follows.
 TOLERANCE = 0.005
 SHOWN = ("tdg_ratio", "slo_attainment", "starved", "fairness_by_length")
 
@@ -97,7 +97,7 @@ def measure(policy: str, kind: str, who: str) -> Entry:
 
 
 def code_of(policy: str, kind: str) -> str:
-    """Digest of a policy's source as it is now: one that has changed has another, and should be verified."""
+    """Digest of a policy's present source. If it differs from the entry's, the entry should be verified."""
     if policy.endswith(".py"):
         return hashlib.sha256((ENTRIES / policy).read_bytes()).hexdigest()[:16]
     found = {"scheduler": registry.scheduler, "router": registry.router}[kind](policy)
@@ -118,9 +118,10 @@ def in_order(found: Score) -> list[dict[str, Any]]:
 
 
 def verify(entry: Entry, cells: bool = False) -> int:
-    """Run it again, and compare each run; how many were. cells: only those of the panel's first trace and device.
+    """Run an entry again and compare each run; returns the number compared. cells: only those of the panel's first
+    trace and device.
 
-    Raises ExperimentError for one that comes out otherwise, PolicyError for a policy that there is no more.
+    Raises ExperimentError for a run with another result, PolicyError for a policy that no longer exists.
     """
     if cells:
         whole = load_panel(entry.panel).to_json()

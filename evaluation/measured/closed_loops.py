@@ -29,11 +29,12 @@ SAME = ["model", "gpu", "gpus", "moe_ep_size", "isl", "osl", "concurrency", "ttf
 class Loop:
     """A measured point, and its engine as it is taken to have been.
 
-    engine_version: "": not stated. asynchronous: stated to be scheduled so. precision, kv_precision: of weights, and of
-    keys and values; precision_stated: whether both are. experts: whether the model has them; expert_parallel: GPUs that
-    they are spread over whole; skew: of their routing, 0: even. shortest_share: lengths are uniform from so much of isl
-    and osl. prompts: how many different ones are sent in turn, and found in the cache; 0: all differ. apart_s: mean of
-    the time from a client to the queue, exponential; 0: it takes none, so that clients stay in step.
+    engine_version: "": not stated. asynchronous: asynchronous scheduling is stated. precision, kv_precision: of
+    weights, and of keys and values; precision_stated: whether both are. experts: whether the model has them;
+    expert_parallel: GPUs that they are spread over whole; skew: of their routing, 0: even. shortest_share: lengths are
+    uniform from this fraction of isl and osl up to isl and osl. prompts: how many different ones are sent in turn, and
+    found in the cache; 0: all differ. apart_s: mean of the time from a client to the queue, exponential; 0: it takes
+    none, so that clients stay in step.
     """
 
     name: str

@@ -14,7 +14,7 @@ from servegym.evaluation.measured.fitting import Fitted, Setting, fit
 if TYPE_CHECKING:
     import pandas as pd
 
-DRAWS = 6  # of so many runs, at most
+DRAWS = 6  # most choices of runs for each number
 
 
 def means_error(setting: Setting, fitted: Fitted) -> dict[str, float]:
@@ -29,7 +29,8 @@ def errors_left(
 ) -> pd.DataFrame:
     """A row a draw and run judged: fitted (how many runs), run, and `means_error`.
 
-    From none to all but one, of those that clients did not give up on. progress: told how many draws are done, of all.
+    Fitted are none to all but one of the runs that clients did not give up on. progress: told how many draws are done,
+    of all.
     """
     import pandas as pd
 
@@ -59,7 +60,7 @@ def curve(errors: pd.DataFrame) -> pd.DataFrame:
 
 
 def needed(found: pd.DataFrame, percent: float) -> dict[str, int | None]:
-    """By metric the fewest runs from which on the curve stays within so much; None: not with those there are."""
+    """For each metric the smallest number of runs from which the curve stays within `percent`; None: it never does."""
     fewest: dict[str, int | None] = {}
     for metric in METRICS:
         beyond = found.index[found[metric] > percent]

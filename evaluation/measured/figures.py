@@ -36,7 +36,7 @@ def figures_of(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, float]
 
 
 def means_of(requests: pd.DataFrame, run: Run, stage: str = "all") -> dict[str, float]:
-    """By metric the mean of `figures_of`."""
+    """The mean of `figures_of` for each metric."""
     return {metric: float(seconds.mean()) for metric, seconds in _seconds(requests, run, stage).items()}
 
 

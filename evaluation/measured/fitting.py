@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PRIOR = np.array([0.1, 0.001, 0.010])
 NOISE = 0.03  # standard deviation of a mean's logarithm: what the simulator leaves with the right terms
 STEP = 0.1  # of a prior: for derivatives
-FAR = 3.0  # in standard deviations: what is farther off counts about as its distance, and not as the square
+FAR = 3.0  # in standard deviations: residuals beyond it count linearly instead of squared
 FROM = (0.0, 0.5, 0.5)
 LOWEST, HIGHEST = (-20.0, 0.0, 0.0), (20.0, 100.0, 1000.0)  # of what is fitted, in priors
 
@@ -65,8 +65,8 @@ def fit(settings: Sequence[Setting], stages: Sequence[str] | None = None) -> Fit
 
     Least squares of logarithms with PRIOR; those that are far off count less (soft L1): a wait in a queue that is
     nearly full says little of any term. Runs that clients gave up on are left out: their giving up is not simulated.
-    stages: only what was measured of these counts; None: of all. What came in others is there all the same.
-    Raises WorkloadError where no other is left.
+    stages: only measurements of these stages count (None: all); requests of the others are simulated too.
+    Raises WorkloadError if no run is left.
     """
     from scipy.optimize import least_squares
 

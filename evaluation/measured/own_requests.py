@@ -51,7 +51,7 @@ def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
 
 
 def checked(rows: Chunk, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
-    """The rows, once it is seen that their requests can have been served."""
+    """Check that the requests of the rows can have been served, and return the rows."""
     table, known = rows.frame.copy(), np.ones(len(rows), bool)
     failed = table["failed"].fillna(False).astype(bool).to_numpy() if "failed" in table else ~known
     for name in LENGTHS:

@@ -1,4 +1,4 @@
-"""What a simulation is for: choosing. Whether it puts what was measured in order, and what its choice costs."""
+"""Whether a simulation ranks configurations as measured, and what choosing by it costs."""
 
 from __future__ import annotations
 
@@ -27,33 +27,37 @@ def with_throughput(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def tau(measured: Sequence[float] | np.ndarray, simulated: Sequence[float] | np.ndarray) -> float:
-    """Kendall's tau-b; nan where all of one are equal."""
+    """Kendall's tau-b; nan if all values of one argument are equal."""
     from scipy.stats import kendalltau
 
     return float(kendalltau(measured, simulated).statistic)
 
 
 def apart(values: np.ndarray) -> np.ndarray:
-    """Of each pair of n values the first less the second, float64[n (n - 1) / 2]."""
+    """Difference (first minus second) of each pair of n values, float64[n (n - 1) / 2]."""
     first, second = np.triu_indices(len(values), 1)
     return np.asarray(values)[first] - np.asarray(values)[second]
 
 
 def pairs(measured: np.ndarray, simulated: np.ndarray) -> tuple[int, int]:
-    """Of all pairs that differ in what was measured: how many the simulation puts in the same order, and how many."""
+    """Of the pairs with different measured values: the number that the simulation orders alike, and the number of
+    all.
+    """
     order, found = np.sign(apart(measured)), np.sign(apart(simulated))
     return int(((order == found) & (order != 0)).sum()), int((order != 0).sum())
 
 
 def regret(measured: np.ndarray, simulated: np.ndarray, higher: bool) -> float:
-    """What was measured of the simulated best, in percent worse than the measured best; 0: the same choice."""
+    """By how many percent the measured value of the simulated best is worse than the measured best; 0: the same
+    choice.
+    """
     sign = 1.0 if higher else -1.0
     chosen, best = (measured[int(np.argmax(sign * values))] for values in (simulated, measured))
     return float(100 * sign * (1 - chosen / best)) + 0.0  # no -0.0
 
 
 def columns_of(metric: str) -> tuple[str, str]:
-    """Measured and simulated."""
+    """Names of the measured and the simulated column of a metric."""
     unit = "" if metric == "throughput" else "_s"
     return f"{metric}{unit}", f"simulated_{metric}{unit}"
 

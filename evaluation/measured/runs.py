@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK_TOKENS = 16
-PROMPT_BLOCKS = 200  # numbers kept for the blocks of one prompt: more than any has
+PROMPT_BLOCKS = 200  # block numbers reserved for one prompt: more than any prompt has
 COLUMNS = (
     "arrival_s", "prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s",
 )  # fmt: skip

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def why_none(evaluation: Evaluation) -> str | None:
-    """What keeps the runs from being held against the bound; None: nothing that is known before."""
+    """Why the runs cannot be compared with the bound; None: no reason known before solving."""
     return next(filter(None, map(why_no_bounds, evaluation.parts)), None)
 
 

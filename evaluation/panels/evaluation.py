@@ -98,7 +98,7 @@ class Evaluation:
 
     @functools.cached_property
     def text_of(self) -> dict[str, str]:
-        """As what each policy was named, by its label."""
+        """The text that each policy was named by, by its label."""
         return dict(zip(self.candidates, self.policies, strict=True))
 
     @functools.cached_property
@@ -302,7 +302,7 @@ def run_evaluation(
 
 
 def counted_on(progress: Progress, before: int, in_all: int) -> Progress:
-    """What tells of the progress of a part as of the whole's, of which so many were done before."""
+    """A progress callback for one part that reports the progress of the whole; before: runs done in earlier parts."""
     return lambda done, _: progress(before + done, in_all)
 
 

@@ -1,4 +1,4 @@
-"""What many runs say together: means, interquartile means, probability of improvement, performance profiles.
+"""Statistics over many runs: means, interquartile means, probability of improvement, performance profiles.
 
 Scores are float64[cells, seeds]: a cell is a trace, device and load, and has seeds of its own, so that runs of
 different cells are independent. The policies of a cell and seed served the same requests, so whatever compares

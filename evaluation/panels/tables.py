@@ -26,8 +26,9 @@ RUNS_FILE, CELLS_FILE, GROUPS_FILE = "runs.parquet", "cells.csv", "groups.csv"
 
 
 def scores_of(runs: pd.DataFrame, rank: Measure = RATIOS[TDG]) -> list[str]:
-    """The columns policies are judged by: what they are ranked by, the TDG ratio, shares of references where every run
-    has one, attainment. Raises ExperimentError where a run has not what they are ranked by."""
+    """The columns policies are judged by: the measure they are ranked by, the TDG ratio, shares of references if every
+    run has one, attainment. Raises ExperimentError for a run without the measure they are ranked by.
+    """
     if runs[rank.column].isna().any():
         raise ExperimentError(f"{rank.name} is not known of every run; rank by another measure")
     shares = [share for share in SHARES if share in runs and not runs[share].isna().any()]
@@ -145,7 +146,7 @@ def scores_in(groups: pd.DataFrame) -> list[str]:
 
 
 def conclusions(evaluation: Evaluation, groups: pd.DataFrame) -> list[str]:
-    """What is said by the measure that is ranked by of each group of cells, in a sentence each."""
+    """The conclusions for each group of cells by the measure ranked by, in a sentence each."""
     return [
         _conclusion(evaluation, rows)
         for by in (ALL, "load")
@@ -202,7 +203,9 @@ def _overview_row(evaluation: Evaluation, label: str, runs: pd.DataFrame, groups
 
 
 def accounts(cells: pd.DataFrame) -> list[dict[str, str]]:
-    """What gain and attainment do not show: a row a policy, by load in words; means over the cells of a load."""
+    """Figures that gain and attainment do not show: a row a policy, by load in words; means over the cells of a
+    load.
+    """
     means = cells.groupby(["policy", "load"], sort=False)[["starved", "fairness_by_length", "ttft_p99_s"]].mean()
     rows: dict[str, dict[str, str]] = {}
     for (policy, load), of in means.iterrows():

@@ -52,7 +52,7 @@ def percent(row: pd.Series, name: str) -> str:
 
 
 def limits(evaluation: Evaluation) -> list[str]:
-    """What holds for every figure of an evaluation."""
+    """The limits that hold for every figure of an evaluation."""
     panel = evaluation.panel
     return [
         f"Every cell (trace, device, load) has {panel.seeds} seeds of its own, or one run where all have the same; "

@@ -70,14 +70,14 @@ def mark_passed(file: Path) -> None:
 
 
 def advance_ready() -> None:
-    """Have the event loop in the cache, where the other process finds it."""
+    """Compile the event loop into the cache, where the other process finds it."""
     from servegym.simulator.loops import WHOLE
 
     WHOLE.entry  # noqa: B018
 
 
 def _mark_of(file: Path) -> Path:
-    """What is there once a file has passed: named after its text, and after the code that checked it."""
+    """The file that marks a policy file as passed, named after its text and the code that checked it."""
     from servegym.simulator.compilation import cache_root, source_digest
     from servegym.simulator.loops import WHOLE
 

@@ -1,7 +1,7 @@
-"""One call of a policy on copies in which all that is not its to read is junk, twice, with other junk.
+"""Call a policy twice on copies in which everything that it may not read is junk, with different junk each time.
 
-What it decides must be the same both times, nothing may have changed that is not its to write, and its arrays end where
-they should: bounds are checked, and rows behind the last stand for what an index of -1 comes to.
+Both decisions must be equal, nothing may have changed that the policy may not write, and indices must be in range:
+bounds are checked, and guard rows after the last show the use of an index of -1.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from servegym.simulator.signatures import (
 )
 from servegym.simulator.simulation import Simulation
 
-GUARD_ROWS = 3  # behind the arrays, the second time
-KEPT = ("client", "application", "engine", "task")  # what other tables are indexed by
-SCARCE = 0.5  # of an engine's memory is free: its victims may be asked for
+GUARD_ROWS = 3  # after the end of the arrays, in the second call
+KEPT = ("client", "application", "engine", "task")  # indices into other tables
+SCARCE = 0.5  # free share of an engine's memory below which victims may be asked for
 
 
 class Variant(NamedTuple):
-    """Of the two calls one: where its junk comes from, and how many rows are behind the arrays."""
+    """Random fill for one of two test calls, and the number of guard rows after the arrays."""
 
     random: np.random.Generator
     rows: int
@@ -49,7 +49,7 @@ def variants() -> tuple[Variant, Variant]:
 
 
 def junk(variant: Variant, array: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """A copy of REQUEST[...] with nonsense in the rows that are not to be kept, and behind them."""
+    """A copy of REQUEST[...] with junk in the rows outside `keep` and in the guard rows."""
     copy = _nonsense(variant.mark, len(array) + variant.rows).copy()
     for name in KEPT:
         copy[name][: len(array)] = array[name]
@@ -59,7 +59,7 @@ def junk(variant: Variant, array: np.ndarray, keep: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def _nonsense(mark: float, length: int) -> np.ndarray:
-    """REQUEST[length]: of each variant other numbers, the same at each decision."""
+    """Junk REQUEST[length]: different for each variant, the same at each decision."""
     random = np.random.default_rng(int(mark > 0))
     rows = np.zeros(length, layout.REQUEST)
     for name in rows.dtype.names or ():
@@ -69,7 +69,7 @@ def _nonsense(mark: float, length: int) -> np.ndarray:
 
 
 def marked(variant: Variant, length: int, dtype: Any) -> np.ndarray:
-    """Rows to be written, and those behind them: none may keep what is in it."""
+    """Output rows and guard rows, filled with a mark that the policy has to overwrite."""
     rows = np.zeros(length + variant.rows, dtype)
     for name in ("tier", "key", "victim_tier", "victim_key", "exec_s"):
         rows[name] = variant.mark
@@ -77,14 +77,14 @@ def marked(variant: Variant, length: int, dtype: Any) -> np.ndarray:
 
 
 def scratch_of(variant: Variant, policy: Policy, length: int) -> np.ndarray:
-    """Scratch memory, with nonsense in it."""
+    """Scratch memory filled with junk."""
     return variant.random.integers(1, 99, (policy.scratch.rows, length + variant.rows)).astype("f8")
 
 
 def ask(policy: Policy, kind: str, function: Any, arguments: Callable[[], tuple]) -> None:
     """Call a policy's function. Raises PolicyError if it raises, with the line.
 
-    Where a bounds check says no line, the function runs once more, as plain Python, which has one.
+    If a bounds check gives no line, the function runs again as plain Python, which does.
     """
     try:
         function.entry(*arguments())
@@ -103,7 +103,7 @@ def ask(policy: Policy, kind: str, function: Any, arguments: Callable[[], tuple]
 
 
 def is_of(function: Any, file: str) -> bool:
-    """Whether a file is the policy's: not one of servegym's own that calls it."""
+    """Whether a file is the policy's own, not one of servegym's that calls it."""
     return file == function.written.__code__.co_filename
 
 
@@ -129,7 +129,7 @@ def must_be_equal(names: Any, first: Any, second: Any, complaint: str) -> None:
 
 
 def unchanged(what: str, before: bytes, after: np.ndarray, writer: str) -> None:
-    """before: the bytes that an array had."""
+    """Check that an array still has the bytes `before`."""
     if after.tobytes() != before:
         raise PolicyError(f"{writer} wrote into {what}, which it may only read")
 
@@ -146,7 +146,7 @@ def check_decision(simulation: Simulation, policy: Policy) -> None:
 
 
 def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
-    """As the engine's scheduler would be called now."""
+    """Check the call that the engine's scheduler would get now."""
     arrays, writer = simulation.arrays, f"scheduler {policy.label}"
     engine, now_s = arrays.engines[e], float(arrays.status[0].now_s)
     queue = arrays.queues[e, : engine.queue_length].copy()
@@ -217,7 +217,7 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
 
 
 def known_copy(variant: Variant, known: Known) -> Known:
-    """What a router knows, with junk behind the lists of requests of each engine."""
+    """A copy of what a router knows, with junk after the end of each engine's lists of requests."""
     prefilling, decoding = known.prefilling.copy(), known.decoding.copy()
     for e, snapshot in enumerate(known.snapshots):
         for table, used in ((prefilling, snapshot.prefills), (decoding, snapshot.decodes)):
@@ -227,7 +227,7 @@ def known_copy(variant: Variant, known: Known) -> Known:
 
 
 def known_requests(known: Known, *others: int) -> np.ndarray:
-    """The requests of which a router may read: those sent, those held that wait first, and others."""
+    """The requests that a router may read: those sent, the first of each held queue, and `others`."""
     lists = []
     for e, snapshot in enumerate(known.snapshots):
         lists += [known.prefilling[e, : snapshot.prefills], known.decoding[e, : snapshot.decodes]]
@@ -240,7 +240,7 @@ def estimates_copy(estimates: Estimates) -> Estimates:
 
 
 def check_router(simulation: Simulation, policy: Policy, r: int) -> None:
-    """As the router would be called for request r now."""
+    """Check the call that the router would get for request r now."""
     arrays, router_state, writer = simulation.arrays, simulation.router_state, f"router {policy.label}"
     keep, now_s = known_requests(router_state.known, r), float(arrays.status[0].now_s)
     seen: list[tuple] = []
@@ -272,7 +272,7 @@ def check_router(simulation: Simulation, policy: Policy, r: int) -> None:
 
 
 def check_scaler(simulation: Simulation, policy: Policy) -> None:
-    """As the scaler would be called now."""
+    """Check the call that the scaler would get now."""
     arrays, router_state, writer = simulation.arrays, simulation.router_state, f"scaler {policy.label}"
     keep, now_s = known_requests(router_state.known), float(arrays.status[0].now_s)
     seen: list[tuple] = []

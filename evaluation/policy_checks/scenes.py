@@ -1,4 +1,4 @@
-"""The small scenarios that a policy is checked on: they have what its kind has to do with."""
+"""The small scenarios that a policy is checked on: they exercise what its kind decides."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ MODEL = LatencyModel.from_values(
 
 
 def small_workload(n: int = 60, seed: int = 0) -> Workload:
-    """Bursts with pauses in which queues run empty (so that places in a queue are no numbers of requests), more
-    requests at a time than the packer's first window has places, of some clients and classes."""
+    """Bursts with pauses in which queues run empty (so that queue positions differ from request numbers), more requests
+    at a time than the packer's first window holds, of some clients and classes.
+    """
     random = np.random.default_rng(seed)
     n_burst = 2 * n
     arrival_s = np.concatenate([np.zeros(n // 4), 20.0 + np.sort(random.uniform(0, 3, n)), np.full(n_burst, 60.0)])

@@ -38,7 +38,7 @@ def main(path: Path, limit_s: int) -> None:
 
 
 def check_file(path: Path, limit_s: int, say: Callable[..., None]) -> list[Policy]:
-    """Check what a file registers; shipped policies are loaded. What is compiled from now on checks its bounds.
+    """Check what a file registers; shipped policies are loaded. Everything compiled from now on checks bounds.
 
     Raises PolicyError with what a policy did that it should not.
     """
@@ -59,7 +59,7 @@ def check_file(path: Path, limit_s: int, say: Callable[..., None]) -> list[Polic
 
 
 def loaded(path: Path, limit_s: float, say: Callable[..., None]) -> list[Policy]:
-    """The policies that a file registers; this process ends by SIGALRM if what is at its top level takes too long."""
+    """The policies that a file registers; SIGALRM ends this process if its top-level code takes too long."""
     from servegym.evaluation.policy_files import load_policy_files
     from servegym.simulator import policies
 
@@ -103,7 +103,7 @@ def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:
         ensure_compiled(f"{policy.kind} {policy.label}", function)
     simulation = Simulation(scenario)
     simulation.loop = WHOLE  # which is ready
-    signal.alarm(limit_s)  # ends this process: a kernel that never returns cannot be interrupted otherwise
+    signal.alarm(limit_s)  # ends this process: the only way to interrupt a kernel that never returns
     stop_at = {"scheduler": AT_BATCHES, "router": AT_ROUTES, "scaler": AT_CHECKS}[policy.kind]
     try:
         while simulation.advance_to(stop_at):

@@ -22,7 +22,7 @@ class Bins:
         least_s = span_s / most if span_s > 0 else 1.0
         power = 10.0 ** math.floor(math.log10(least_s))
         width_s = next(step * power for step in (1, 2, 5, 10) if step * power >= least_s)
-        count = max(1, math.ceil(span_s / width_s - 1e-9))  # no bin for what rounding leaves over
+        count = max(1, math.ceil(span_s / width_s - 1e-9))  # no extra bin for a rounding error
         return cls(width_s, count, span_s if span_s > 0 else width_s)
 
     @property

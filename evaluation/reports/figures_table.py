@@ -1,4 +1,4 @@
-"""Every figure of a summary as a table, with its unit."""
+"""All figures of a summary as a table, with units."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _blocks_when_started(result: Result, events: np.ndarray) -> np.ndarray:
     blocks = np.zeros(len(starts), "i8")
     for engine, (time_s, in_use) in enumerate(kv_blocks(result)):
         mine = starts["engine"] == engine
-        # At one instant memory is given back before batches are formed, so the last step of the instant is theirs.
+        # At an instant, memory is freed before batches are formed, so the instant's last step includes the batches.
         blocks[mine] = np.r_[0, in_use][np.searchsorted(time_s, starts["time_s"][mine], "right")]
     return blocks
 

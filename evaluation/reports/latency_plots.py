@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "ttlt": "TTLT"}
-CURVE_POINTS = 400  # of a distribution: one for each half of a millimetre of its height
+CURVE_POINTS = 400  # points of a distribution: one for each half millimetre of its height
 
 
 class Latencies(NamedTuple):

@@ -1,4 +1,4 @@
-"""The limits of a report's figures, stated beside them so that they are not taken for more than they are."""
+"""The limits of a report's figures, stated beside them so that they are not over-interpreted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ERRORS = {
 
 
 def profile_notes(profile: Profile | None) -> list[str]:
-    """What the times rest on. None: the device model is not from a profile."""
+    """What the times are based on. None: the device model is not from a profile."""
     if profile is None:
         return ["Nothing was run on a device. Times are those of a device model whose error this report does not know."]
     valid = ", ".join(f"{name.replace('_', ' ')} {low:,} to {high:,}" for name, (low, high) in profile.valid.items())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NONE = "-"
-# The browser itself refuses whatever is not in the file.
+# The browser refuses to load anything that is not in the file.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 

@@ -57,7 +57,7 @@ def write_perfetto(result: Result, path: str | Path) -> Path:
 
     Raises ExperimentError if no timeline was recorded.
     """
-    timeline_events(result)  # before there is a file
+    timeline_events(result)  # raise before a file is created
     with _opened(Path(path)) as file:
         header = {
             "displayTimeUnit": "ms",
@@ -83,7 +83,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
         with path.open("w", encoding="utf-8") as file:
             yield file
         return
-    # No time of writing in the file: the same run gives the same bytes.
+    # No time stamp in the file: the same run gives the same bytes.
     with (
         path.open("wb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as compressed,

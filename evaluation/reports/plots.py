@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 9.5, 2.8  # inches, of a figure with one row of panels
 GRID: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "linewidth": 0.8}  # shows on white and on black
 STATE_BINS = 240  # of a curve: about two to a millimetre
-RATE_BINS = 60  # of a rate: enough arrivals in a bin that it is one
+RATE_BINS = 60  # bins of a rate: few enough for many arrivals in each
 BLUE, ORANGE, GREEN = COLOURS[:3]
 
 
@@ -130,7 +130,7 @@ def batches_over_time(result: Result) -> tuple[Bins, dict[str, np.ndarray]]:
         .merge(ran, "right", left_index=True, right_on="iteration")
     )
     running = _means(bins, table)
-    some = running > 1e-9  # a difference of sums: where nothing runs a rest may be left
+    some = running > 1e-9  # a difference of sums: a rounding error may remain where nothing runs
     columns = [f"{phase}_{unit}" for phase in ("prefill", "decode") for unit in ("requests", "tokens")]
     return bins, {
         column: np.divide(_means(bins, table, column), running, out=np.zeros(bins.count), where=some)

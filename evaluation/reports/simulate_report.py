@@ -27,7 +27,7 @@ from servegym.simulator.types import POOL
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_ITERATIONS_AGAIN = 100_000  # stepping through them once more takes some 8 s
+MOST_ITERATIONS_AGAIN = 100_000  # stepping through them again takes about 8 s
 CAPTIONS = {
     plot_latencies: "How long requests took, by priority: a curve gives the share of requests at or below a time, so "
     "the height at which it meets the dotted line is the share within the SLO; a curve that ends below 1 has requests "
@@ -139,7 +139,7 @@ def _by_class(summary: Mapping[str, Any], late_tokens: bool) -> list[str]:
 
 
 def _engines(result: Result) -> pd.DataFrame:
-    """The table of engines, without what says nothing in this run."""
+    """The table of engines, without columns that are irrelevant in this run."""
     table = result.engines
     unused = ["rounds"]
     if len(result.scenario.deployment.pools) == 1:

@@ -127,7 +127,7 @@ def plain(value: Value | Fact) -> str:
 
 
 def number(value: Value) -> str:
-    """As one types it: whole numbers in full, others short."""
+    """A number as one would type it: whole numbers in full, others short."""
     if isinstance(value, str):
         return value
     return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e7 else f"{value:g}"

@@ -1,4 +1,4 @@
-"""What a recorded timeline tells of each request: its events, and what it had emitted and computed before each."""
+"""Each request's events in a recorded timeline, with the tokens that it had emitted and computed before each."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _tokens_after(events: np.ndarray) -> np.ndarray:
 
 
 def _first(events: np.ndarray) -> np.ndarray:
-    """bool[events]: the first event of a request."""
+    """bool[events]: whether an event is the first of its request."""
     return np.r_[True, events["request"][1:] != events["request"][:-1]][: len(events)]
 
 

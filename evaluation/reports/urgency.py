@@ -1,4 +1,4 @@
-"""How many requests a scheduler takes for urgent: its own function, asked again at each of its decisions."""
+"""How many requests a scheduler considers urgent: its own function, called again at each of its decisions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def urgency(result: Result) -> pd.DataFrame:
     urgent, normal = np.zeros(len(table), "i8"), np.zeros(len(table), "i8")
     for row, (engine, start_s) in enumerate(zip(table["engine"].tolist(), table["start_s"].tolist(), strict=True)):
         going_on, status = simulation.step(), simulation.arrays.status[0]
-        # Decisions of which no iteration came: the engine waits, resumes a batch, or is asked while it runs.
+        # Decisions without an iteration: the engine waits, resumes a batch, or is asked while it runs.
         while going_on and (status.now_s, status.deciding_engine) < (start_s, engine):
             going_on, status = simulation.step(), simulation.arrays.status[0]
         if not going_on or status.deciding_engine != engine or status.now_s != start_s:

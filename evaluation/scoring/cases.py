@@ -18,7 +18,7 @@ from servegym.simulator.scenario import Scenario
 from servegym.simulator.simulation import Simulation
 from servegym.simulator.slos import slo_classes
 
-# What a policy is held against, and on which cases, by its kind.
+# The baselines and the panel for a policy, by its kind.
 BASELINES = {"scheduler": ("slide-batching", "expected-gain"), "router": ("min-load", "gorouting")}
 PANELS = {"scheduler": "score", "router": "score_routers"}
 QUICK, FULL = "quick", "full"

@@ -15,7 +15,9 @@ from servegym.evaluation.scoring.processes import Line, parsed
 
 
 class JobOutput(NamedTuple):
-    """What a job said, how it ended (below 0: by that signal), and its processor seconds. killed: it took too long."""
+    """The output of a job, its exit status (below 0: by that signal), and its processor seconds. killed: it took too
+    long.
+    """
 
     lines: list[Line]
     status: int
@@ -57,7 +59,7 @@ class Server:
                         lines.append(line)
             except BrokenPipeError:
                 pass
-            except BaseException:  # Ctrl-C: what it says from now on has no reader
+            except BaseException:  # Ctrl-C: its output has no reader from now on
                 self._stop()
                 raise
             finally:
@@ -80,7 +82,7 @@ class Server:
 
     def _stop(self) -> None:
         if self._process is not None and self._owner == os.getpid():
-            self._process.terminate()  # so that it ends what it has started
+            self._process.terminate()  # so that it ends the processes it has started
             try:
                 self._process.wait(timeout=5.0)
             except subprocess.TimeoutExpired:

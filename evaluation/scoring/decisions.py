@@ -1,8 +1,8 @@
-"""What a policy decides, written down call by call, and the same decisions taken again where its code is not.
+"""Record what a policy decides call by call, and replay the decisions in a process without the policy's code.
 
 A policy acts on a run by its ranks, limits and routes alone. `written_down` is a policy that decides as another does
-and writes all of it into a log; `taken_again` is a policy that reads it back. The second needs nothing of the first
-but the log: so a run can be repeated, and judged, in a process in which the first has never been.
+and writes all of it into a log; `taken_again` is a policy that reads it back. The second needs only the log of the
+first: so a run can be repeated, and judged, in a process that has never loaded the first.
 
 A log is memory: three numbers (its end, where the next entry goes or is, and whether it was full), and the entries. An
 entry has what was decided about (the length of the queue, or the number of the request), when, and the bytes.
@@ -29,7 +29,7 @@ END, NEXT, WAS_FULL, ENTRIES = 0, 8, 16, 24  # in bytes from the start of a log
 HEAD = 24  # bytes of an entry before what was decided
 RANK_BYTES, LIMITS_BYTES, ROUTE_BYTES = (kind.itemsize for kind in (layout.RANK, layout.LIMITS, layout.ROUTE))
 intrinsic: Any = extending.intrinsic
-AT = 0  # where in its parameters a policy has the address of the log
+AT = 0  # index of the log's address in a policy's parameters
 RANKED, GAVE_UP, ROUTED = range(3)
 
 
@@ -190,7 +190,7 @@ class Log:
         return bool(self.head[2])
 
     def copy(self, used: int) -> Log:
-        """So many bytes of it, at most all, in memory of their own, to be read from the first entry."""
+        """A copy of at most `used` bytes of the log, to be read from the first entry."""
         copy = Log(self.bytes[: min(max(used, ENTRIES), len(self.bytes))].copy().data)
         copy.begin()
         return copy
@@ -198,7 +198,7 @@ class Log:
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """What a run does otherwise for a policy, beside its decisions. victims: it says itself what gives up memory."""
+    """How a run depends on a policy, apart from its decisions. victims: the policy chooses the victims itself."""
 
     kind: str
     tasks: bool
@@ -212,12 +212,12 @@ def traits_of(policy: Policy) -> Traits:
 
 
 def place_of_log(policy: Policy) -> int:
-    """Where in its parameters a policy that is written down has the address of the log: behind its own."""
+    """Index of the log's address in the parameters of a recorded policy: after the policy's own."""
     return len(policy.parameters) + len(policy.weights) + policy.memory
 
 
 def written_down(policy: Policy) -> Policy:
-    """The policy, whose decisions go into the log at the address that stands at `place_of_log` of its parameters."""
+    """The policy, recording its decisions in the log whose address is parameter `place_of_log`."""
     place = place_of_log(policy)
 
     def noted(template: Compiled, function: Compiled) -> Compiled:

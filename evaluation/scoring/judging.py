@@ -1,7 +1,7 @@
-"""What a policy's decisions come to: each run is repeated from them where no code of the policy's has ever been.
+"""The result of a policy's decisions: each run is repeated from them in a process that has never loaded the policy.
 
-Of what the policy's process says nothing is believed. Its decisions are bytes that the simulator takes for what a
-policy decided, and refuses where they are not legal; all figures are of the run that comes of them.
+Nothing that the policy's process says is trusted. Its decisions are bytes that the simulator reads as decisions, and
+refuses if they are illegal; all figures are of the repeated run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def judge(cases: Cases, label: str, judged: Judge, least: float, say: Say) -> No
 
 
 def named_judge(cases: Cases, name: str) -> tuple[str, Judge]:
-    """Of a policy that ships, or whose numbers are all that a file has of it: it is run as it is."""
+    """Judge a shipped policy, or one of which a file holds only numbers: it is run directly."""
     policy = {"scheduler": registry.scheduler, "router": registry.router}[cases.kind](name)
 
     def judged(number: int, place: Place) -> Run:
@@ -70,7 +70,7 @@ def file_judge(cases: Cases, process: Process, log: Log, asker: int | None) -> t
             raise PolicyError(f"its run cannot be repeated from its decisions: {error}") from None
         if own.used < len(own.bytes):
             raise PolicyError("its run cannot be repeated from its decisions: it wrote down more than it was asked for")
-        wall_s = line.get("wall_s")  # that of the repetition has no decisions in it
+        wall_s = line.get("wall_s")  # the time of the repetition does not include the decisions
         if not isinstance(wall_s, float) or not math.isfinite(wall_s):
             return run
         return run | {"round_us": 1e6 * wall_s / max(1, run["rounds"])}
@@ -93,7 +93,7 @@ class Silence(Exception):
 
 
 def repeated_policy(traits: Any, kind: str) -> Policy:
-    """What takes the decisions again of a policy that says these of itself."""
+    """The policy that replays the decisions of a policy with these reported traits."""
     try:
         found = Traits(**traits)
     except TypeError:

@@ -1,4 +1,4 @@
-"""A process of its own for work that may crash, hang, or be a stranger's: what it says, how it ends, and its end.
+"""Run work that may crash, hang, or be untrusted in a process of its own: its output, exit status and termination.
 
 There are two: a supervisor, which runs nothing of the work, ends it when its time is up and cannot be reached from the
 sandbox, and under it the one that works.
@@ -24,7 +24,7 @@ Say = Callable[..., None]
 Work = Callable[[Say, Iterator[str]], None]
 LONGEST_LINE = 2**16  # bytes
 DESCRIPTORS = 4096  # that may be open
-GRACE_S = 1.0  # to end when nothing more is asked
+GRACE_S = 1.0  # to end once nothing more is asked
 
 
 class Ended(NamedTuple):
@@ -61,7 +61,7 @@ class Process:
         self._text, self._ended = b"", False
 
     def tell(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and nothing more will be said
+        with contextlib.suppress(BrokenPipeError):  # it has ended and will write nothing more
             os.write(self._asking, f"{text}\n".encode())
 
     def lines(self, asker: int | None = None) -> Iterator[Line]:
@@ -89,7 +89,7 @@ class Process:
                 raise EOFError
 
     def end(self) -> Ended:
-        """Ask it for nothing more, and end it if it does not end."""
+        """Close its input, and kill it if it does not end."""
         os.close(self._asking)
         if not select.select([self._gone], [], [], GRACE_S)[0]:
             self.kill()
@@ -99,13 +99,13 @@ class Process:
         return Ended(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime)
 
     def kill(self) -> None:
-        """The supervisor, the work, and all that it has started, as far as it is in a sandbox or their group."""
+        """Kill the supervisor, the work, and all processes it has started that are in its sandbox or process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 def parsed(text: bytes | str) -> Line:
-    """A line of JSON; {} of what is none: a process was ended while it wrote."""
+    """Parse a line of JSON; {} if it is malformed, as from a process killed while writing."""
     try:
         line = json.loads(text)
     except ValueError:
@@ -116,7 +116,7 @@ def parsed(text: bytes | str) -> Line:
 def _supervise(
     work: Work, limit_s: float, errors: Path, writable: Path | None, saying: int, asked: int, going: int
 ) -> None:
-    """In a fork: do the work in another, and end as that does."""
+    """Run in a fork: do the work in another fork, and exit with its status."""
     file = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     null = os.open(os.devnull, os.O_RDONLY)
     for old, new in ((null, 0), (file, 1), (file, 2)):
@@ -174,7 +174,7 @@ def _work(work: Work, saying: int, asked: int, in_sandbox: bool) -> None:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Of descriptors above those of standard input, output and error."""
+    """Close all descriptors but these and those of standard input, output and error."""
     first = 3
     for one in (*sorted(kept), DESCRIPTORS):
         os.closerange(first, one)

@@ -1,4 +1,4 @@
-"""What a score comes to: from runs of a policy and of its baselines to one number, figures, and feedback in words."""
+"""Compute a score from the runs of a policy and of its baselines: one number, figures, and feedback in words."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def better_baseline(run: Run, others: list[Run]) -> Run:
 
 
 def feedback(mine: list[Run], others: list[Run]) -> str:
-    """Where it lost most, against which policy, and what it did there."""
+    """Feedback in words: where the policy lost most, against which policy, and what it did there."""
     pairs = [(run, better_baseline(run, others)) for run in mine]
     run, best = max(pairs, key=lambda pair: pair[1]["tdg_ratio"] - pair[0]["tdg_ratio"])
     lost = best["tdg_ratio"] - run["tdg_ratio"]

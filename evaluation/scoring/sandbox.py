@@ -1,4 +1,4 @@
-"""A sandbox of Linux namespaces for a process that runs a stranger's code: what it cannot do is up to the kernel.
+"""A sandbox of Linux namespaces for a process that runs untrusted code: the kernel enforces the limits.
 
 In it there is no network, no process but its own can be named or looked into, all file systems are read-only but one
 folder, and all of its processes end together. It reads what its user can read. Not every system lets a user make one.
@@ -39,14 +39,14 @@ def enter(writable: Path) -> None:
 
 
 def give_up_rights() -> None:
-    """Of the sandbox's own: to mount, and the like."""
+    """Drop the rights that the sandbox itself gives, such as mounting."""
     _call("prctl", NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _call("capset", (ctypes.c_uint32 * 2)(CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)())
 
 
 @functools.cache
 def is_there() -> bool:
-    """Whether this system lets its user have one."""
+    """Whether this system lets its user make a sandbox."""
     if sys.platform != "linux":
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +63,7 @@ def is_there() -> bool:
 
 
 def fork_init() -> int:
-    """The init of a sandbox that was entered: it does nothing until it is killed."""
+    """Fork the init of the entered sandbox, which does nothing until it is killed."""
     child = os.fork()
     if child == 0:
         os.closerange(0, 4096)

@@ -97,7 +97,7 @@ def _checked(file: Path, job: dict[str, Any]) -> tuple[str, float]:
 
 
 def _problem(said: JobOutput, job: dict[str, Any]) -> str | None:
-    """What went wrong, by what was said and how it ended; None: nothing did."""
+    """What went wrong, by the output and exit status of a job; None: nothing."""
     refused = next((line["refused"] for line in said.lines if "refused" in line), None)
     if refused is not None:
         return str(refused)

@@ -1,4 +1,4 @@
-"""The process behind a score: it has all that is slow to make ready, forks itself for each policy, and judges.
+"""The process behind a score: it prepares once all that is slow, forks itself for each policy, and judges.
 
     python -m servegym.evaluation.scoring.server
 
@@ -31,13 +31,13 @@ Job = dict[str, Any]
 JOBS = 0  # the descriptor that jobs come from
 OWN_CACHES = "candidates"  # in the kernels' cache, a folder for each text
 LOG_BYTES = 2**30  # of memory, which is taken as it is used
-OF_A_CHECK = ("at", "refused", "kind")  # what the process that checks may say
+OF_A_CHECK = ("at", "refused", "kind")  # messages that the checking process may send
 
 
 def main() -> None:
     make_ready()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what is printed here is not said
+    os.dup2(2, 1)  # printed text must not reach the client
 
     def say(**line: Any) -> None:
         out.write(json.dumps(line) + "\n")
@@ -48,7 +48,7 @@ def main() -> None:
     try:
         for text in sys.stdin:
             do(json.loads(text), known, say)
-    except (EOFError, BrokenPipeError, SystemExit):  # none wants to know any more
+    except (EOFError, BrokenPipeError, SystemExit):  # the reader is gone
         os._exit(0)
 
 
@@ -82,7 +82,7 @@ def do(job: Job, known: dict[str, Cases], say: Say) -> None:
 
 
 def cases_of(job: Job, known: dict[str, Cases]) -> Cases:
-    """Those of a panel and its baselines; a panel's file is read anew when its text has changed."""
+    """The cases of a panel and its baselines; a panel's file is read again when its text has changed."""
     panel = job["panel"]
     text = Path(panel).read_text(encoding="utf-8") if panel and Path(panel).is_file() else None
     key = json.dumps([panel, text, job["kind"], job["baselines"]])
@@ -119,7 +119,7 @@ def score_file(job: Job, cases: Cases, say: Say) -> tuple[int, float]:
 
 
 def score_named(job: Job, cases: Cases, say: Say) -> tuple[int, float]:
-    """As `score_file` of a policy that has no file: nothing is to be feared of it but that it takes too long."""
+    """As `score_file`, for a policy without a file: the only risk is that it takes too long."""
 
     def work(say_on: Say, asked: Any) -> None:
         judge(cases, *named_judge(cases, job["name"]), job["least"], say_on)
@@ -134,7 +134,7 @@ def score_named(job: Job, cases: Cases, say: Say) -> tuple[int, float]:
 
 
 def policys_process(work: Work, job: Job) -> Process:
-    """In which the code of a policy's file runs: in a sandbox, where there is one to be had."""
+    """The process in which the code of a policy's file runs: in a sandbox, if the system has one."""
     return Process(work, job["limit_s"], Path(job["errors"]), own_cache(job) if sandbox.is_there() else None)
 
 

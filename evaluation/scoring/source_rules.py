@@ -1,7 +1,7 @@
 """What a policy file may say: the first stage of a score, read from its text before anything of it is run.
 
 A policy needs what it is given, arithmetic, and what policies are made of. What leads out of that (files, processes,
-other modules' insides) is refused with its line. It keeps honest searches honest; it is no prison for malice.
+other modules' insides) is refused with its line. It keeps honest searches honest; it does not contain malicious code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the processes do in which a policy's code runs: check its file, and play it on a panel's scenarios."""
+"""The work of processes in which a policy's code runs: check its file, and run it on a panel's scenarios."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def begin(job: dict[str, Any], own_cache: Path) -> None:
 
 
 def limit_resources(memory_gib: float) -> None:
-    """Of what is allocated, by mapping too (libraries that are only mapped do not count), and of what is printed."""
+    """Limit allocated memory, mappings included (but not libraries that are only mapped), and printed output."""
     limit = int(memory_gib * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
 
 
 def chosen(found: list[Policy], path: Path, name: str | None) -> Policy:
-    """The one that is to be scored. Raises PolicyError for none, or for several without a name."""
+    """The policy to be scored. Raises PolicyError for none, or for several without a name."""
     if not found:
         raise PolicyError(f"{path.name} registers no policy; it should call register(Policy(...))")
     matching = [policy for policy in found if name in (None, policy.name)]

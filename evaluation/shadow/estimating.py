@@ -76,7 +76,7 @@ class Shadow:
 
 
 def calibrated(run: Run, profile: Profile) -> tuple[Fitted, Profile]:
-    """What is fitted to latencies of the first half, and the profile with it."""
+    """Fit to the latencies of the first half; returns the fit and the profile with it."""
     terms = fit([(run, profile, NOTHING_BESIDE)], stages=["1"])
     return terms, terms.within(profile)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s", "tokens_in_time", "outcome", "router")
 FINISHED = "finished"
-LEAST = 40  # requests: with fewer there is nothing to fit and to judge
+LEAST = 40  # requests: fewer are not enough to fit and to judge
 
 
 @dataclasses.dataclass(frozen=True)

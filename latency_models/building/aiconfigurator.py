@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 A100 = "aiconfigurator_a100_sxm_vllm0.14.0"
 H100 = "aiconfigurator_h100_sxm_vllm0.24.0"
 H200 = "aiconfigurator_h200_sxm_vllm0.24.0"
-ALL_REDUCED_BYTES = 2  # of a number: all of them were measured in bfloat16
+ALL_REDUCED_BYTES = 2  # bytes of a number: all were measured in bfloat16
 OWN_ALL_REDUCE_BYTES = 8 * 2**20  # vLLM's limit for its own all-reduce; NCCL's from there
 
 
@@ -31,7 +31,7 @@ def products(tables: str, dtype: str = "bfloat16") -> pd.DataFrame:
 def product(measured: pd.DataFrame, n: int, k: int) -> Callable[[np.ndarray], np.ndarray]:
     """Seconds of an [m, k] x [k, n] product over m, where n, k or both may lie between two measured ones.
 
-    What is narrower than all measured ones takes as long as the narrowest. Raises ProfileError for what is wider.
+    A product narrower than all measured ones takes as long as the narrowest. Raises ProfileError for a wider one.
     """
     if k not in set(measured["k"]) and n not in set(measured["n"]):
         low, high, share = _between(np.array(sorted(set(measured["k"]))), k, "deep")
@@ -46,7 +46,7 @@ def product(measured: pd.DataFrame, n: int, k: int) -> Callable[[np.ndarray], np
 
 
 def _between(measured: np.ndarray, wanted: int, what: str) -> tuple[int, int, float]:
-    """The measured ones about the wanted, and the share of the higher."""
+    """The two measured values around the wanted one, and the weight of the higher."""
     if wanted > measured[-1]:
         raise ProfileError(f"a product {wanted} {what} is not in the tables, which end at {measured[-1]}")
     high = measured[measured >= wanted][0]

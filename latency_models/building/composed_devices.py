@@ -151,7 +151,7 @@ def _a6000_decode(table: pd.DataFrame) -> Callable[[np.ndarray, np.ndarray], np.
     Both are fitted for each number of requests up to 32, from where they stay: the table has few cached tokens for
     more, and a curve through its steps would not lead beyond them.
     """
-    table = table[table["kv_cache_size"] >= table["batch_size"]]  # with fewer, a request has none
+    table = table[table["kv_cache_size"] >= table["batch_size"]]  # with fewer, a request has no cached token
     fitted = []
     for requests in A6000_REQUESTS:
         rows = table[table["batch_size"] == requests]

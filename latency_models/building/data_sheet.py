@@ -30,7 +30,7 @@ Attention = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (requests, tokens 
 
 
 def elementwise(chip: Device, numbers: float) -> Seconds:
-    """A kernel that reads or writes so many numbers a token."""
+    """A kernel that reads or writes `numbers` numbers for each token."""
     token_s = NUMBER_BYTES * numbers / (chip.memory_bytes_per_s * TRAFFIC_EFFICIENCY)
     return lambda tokens: LAUNCH_S + tokens * token_s
 

@@ -1,4 +1,4 @@
-"""A profile of any decoder on any GPU that is known: composed of operators of its tables, or of its data sheet."""
+"""A profile of any decoder on any known GPU, composed of operators by the GPU's tables or its data sheet."""
 
 from __future__ import annotations
 

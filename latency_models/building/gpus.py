@@ -34,7 +34,7 @@ class Gpu:
 
 @functools.cache
 def gpus() -> dict[str, Gpu]:
-    """All that are known, by name."""
+    """All known GPUs by name."""
     known = json.loads(FILE.read_text(encoding="utf-8"))["gpus"]
     return {
         name: Gpu(

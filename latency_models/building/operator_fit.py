@@ -14,7 +14,7 @@ from servegym.latency_models.least_squares import fit_relative
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators, terms
 
-LEAST_TOKENS = 128  # of a batch: with fewer a product reads weights, and takes the same time for any number of tokens
+LEAST_TOKENS = 128  # of a batch: below, a product is bound by reading weights, whatever the number of tokens
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from servegym.latency_models.building.shapes import ModelShape
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.sampling import BatchRange
 
-# What a device model rests on, from the firmest to the weakest.
+# What a device model is based on, from the most to the least reliable.
 OPERATOR_TABLES = "operator tables"
 PARTLY_DERIVED = "operator tables, partly derived"
 PUBLISHED = "published coefficients"

@@ -1,4 +1,4 @@
-"""`steps`: what a step does beside attention, attention of its prefills and of its decodes, each from a table.
+"""`steps`: the rest of a step, the attention of its prefills and that of its decodes, each from a table.
 
 The parts are those of aiconfigurator-core's step model, of which the tables are samples (`step_models`).
 """

@@ -21,13 +21,13 @@ PACKAGE = "aiconfigurator-core"
 INSTALL = "pip install 'aiconfigurator-core>=0.12,<0.13'"
 MS = 1e-3
 ATTENTION = re.compile("attention|mla")  # in names of operators; others go by the tokens of a step
-OF_TOTAL, OF_FREE = "of_total", "of_free"  # of what memory engines are given a share
-ENDLESS_BYTES = 2**50  # of a GPU that holds any model
+OF_TOTAL, OF_FREE = "of_total", "of_free"  # which memory an engine's share is taken of
+ENDLESS_BYTES = 2**50  # memory of a GPU that holds any model
 CURRENT = "current"  # the library's word for the newest complete version of an engine's tables
 GEMM = {"bf16": "bfloat16"}  # the library's names where they differ
 BLOCK_TOKENS = 16
 MOST_SAID = 300  # characters of what the library says
-MOST_TOKENS, MOST_SEQUENCES = 16384, 1024  # of a step, for what activations take
+MOST_TOKENS, MOST_SEQUENCES = 16384, 1024  # tokens of a step, for the memory of activations
 
 
 def module(name: str) -> Any:

@@ -21,7 +21,7 @@ from servegym.latency_models.step_models.library import PACKAGE, StepModel, libr
 from servegym.latency_models.step_models.naming import Served, served
 from servegym.simulator.compilation import cache_root
 
-MAKING = 3  # to be raised where the same library makes another profile
+MAKING = 3  # raise it when the same library gives another profile
 COMPARED = 1500  # batches on which the form is compared with the library
 MOST_CACHED = 2_000_000
 STATEMENT = (

@@ -30,7 +30,7 @@ def tables(model: StepModel) -> Values:
     prefill_s = np.zeros((len(PREFILLS), len(lengths), len(PREFIXES)))
     for i, requests in enumerate(PREFILLS):
         for j, chunk in enumerate(lengths):
-            if requests * chunk > MOST_TOKENS:  # no step has so many: as fewer prefills of that length
+            if requests * chunk > MOST_TOKENS:  # no step has that many: use the value of fewer prefills of that length
                 prefill_s[i, j] = prefill_s[i - 1, j]
                 continue
             for k, prefix in enumerate(PREFIXES):

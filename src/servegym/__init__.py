@@ -116,7 +116,7 @@ __all__ = ["__version__", *sorted(_HOMES)]
 register_all()
 
 
-if not TYPE_CHECKING:  # to a type checker a name that is not above is a mistake
+if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is an error
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

@@ -1,4 +1,4 @@
-"""From words to a run: what a script or a notebook calls first."""
+"""The entry points of scripts and notebooks: from plain arguments to a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stream(trace: str | os.PathLike[str], out: str | os.PathLike[str], **overrid
     engines.parquet are written as the run goes. overrides: as `simulate` takes them; requests come at the file's
     own times and with its own SLOs (slo="given").
 
-    Memory is taken for the requests under way and one chunk of the file. Raises ServegymError for what needs all
+    Memory holds the requests under way and one chunk of the file. Raises ServegymError for options that need all
     requests at once.
     """
     return streaming.stream(ALONE.with_overrides({"slo": "given", **overrides, "trace": os.fspath(trace)}), out)

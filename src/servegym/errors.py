@@ -3,13 +3,13 @@
 import difflib
 from collections.abc import Collection
 
-MOST_MEANT = 3  # names that are suggested for an unknown one
+MOST_MEANT = 3  # most names suggested for an unknown one
 
 
 def unknown_name(kind: str, name: str, names: Collection[str]) -> str:
     """The message for a name that is not among `names`, with those that were probably meant.
 
-    These are, whatever their case, those that begin with it, or the one that is alike.
+    Suggested are, ignoring case, the names that begin with it, or else the most similar one.
     """
     of_lower, lower = {known.lower(): known for known in names}, name.lower()
     longer = [one for one in of_lower if lower and one.startswith(lower)]
@@ -48,11 +48,11 @@ class PredictorError(ServegymError):
 
 
 class SpecError(ServegymError):
-    """A `ServingSpec` that cannot be: an unknown word, a value out of range, what does not go together."""
+    """An invalid `ServingSpec`: an unknown word, a value out of range, incompatible fields."""
 
 
 class EnvError(ServegymError):
-    """An environment cannot be made so."""
+    """An environment cannot be made with these arguments."""
 
 
 class ActionError(ServegymError, ValueError):
@@ -68,7 +68,7 @@ class ExportError(ExperimentError):
 
 
 class TrainingError(ServegymError):
-    """A training that cannot be: something is wrong in its configuration, or a folder holds none to go on with."""
+    """An invalid training: an error in its configuration, or a folder without a training to resume."""
 
 
 class ClusterError(ServegymError):
@@ -76,24 +76,23 @@ class ClusterError(ServegymError):
 
 
 class SearchError(ServegymError):
-    """A search space, sampler or pruner that cannot be: an unknown name, a range that is none, what does not go
-    together."""
+    """An invalid search space, sampler or pruner: an unknown name, an empty range, incompatible choices."""
 
 
 class StorageError(SearchError):
-    """A database that does not answer, a damaged journal, a storage that there is none of."""
+    """A database that does not answer, a damaged journal, or an unknown storage."""
 
 
 class ForeignStudyError(StorageError):
-    """The study under this name is another one, or none of ours."""
+    """The study of this name is a different one, or not one of servegym's."""
 
 
 class WorkError(SearchError):
-    """A trial that cannot be finished: its objective is not a number, or its workers die of it."""
+    """A trial that cannot be finished: its objective is not a number, or it kills its workers."""
 
 
 class TuningError(ExperimentError):
-    """A tuning that cannot be: a file that does not say what it should, seeds that are not fresh, ..."""
+    """An invalid tuning: a malformed file, seeds that are not fresh, ..."""
 
 
 class VllmError(ServegymError):
@@ -101,7 +100,7 @@ class VllmError(ServegymError):
 
 
 class EmulationError(ServegymError):
-    """A setting of the emulated device is wrong, or the engine asks for what it cannot do."""
+    """A setting of the emulated device is wrong, or the engine asks for something unsupported."""
 
 
 class RoutingError(ServegymError):

@@ -1,4 +1,4 @@
-"""JSON as users write it: each key once, and not so deep that no parser comes back."""
+"""Strict JSON: no duplicate keys, and no nesting too deep for the parser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Malformed(ValueError):
-    """A text that is no JSON or YAML, or says a thing twice; the message is one line that says where."""
+    """A text that is not JSON or YAML, or has a duplicate key; the message is one line that says where."""
 
 
 def parse_json(text: str) -> Any:

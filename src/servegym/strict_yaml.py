@@ -1,4 +1,4 @@
-"""YAML as users write it: what it would read in silence as something else is an error."""
+"""Strict YAML: values that YAML would silently read as something else are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader is: the columns a format has, and how its rows become a trace."""
+"""The base class of readers: the columns of a format, and how its rows become a trace."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Reader(ABC):
 
     @property
     def units_per_s(self) -> float:
-        """Unit of its times: what the reading says, or the format's own."""
+        """Units of its times in a second: those of the reading, or the format's own."""
         return self.ticks_per_s if self.reading.time_unit is None else UNITS[self.reading.time_unit]
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Reader(ABC):
 
 
 def check_span(file: str, seconds: float) -> None:
-    """Raise WorkloadError for a time from first to last arrival that no trace has."""
+    """Raise WorkloadError if the time from first to last arrival is too long for a trace."""
     if seconds > LONGEST_SPAN_S:
         raise WorkloadError(
             f"{file}: from first to last arrival are {seconds:g} s; a trace spans at most {LONGEST_SPAN_S:g} "

@@ -1,4 +1,4 @@
-"""Formats that others publish: taken as they are, and put right where that needs no guess."""
+"""Formats that others publish: read as they are, and repaired where that needs no guess."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servegym.traces.trace import Trace
 
 
 class PublicReader(Reader):
-    """A reader of a published format; what it put right is in the provenance.
+    """A reader of a published format; its repairs are listed in the provenance.
 
     Rows without prompt or output tokens (failed requests, in the services' logs) are dropped and counted;
     rows out of order are sorted; the first arrival is at 0. `format_of` says whose format it is: a file that has it

@@ -14,7 +14,7 @@ from servegym.traces.readers.public import PublicReader
 from servegym.traces.sessions import BLOCK_TOKENS, NO_ENDS, ordered
 from servegym.traces.trace import Trace
 
-END_OF_PARTS = 2**40  # above all ids: what of a prompt is in no part
+END_OF_PARTS = 2**40  # above all ids: for prompt tokens that are in no part
 
 
 @reader

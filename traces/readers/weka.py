@@ -107,7 +107,7 @@ class WekaReader(Reader):
             lengths = trace.prompt_tokens, trace.output_tokens, turns.after
             blocks = context_blocks(*lengths, kept_tokens(*lengths))
             self.notes.append("what prompts share is told by their lengths: there are no hash_ids")
-        else:  # a block of another conversation is another block, whatever its number
+        else:  # blocks of different conversations differ, even with equal numbers
             conversation = np.repeat(self.rows["conversation"], np.diff(blocks.offsets))
             pairs = np.stack([conversation, blocks.ids], axis=1)
             ids = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype("i8")

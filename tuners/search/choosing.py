@@ -1,4 +1,4 @@
-"""Which parameters are searched, over which ranges: from names to a `Space`."""
+"""Which parameters are searched, over which ranges: makes a `Space` from names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Member = tuple[str, str]  # role, parameter
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The range searched for a parameter, if it is not all that the policy declares.
+    """The range searched for a parameter, if narrower than the one that the policy declares.
 
     tie: ("role.parameter", ...) that are one variable. Those of equal name, unit, bounds and default are one anyway.
     """
@@ -181,7 +181,7 @@ def _choices(name: str, parameters: list[Parameter], asked: Range) -> tuple[str,
 
 
 def _related(policies: Mapping[str, Policy], variables: list[Variable]) -> list[Variable]:
-    """The variables, such that what should be below another parameter is."""
+    """The variables, changed so that parameters with a related upper one stay below it."""
     of_member = {member: index for index, variable in enumerate(variables) for member in variable.members}
     changed = list(variables)
     for role, policy in policies.items():

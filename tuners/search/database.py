@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 LOCK_KEY = int.from_bytes(b"servegym", "big")  # of PostgreSQL's advisory lock: any 64-bit number that is ours
-HOLDER_LIMIT = "60s"  # a holder that says nothing for so long (a stopped process) loses the lock
+HOLDER_LIMIT = "60s"  # a holder silent for this long (a stopped process) loses the lock
 POSTGRESQL = {  # what libpq is told where the URL does not, so that a network that went away is noticed
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -120,7 +120,7 @@ class SharedDatabase(_CachedStorage):
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One worker at a time, over all that share the database.
+        """Admit one worker at a time among all that share the database.
 
         A worker that loses its connection loses the lock without noticing. So the lock may keep things tidy, but
         correctness must not depend on it.
@@ -147,12 +147,12 @@ class SharedDatabase(_CachedStorage):
                 connection.close()
 
     def beat(self, trial_id: int) -> None:
-        """Say that a trial's worker lives."""
+        """Report that a trial's worker is alive."""
         self.record_heartbeat(trial_id)
 
     @contextlib.contextmanager
     def impatient(self) -> Iterator[None]:
-        """Do not wait for the database: for the last calls of a worker that leaves."""
+        """Do not wait for the database any more: for the last calls of a worker that leaves."""
         limit_s, self._patience.limit_s = self._patience.limit_s, 0.0
         try:
             yield

@@ -48,7 +48,7 @@ class KernelLock(JournalFileOpenLock):
 
     def release(self) -> None:
         assert self._held is not None
-        fcntl.flock(self._held, fcntl.LOCK_UN)  # said, not left to close(): a forked child may have the file open too
+        fcntl.flock(self._held, fcntl.LOCK_UN)  # close() would not unlock while a forked child has it open
         self._held.close()
 
 
@@ -111,7 +111,7 @@ class SharedJournal(JournalStorage):
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One worker at a time, over all that share the journal."""
+        """Admit one worker at a time among all that share the journal."""
         with self._claims.open("ab") as file, held(file):
             yield
 

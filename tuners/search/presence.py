@@ -1,4 +1,4 @@
-"""Which workers are alive: each holds a lock on a file of its own, which the kernel gives back when it dies.
+"""Which workers are alive: each locks a file of its own, and the kernel releases the lock when the worker dies.
 
 Unlike a process number, the lock means the same in containers that share the folder, and on other machines where the
 file system has locks across them (NFS 4); a number that is used again cannot be mistaken for it.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from servegym.errors import StorageError
 
-_here: set[str] = set()  # workers of this process: its own locks never stand in its way, so they are known by name
+_here: set[str] = set()  # workers of this process, kept by name because a process's own locks do not block it
 
 
 class Presence:
@@ -44,7 +44,7 @@ class Presence:
         try:
             yield worker
         except StorageError:
-            raise  # its trial may still be running in the study: the file, no longer locked, says that it does not
+            raise  # its trial may still be RUNNING in the study: the unlocked file tells that the worker is gone
         except BaseException:
             self.forget(worker)
             raise

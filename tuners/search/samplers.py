@@ -21,7 +21,7 @@ SAMPLERS = ("tpe", "gp", "cmaes", "nsga2", "grid", "random")
 PRUNERS = ("none", "wilcoxon")
 NEEDS = {"gp": "torch", "cmaes": "cmaes"}  # packages that Optuna does not bring
 STARTUP_TRIALS = 10  # drawn at random before a model says where to look
-POPULATION = 20  # of NSGA-II: Optuna's 50 would leave 200 trials four generations
+POPULATION = 20  # population of NSGA-II: with Optuna's 50, 200 trials are only four generations
 P_THRESHOLD = 0.1  # of Wilcoxon's test, as Optuna has it
 
 
@@ -76,7 +76,7 @@ def make_sampler(name: str, seed: int, defaults: Mapping[str, Value] | None = No
 
 
 def make_pruner(name: str, groups: int) -> BasePruner:
-    """A pruner of Optuna. groups: so many instances are done before it is first asked."""
+    """A pruner of Optuna. groups: number of instances that run before it is first asked."""
     from optuna import pruners
 
     if name == "none":

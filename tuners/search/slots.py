@@ -52,7 +52,7 @@ class Slot:
 
     @property
     def deaths(self) -> int:
-        """How many workers died of it."""
+        """Number of workers that died while running it."""
         return sum(trial.user_attrs.get(ENDED, DIED) == DIED for trial in self.failed)
 
     def redundant(self, number: int) -> bool:

@@ -29,8 +29,8 @@ from servegym.tuners.search.storage import Shared, quiet, shared
 Objective = Callable[[Trial], "float | Sequence[float]"]
 Progress = Callable[[int, int], None]
 
-POLL_S = 0.5  # how often a worker looks whether a slot has opened, or the others are done
-REAP_S = 5.0  # how often one that has something to do looks for the dead
+POLL_S = 0.5  # how often a worker checks whether a slot has opened or the others are done
+REAP_S = 5.0  # how often a busy worker checks for dead ones
 SUPERFLUOUS = "its slot has another trial"
 
 

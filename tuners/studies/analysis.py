@@ -1,4 +1,4 @@
-"""What the tables of a study say: how far the optimum holds, what matters, and how exactly it has to be met."""
+"""Conclusions from the tables of a study: whether the optimum holds, which parameters matter, and how precisely."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 NEARLY_ALL = 0.99  # of a share that is to be maximised
-FEWEST_TRIALS = 20  # complete ones, from which importance is told
+FEWEST_TRIALS = 20  # complete trials needed to estimate importance
 
 
 class Optimism(NamedTuple):
@@ -30,7 +30,7 @@ class Optimism(NamedTuple):
 
 
 def verdict(change: Interval, larger_is_better: bool = True) -> str:
-    """What an interval of a difference says: better, worse, or not to be told."""
+    """The verdict of a difference's interval: better, worse, or undecided."""
     low, high = (change.low, change.high) if larger_is_better else (-change.high, -change.low)
     if low > 0:
         return "better"
@@ -38,7 +38,7 @@ def verdict(change: Interval, larger_is_better: bool = True) -> str:
 
 
 def no_room(objective: Objective, defaults: float) -> str | None:
-    """That there is next to nothing to win where the defaults already reach nearly all of a share; else None."""
+    """A note that there is hardly room to improve if the defaults already reach nearly all of a share; else None."""
     if objective.unit or not objective.larger_is_better or defaults < NEARLY_ALL:
         return None
     return (
@@ -168,7 +168,7 @@ def by_trace(results: StudyResults) -> dict[str, Interval]:
 
 
 def conclusions(results: StudyResults) -> list[str]:
-    """What came of a study, in sentences."""
+    """The conclusions of a study, in sentences."""
     up, found = results.objective.larger_is_better, []
     if results.kept_defaults:
         found.append("No trial was better than the defaults on fresh seeds: the defaults stay.")

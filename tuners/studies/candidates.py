@@ -1,4 +1,4 @@
-"""Candidates of a study on a panel: run once each, kept in a ledger, so that a stopped tuning goes on where it was."""
+"""Candidates of a study on a panel: run once each, kept in a ledger, so that a stopped tuning can resume."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class TuningConfig:
     group: so many instances are run before a pruner is asked; the same however many run at a time.
     slices: how many values of each parameter are tried from the winner on, on the validation panel; 0: none.
 
-    Raises TuningError for what cannot be.
+    Raises TuningError for an invalid configuration.
     """
 
     name: str

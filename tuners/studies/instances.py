@@ -69,7 +69,7 @@ class Instances:
         return part.workloads[load, seed]
 
     def scenario(self, index: int, policies: Policies) -> Scenario:
-        """What a run of an instance is of."""
+        """The scenario of an instance's run."""
         part, load, seed = self._places[index]
         return part.scenario(load, seed, candidate_of(part, policies))
 
@@ -119,7 +119,7 @@ def instances_of(panel: Panel) -> Instances:
 
 
 def run_job(job: Job) -> Outcome:
-    """What a runner calls, in this process or in another."""
+    """Run a job; called by a runner in this process or in another."""
     return instances_of(job.panel).run(job.instance, job.policies)
 
 

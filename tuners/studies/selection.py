@@ -1,4 +1,4 @@
-"""From many trials to one winner: of the k best, the one that is best on other seeds, not by its noisy score."""
+"""From many trials to one winner: of the k best by their noisy scores, the one that is best on other seeds."""
 
 from __future__ import annotations
 

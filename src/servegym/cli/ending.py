@@ -54,6 +54,6 @@ def warn_of_earlier_names() -> None:
 
 
 def end(message: str, status: int) -> NoReturn:
-    """Say on one line of standard error why this is the end."""
+    """Print the reason on one line of standard error and exit with the status."""
     print("servegym:", " ".join(message.split()), file=sys.stderr)
     sys.exit(status)

@@ -219,7 +219,7 @@ def bounds_with_progress(
 
 
 def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) -> pd.DataFrame:
-    """The runs with their shares of the best found; what no search has been through is said."""
+    """The runs with their shares of the best found; scenarios that no search covers are reported."""
     from servegym.evaluation.panels.headroom import with_headroom
 
     runs, unsearched = with_headroom(evaluation, runs, directory)

@@ -1,4 +1,4 @@
-"""Which file could not be written: where a disk is full, the operating system names none."""
+"""Find the file that could not be written: when a disk is full, the operating system names none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def file_of(error: OSError) -> str:
-    """The file that an error is about, as far as that can be told; else nothing."""
+    """The file that an error is about, if it can be determined."""
     if error.filename:
         return str(error.filename)
     frames = [frame.f_locals.values() for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -130,7 +130,7 @@ def headroom(
 
 
 def searched(asked: Headroom, directory: Path, budget: int, runner: Runner, fresh: bool) -> list[Found]:
-    """The best run of each case, with progress; Ctrl-C says how to go on."""
+    """Search the best run of each case, with progress; Ctrl-C prints how to resume."""
     from servegym.evaluation.headroom.kept import search_all
 
     with kept_work("runs of searches", budget * len(asked.cases), directory, fresh) as progress:

@@ -1,4 +1,4 @@
-"""Ctrl-C, with a word on what is left of the work."""
+"""Ctrl-C, with a message on what is kept of the work."""
 
 INTERRUPTED = 130  # exit status, as shells have it
 

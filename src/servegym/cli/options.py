@@ -1,4 +1,4 @@
-"""The options of the command line: one vocabulary, so that what was learned for one command serves for all."""
+"""The options of the command line, with the same names and meanings in all commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def file_to_write(value: Path | None) -> Path | None:
 
 
 def check_target(path: Path, right: str) -> None:
-    """Refuse a path that no file can be written to, so that no long run ends in that."""
+    """Refuse a path that cannot be written to, before a long run rather than at its end."""
     if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder; {right}")
     if not path.parent.is_dir():

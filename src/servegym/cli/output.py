@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LONGEST_NUMBER = 7  # characters of "-0.1234"; a cell with more, such as a mean ± its interval, wraps at spaces
-NOT_A_TERMINAL_WIDTH = 140  # characters: a file or a pipe has no width of its own
+NOT_A_TERMINAL_WIDTH = 140  # characters, for a file or a pipe, which has no width
 
 
 def console_for(json_target: str | None) -> Console:
@@ -57,7 +57,7 @@ def new_table(*columns: str, title: str | None = None, numbers: bool = True) -> 
 
 
 def show_notes(provenance: Mapping[str, Any], console: Console) -> None:
-    """What was put right in a trace, and what a recipe changed: of the provenance of a workload."""
+    """Print the repairs to a trace and the changes of a recipe, from the provenance of a workload."""
     for what, notes in (("Trace", "notes"), ("SLOs", "slo_notes")):
         for note in provenance.get(notes, ()):
             console.print(f"{what}: {note}")
@@ -95,7 +95,7 @@ def write_json(document: Mapping[str, Any], target: str | Path) -> None:
 def check_output_folder(path: Path) -> None:
     """Raise ServegymError unless `path` is a folder that can be written to, or can be made one.
 
-    It is asked before the work, and the folder made after it: wrong input leaves nothing behind.
+    The check runs before the work, and the folder is made after it, so that wrong input leaves nothing behind.
     """
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not there.is_dir():

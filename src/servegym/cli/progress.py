@@ -1,4 +1,4 @@
-"""Progress of long work on standard error, and what Ctrl-C says of it."""
+"""Progress of long work on standard error, and the message on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
 
     def progress(now: int, in_all: int) -> None:
         done[0] = now
-        bar.start()  # now that nothing is wrong with what is asked; once started it does nothing
+        bar.start()  # start only once the input is known to be valid; later calls do nothing
         bar.update(task, completed=now, total=in_all)
 
     try:

@@ -151,7 +151,7 @@ def replay(
     spec = ServingSpec().with_overrides(words)
     demand = spec.demand
     limits = Limits(whole_in(spec, "clients"), whole_in(spec, "max_concurrency"))
-    if "device" not in words:  # then no SLO can be held against what it can do
+    if "device" not in words:  # then SLOs cannot be compared with what the engine can do
         if demand.load is not None:
             raise ServegymError(
                 "--load is relative to what the endpoint can serve: name its profile with --device, or give --rate"

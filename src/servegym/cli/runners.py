@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def runner_of(jobs: int | None, ray: str | None, policy_files: Iterable[Path] | None = None) -> Iterator[Runner]:
     """What runs: threads, or Ray where `--ray` says so, to which files of policies go along.
 
-    jobs: None: one a core. Raises ClusterError for a cluster that is of no use.
+    jobs: None: one a core. Raises ClusterError for a cluster that cannot be used.
     """
     if ray is None:
         from servegym.evaluation.running import ThreadRunner

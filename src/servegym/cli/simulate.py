@@ -154,7 +154,7 @@ def of_scenario(spec: ServingSpec, scenario: Scenario, load_policies: list[Path]
 
 
 def show_choices(choices: list[dict[str, Any]], console: Console) -> None:
-    """What a scheduler that tunes itself chose."""
+    """Print the choices of a scheduler that tunes itself."""
     for choice in choices[1:]:
         setting = ", ".join(f"{name} {value}" for name, value in choice["setting"].items()) or "its own parameters"
         console.print(f"Tuned itself at {choice['at_s']:.1f} s: {setting}", highlight=False)
@@ -247,7 +247,7 @@ def slos_met(document: dict[str, Any]) -> dict[str, str]:
 
 
 def asked_for(document: dict[str, Any]) -> dict[str, str]:
-    """Figures of what not every run has: prompts that begin alike, incidents, a scaler."""
+    """Figures that not every run has: of shared prefixes, incidents, a scaler."""
     arguments, figures = document["arguments"], {}
     if document["cached_tokens"]:
         figures["tokens from prefix caches"] = (

@@ -1,4 +1,4 @@
-"""The options that say what is served: made from the fields of a `ServingSpec`, so that they are written down once."""
+"""The options that say what is served, made from the fields of a `ServingSpec` so that they are defined once."""
 
 from __future__ import annotations
 

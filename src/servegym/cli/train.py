@@ -202,7 +202,7 @@ def bar() -> Iterator[Callable[[float, str], None]]:
     task = made.add_task("", total=1.0)
 
     def progress(share: float, text: str) -> None:
-        made.start()  # now that nothing is wrong with the training; once started it does nothing
+        made.start()  # start only once the training is known to be valid; later calls do nothing
         made.update(task, completed=min(share, 1.0), description=text)
 
     try:

@@ -46,7 +46,7 @@ servegym tune mine.yaml --constraint low_priority_attainment=0.5 --out results/m
 servegym tune proserve-a100 --storage postgresql+psycopg://user:password@host/studies --trials-only
 """
 EXTRA = "tune"
-NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # may change, and the study goes on
+NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # may change without making it another study
 
 
 @spec_options(
@@ -210,7 +210,7 @@ def bar() -> Iterator[Progress]:
     tasks: dict[tuple[str, str], Any] = {}
 
     def progress(study: str, what: str, done: int, in_all: int) -> None:
-        made.start()  # now that nothing is wrong with the tuning; once started it does nothing
+        made.start()  # start only once the tuning is known to be valid; later calls do nothing
         if (study, what) not in tasks:
             tasks[study, what] = made.add_task(f"{study}: {what}", total=in_all)
         made.update(tasks[study, what], completed=done, total=in_all)

@@ -1,4 +1,4 @@
-"""What `servegym --version` says beside the version: which kernels these are."""
+"""The digest of the kernels that `servegym --version` prints beside the version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`servegym warm-up`: compile what environments need, before it is waited for."""
+"""`servegym warm-up`: compile the kernels of environments ahead of time."""
 
 from __future__ import annotations
 

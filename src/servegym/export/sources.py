@@ -64,7 +64,7 @@ def completed(
     traces: Sequence[str] = (),
     read_by: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    """The artifact with other assumptions, where some are asked for.
+    """The artifact with the assumptions that are asked for replaced.
 
     device: latency profile whose estimator it gets. slo, traces: recipe and traces that its workload is taken from.
     read_by: words of the spec that says how traces that are files are read.
@@ -154,7 +154,7 @@ def _study_policy(role: str, document: Mapping[str, Any], config: Mapping[str, A
 
 
 def _trained_on(config: Mapping[str, Any], seeds: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the search and the choice of its winner have seen."""
+    """All cases that the search and the choice of its winner have used."""
     panels = [config[which] for which in ("panel", "validation")]
     return {
         **{

@@ -1,4 +1,6 @@
-"""Where an artifact goes: a file for servegym itself, and beside it what starts an engine or Ray Serve with it."""
+"""Export targets of an artifact: a file for servegym itself, and beside it the files that start an engine or Ray
+Serve.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,7 @@ def _to_xllm(artifact: Artifact, path: Path, version: str | None) -> Exported:
 
 
 def xllm_document(artifact: Artifact, configuration: Configuration) -> dict[str, Any]:
-    """All there is to say of a configuration of xLLM, as JSON."""
+    """A configuration of xLLM, as JSON."""
     return {
         "target": "xllm",
         "version": configuration.version.number,
@@ -190,7 +192,7 @@ def _as_json(document: Mapping[str, Any]) -> str:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """All of it or, if that fails, what was there before; returns the path."""
+    """Write a text atomically: if that fails, the old file stays. Returns the path."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         draft.write_text(text, encoding="utf-8")
