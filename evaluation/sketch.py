@@ -1,4 +1,4 @@
-"""Quantiles of a stream of numbers: a histogram whose bins are as wide, relative to their numbers, everywhere."""
+"""Quantiles of a stream of numbers: a histogram with bins whose width is about proportional to their numbers."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def whole_in(spec: ServingSpec, name: str) -> int | None:
 
 
 def front_end_in(spec: ServingSpec) -> FrontEnd | None:
-    """The spec's front end, else that of the profile (of the first pool's); None: one that takes no time."""
+    """The spec's front end, else that of the profile (the first pool's); None: one that takes no time."""
     given = spec.fleet.front_end
     found: FrontEnd | None = profile_of(spec).front_end if given is None else front_end_from(given)
     return found if found is not None and found.takes_time else None

@@ -138,7 +138,7 @@ def engines_by_device(spec: ServingSpec) -> dict[str, int]:
 
 
 def no_prefixes(trace: str) -> str:
-    """Why engines with prefix stores cannot serve a trace."""
+    """The error for a trace that engines with prefix stores cannot serve."""
     return (
         f"engines have prefix stores, and the trace of workload '{trace}' does not say which prompts begin alike; it "
         "should have prefix blocks, as Mooncake's and Qwen-Bailian's files have"

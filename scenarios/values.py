@@ -111,14 +111,14 @@ def is_several(kind: str, value: Any) -> bool:
 
 
 def fixed(name: str, value: Any) -> Any:
-    """The value of a field that has one. Raises SpecError for several."""
+    """The value of a field with a single value. Raises SpecError for several."""
     if isinstance(value, Range) or (isinstance(value, tuple) and len(value) != 1):
         raise SpecError(f"{name} is {plain(value)}, and here it should be one value; scenarios are drawn from the rest")
     return value[0] if isinstance(value, tuple) else value
 
 
 def whole(name: str, value: Any) -> int | None:
-    """The whole number of a field that has one; None: it has none. Raises SpecError for several."""
+    """The whole number of a field with a single value; None if it is None. Raises SpecError for several."""
     number = fixed(name, value)
     return None if number is None else int(number)
 

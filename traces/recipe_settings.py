@@ -46,7 +46,7 @@ def ascending(text: str, what: str) -> list[float]:
 
 
 def shares_of(text: str, what: str, classes: Sequence[str]) -> np.ndarray:
-    """float64[classes]: the part of each in their sum; 0 for a class there is none of."""
+    """float64[classes]: the numbers of `text`, one a class, 0 or more; a class's share is its number over their sum."""
     numbers = np.array(_numbers(text, what))
     right = f"it should be {len(classes)} numbers of 0 or more, not all 0: parts for {', '.join(classes)}"
     if len(numbers) != len(classes) or not ((numbers >= 0) & (numbers < np.inf)).all() or not numbers.any():

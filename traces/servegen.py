@@ -26,7 +26,7 @@ PDFS = ("client", "window_start_s", "field", "lengths", "probs")
 RATES_SUFFIX, PDFS_SUFFIX = "_client_rates", "_length_pdfs"
 FIELDS = ("input_tokens", "output_tokens")
 WINDOW_S = 600.0
-MAX_REQUESTS = 10_000_000  # of a client in a window: more is a broken file
+MAX_REQUESTS = 10_000_000  # requests of a client in a window: more means a broken file
 
 
 @dataclasses.dataclass(frozen=True)

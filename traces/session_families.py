@@ -84,8 +84,9 @@ class SessionFamily:
     used: int = 0
 
     def draw(self, family: str, requests: int, seed: int, most_prompt: float, most_total: float) -> Trace:
-        """Sessions with so many requests in all: of the last its first ones. A session ends before a request beyond the
-        limits. Raises WorkloadError where limits leave nothing."""
+        """Draw sessions with `requests` requests in all; the last session is cut off. A session ends before a request
+        beyond the limits. Raises WorkloadError if the limits leave nothing.
+        """
         most_total = min(most_total, self.table.get("context_tokens", np.inf))
         drawing = Drawing(self.table, randomness.generator(seed, randomness.Stream.LENGTHS), self.used)
         calls: list[Call] = []
@@ -178,14 +179,14 @@ def retrieval(drawing: Drawing) -> list[Call]:
 
 
 def _document(drawing: Drawing) -> int:
-    """The rank of a document, from 0, as often as it is asked for."""
+    """Draw the rank of a document, from 0, by how often each is asked for."""
     table = drawing.table
     share = between(drawing.rng.random(), [0.0, *table["draws_up_to_rank"]], [0.0, *table["rank_shares"]])
     return min(table["documents"] - 1, int(share * table["documents"]))
 
 
 def _names_of(drawing: Drawing, document: int) -> np.ndarray:
-    """A document of whole blocks; the same document has the same tokens and names."""
+    """Names of a document's blocks, all full; the same document has the same tokens and names."""
     level = document * 0.6180339887498949 % 1  # its length is independent of its rank
     tokens = between(level, drawing.levels, drawing.table["document_tokens"])
     most = _blocks_of_a_document(drawing.table)

@@ -14,18 +14,18 @@ from servegym.errors import WorkloadError
 from servegym.simulator.session_dependencies import SessionDependencies
 from servegym.traces.trace import PrefixBlocks, Trace
 
-BLOCK_TOKENS = 16  # of a block of a context; vLLM's
+BLOCK_TOKENS = 16  # tokens of a block of a context; vLLM's default
 NO_ENDS = "a turn comes as long after the last one's end as it arrived after its arrival: ends are not recorded"
 ENDING = ".sessions.json"  # of the tables that sessions are drawn from
 
 
 def kept_tokens(prompt_tokens: np.ndarray, output_tokens: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """int64[requests]: how many tokens of the context of the turn that it follows each prompt begins with, as far as
-    lengths say.
+    """int64[requests]: how many leading tokens each prompt shares with the context of the turn before it, judged by
+    lengths.
 
-    All, where the prompt is as long or longer; the last prompt, where it is as long as that but not as that and the
-    answer (answers are shortened: what a model has thought is left out); none, where it is shorter than the last prompt
-    (the context was made anew).
+    All of the context, if the prompt is at least as long; the last prompt only, if it is at least that long but shorter
+    than the context (answers are shortened: reasoning is dropped); none, if it is shorter than the last prompt (the
+    context was rebuilt).
     """
     before = np.maximum(after, 0)
     prompt, context = prompt_tokens[before].astype("i8"), prompt_tokens[before].astype("i8") + output_tokens[before]
@@ -46,7 +46,7 @@ def context_blocks(
 
     common: int64[requests], how many tokens prompts that follow none begin with alike (a system prompt); None: none.
     """
-    contexts: list[np.ndarray] = []  # of each request, the names of the full blocks of prompt and answer
+    contexts: list[np.ndarray] = []  # names of the full blocks of prompt and answer, for each request
     used = 0 if common is None else int(common.max(initial=0)) // block_tokens
     for r in range(len(after)):
         blocks = int(prompt_tokens[r] + output_tokens[r]) // block_tokens

@@ -148,7 +148,7 @@ def _frames(trace: Trace) -> Iterator[pd.DataFrame]:
         if part.prefix_blocks is not None:
             ids, offsets = part.prefix_blocks.ids.view("u8"), part.prefix_blocks.offsets
             columns["prefix_blocks"] = [block.tolist() for block in np.split(ids, offsets[1:-1])]
-            if part.prefix_blocks.block_tokens not in (None, BLOCK_TOKENS):  # a reader knows them
+            if part.prefix_blocks.block_tokens not in (None, BLOCK_TOKENS):  # readers know them already
                 columns["prefix_block_tokens"] = part.prefix_blocks.block_tokens
         yield pd.DataFrame(columns)
 

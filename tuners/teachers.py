@@ -23,7 +23,7 @@ class Teacher(abc.ABC):
         self.env = env
 
     def begin(self) -> None:  # noqa: B027 - most need nothing
-        """An episode has begun."""
+        """Prepare for a new episode."""
 
     @abc.abstractmethod
     def act(self, observation: Any, info: dict[str, Any]) -> Any:

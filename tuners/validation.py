@@ -66,7 +66,7 @@ class Judge:
         return self._base
 
     def judge(self, policy: Policy) -> Verdict:
-        """The policy beside the base."""
+        """Compare the policy with the base."""
         found = self.outcomes(policy)
         (ratio, attainment, wait_s), (base, _, _) = found.mean(axis=1), self.base.mean(axis=1)
         differences, attained, waited_s = found - self.base

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 OPERATORS = ("norm", "qkv", "attention", "o", "gate_up", "activation", "down", "head")
-TURNS_BYTES = 2**29  # of weights, and of keys and values, that take turns: more than a cache holds
+TURNS_BYTES = 2**29  # bytes of weights, and of keys and values, used in turn: more than a cache holds
 WARM_UP_S = 0.2
 EPSILON = 1e-5
 

@@ -75,7 +75,7 @@ class Bodies:
         prompts = workload.prefixes
         if prompts is not None:
             chunks = prompts.chunks[prompts.offsets[index] : prompts.offsets[index + 1]]
-            place = np.arange(min(length, len(chunks) * prompts.chunk_tokens))  # what is behind is of its answer
+            place = np.arange(min(length, len(chunks) * prompts.chunk_tokens))  # tokens after it belong to its answer
             number = chunks[place // prompts.chunk_tokens]
             ids[: len(place)] = drawn(self.seed, SHARED, number, place % prompts.chunk_tokens)
         return (FIRST_ID + ids % np.uint64(self.vocabulary - FIRST_ID)).tolist()

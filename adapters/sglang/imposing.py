@@ -1,5 +1,6 @@
-"""How SGLang's own code comes to the batch that was decided: what is admitted with how many tokens, and what is
-retracted. Written for SGLang 0.5.23 (managers/scheduler.py, managers/schedule_policy.py)."""
+"""Makes SGLang's own code form the batch that was decided: what is admitted, with how many tokens, and what is
+retracted. Written for SGLang 0.5.23 (managers/scheduler.py, managers/schedule_policy.py).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ def adder_class(base: type) -> Any:
 
     class Adder(base):
         tokens_of: Mapping[str, int] = {}
-        parked = False  # the prompt that is cut has no turn now
+        parked = False  # the partly computed prompt is not scheduled now
 
         def budget_state(self) -> Any:
             return AddReqResult.CONTINUE

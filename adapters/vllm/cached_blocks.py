@@ -60,11 +60,11 @@ class PoolWatch:
         return evicted
 
     def overwritten(self) -> list[bytes]:
-        """What was overwritten since the last call, in order."""
+        """Contents overwritten since the last call, in order."""
         lost, self.lost = self.lost, []
         return lost
 
     def free(self) -> list[bytes | None]:
-        """What the free blocks hold, in the order in which they will be taken; None: nothing."""
+        """Contents of the free blocks, in the order in which they will be taken; None: empty."""
         keys = (block.block_hash for block in self.pool.free_block_queue.get_all_free_blocks())
         return [None if key is None else bytes(self.hash_of(key)) for key in keys]

@@ -1,8 +1,8 @@
 """A mirror of an engine that caches prefixes: it knows what each block holds, so plans find what vLLM will find.
 
 The simulator's packer looks up what a request without memory finds when it comes to it (docs/prefix_caching.md). Here
-it does so in a copy of vLLM's block pool, of the same blocks, in which everything is done again that vLLM does to its
-own (`replay`). So nothing is asked of vLLM for a request that is not planned. Plans work on a second such pool
+it does so in a copy of vLLM's block pool, with the same blocks, in which all that vLLM does to its own is replayed
+(`replay`). So vLLM need not be asked about a request that is not planned. Plans work on a second such pool
 (planned_blocks.py).
 """
 
@@ -47,17 +47,17 @@ class CachingMirror(Mirror):
     def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
         slot = super().add(arrival_s, prompt_tokens, most_output_tokens, priority, terms)
         self.run.outcomes["table"][slot] = slot * self.context_blocks
-        # Not shared: names below 0, until it is known what the blocks hold.
+        # Names below 0 are not shared; they stand until the contents of the blocks are known.
         self.run.cache.chunks[self._row(slot)] = -2 - slot
         return slot
 
     def know(self, slot: int, begin: int, chunks: np.ndarray) -> None:
-        """What the request's blocks from `begin` on hold, or will hold when they are full: int32[n], above -1."""
+        """Set what the request's blocks from `begin` on hold, or will hold when full: chunks, int32[n], above -1."""
         row = self.run.cache.chunks[self._row(slot)][begin:]
         row[: len(chunks)] = chunks[: len(row)]
 
     def replay(self, operations: np.ndarray) -> None:
-        """What vLLM has done to its blocks: int64[n, 3], as block_kernels.py has it."""
+        """Replay what vLLM has done to its blocks: int64[n, 3], as in block_kernels.py."""
         block_kernels.replay.entry(self.run, self.scratch.cache.tables, self.moved, operations)
 
     def plan(

@@ -35,7 +35,8 @@ class Adapters:
     def barred(self) -> list[int]:
         """Slots of those that could not be admitted now, for no adapter can be added.
 
-        Were they planned all the same, a policy might want only such, step after step, and those that run never end.
+        If they were planned nevertheless, a policy might choose only these, step after step, and running requests never
+        end.
         """
         if not self.of_slot or len(self.running) < self.scheduler.lora_config.max_loras:
             return []

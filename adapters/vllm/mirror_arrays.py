@@ -1,4 +1,4 @@
-"""What the kernels of a mirror work on, parked together: they find all of it by one address."""
+"""The arrays that a mirror's kernels work on, parked together so that one address finds them all."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ class ParkedMirror(Room):
         super().__init__(mirror_bytes.entry())
 
     def park(self, mirror: MirrorArrays) -> None:
-        """Put these here, in place of those that are."""
+        """Replace the parked arrays by these."""
         self._parked: Any = mirror  # keeps them alive
         park_mirror.entry(self.address, mirror)

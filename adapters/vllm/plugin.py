@@ -131,7 +131,7 @@ class Plugin:
     # What vLLM's blocks hold
 
     def _follow_blocks(self) -> None:
-        """Have the mirror do what vLLM has done to its blocks. Raises VllmError where that comes to something else."""
+        """Replay in the mirror what vLLM has done to its blocks. Raises VllmError if the results differ."""
         if self.caching is None or self.block_log is None:
             return
         self.caching.replay(self.block_log.take())
@@ -139,9 +139,9 @@ class Plugin:
             raise VllmError(f"the mirror has {self.caching.free_blocks} free blocks, and vLLM {self.free_blocks()}")
 
     def _know_blocks(self, slot: int, request: Any) -> None:
-        """Have the mirror know what a request's blocks hold, as far as its tokens are known.
+        """Tell the mirror what a request's blocks hold, as far as its tokens are known.
 
-        A request that must not find anything (it wants logprobs of its prompt) is taken to be like no other.
+        A request that must not hit the cache (it wants logprobs of its prompt) is treated as sharing no prefix.
         """
         known = self.known.get(slot, 0)
         if self.caching is None or len(request.block_hashes) <= known:
@@ -193,7 +193,7 @@ class Plugin:
 
     @guarded
     def before(self) -> tuple[Plan | None, float]:
-        """Before vLLM schedules: decide, and set it up for that. Gives the plan and when it was made."""
+        """Before vLLM schedules: make the plan, and set vLLM up for it. Returns the plan and its time."""
         if self.blocked:
             for request_id in [i for i, request in self.blocked.items() if is_ready(request)]:
                 del self.blocked[request_id]
@@ -316,7 +316,7 @@ class Plugin:
             self.leave([request_id for request_id in finished if self.is_gone(request_id)], finished=True)
 
     def _take_back_drafts(self, scheduler_output: Any) -> None:
-        """Drafts counted as computed; those that were rejected are not."""
+        """Take back rejected drafts, which were counted as computed."""
         requests = [self.scheduler.requests.get(i) for i in scheduler_output.scheduled_spec_decode_tokens]
         there = [request for request in requests if request is not None and request.request_id in self.slot_of]
         if there:

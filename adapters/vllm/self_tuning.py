@@ -105,7 +105,7 @@ class EngineTuning:
         self.mirror.run.parameters[:, : numbers.shape[1]] = numbers
 
     def seen(self) -> Scenario:
-        """The requests that came last, as far as they are known, on this engine."""
+        """A scenario of this engine with the latest requests, as far as they are known."""
         known = [one for one in self.known if one.slot is not None or one.emitted > 0]
         table = np.array([one.row for one in known], WORKLOAD)
         finished = np.array([one.slot is None for one in known])

@@ -1,7 +1,6 @@
 """What a request asks for: SLOs, weight and the like, from `vllm_xargs`, with defaults from the artifact.
 
-Whatever a client sends, a request gets terms: a value that is not what it should be counts as malformed, and the
-default takes its place.
+A request gets terms whatever its client sends: an invalid value counts as malformed, and the default replaces it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ MOST_SECONDS = 1e6  # of an SLO; also what a request gets that has none (finite:
 MOST_WEIGHT = 1e6
 MOST_TEXT = 64  # characters of a number, or of a client's name, sent as text
 MOST_TOKENS = 2**24
-MOST_GROUPS = 256  # clients, or applications, that are told apart; all later ones count as one
+MOST_GROUPS = 256  # most clients, or applications, that are told apart; all later ones count as one
 MILLISECONDS = "_ms"
 
 
@@ -132,7 +131,7 @@ class _Taken:
 
 
 def _short(value: int | str) -> str:
-    """As text; a whole number too long for text to be made of it is too long in any case."""
+    """The value as text. (An int too long to convert to text is too long anyway.)"""
     if isinstance(value, int) and value.bit_length() > 4 * MOST_TEXT:
         return " " * (MOST_TEXT + 1)
     return str(value)

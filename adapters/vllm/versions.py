@@ -1,4 +1,4 @@
-"""Which releases of vLLM the plug-in was tested with: it works on parts of the scheduler that are not public."""
+"""The vLLM releases that the plug-in was tested with: it uses non-public parts of the scheduler."""
 
 from __future__ import annotations
 

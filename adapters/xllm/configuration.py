@@ -22,7 +22,7 @@ SCHEDULER = "slide-batching"
 LARGEST_WEIGHT = 1000  # of xLLM's whole numbers, unless a ratio is larger
 NEAR_ENOUGH = 1e-3  # relative error of a ratio
 NOT_OF_XLLM = "xLLM's router is another program and has no flag for it"
-# What its engine does where a parameter of SlideBatching has no flag.
+# What xLLM's engine does for each parameter of SlideBatching without a flag.
 INSTEAD = {
     "eta": "0.65 of the smallest TPOT SLO among the requests there are",
     "load": "load function a (Eq. 8)",

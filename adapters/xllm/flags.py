@@ -1,4 +1,4 @@
-"""What versions of xLLM can be told: flags and request fields, as recorded from its source in flags.json."""
+"""Flags and request fields of xLLM's versions, as recorded from its source in flags.json."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Version:
-    """What one version can be told.
+    """The flags and request fields of one version.
 
     number: "0.10". read_from: what sources that was recorded from. slide_batching: flags that turn its scheduler on.
     """

@@ -44,8 +44,9 @@ def cached_bound(
     bin_s: float | None = None,
     fineness: int = FINENESS,
 ) -> Bound:
-    """`tdg_upper_bound` of the scenario, read from the directory if it is there; else computed and written there. A
-    file that is damaged, or holds a bound with other arguments, is overwritten. Raises as `tdg_upper_bound`.
+    """`tdg_upper_bound` of the scenario, read from the directory if it is there; else computed and written there.
+
+    A file that is damaged, or holds a bound with other arguments, is overwritten. Raises as `tdg_upper_bound`.
     """
     clairvoyant.check_scenario(scenario)
     asked = json.loads(json.dumps(identity(scenario, bin_s, fineness)))

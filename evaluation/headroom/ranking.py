@@ -97,8 +97,9 @@ def foresight(context, ranks, limits):
 
 @victims
 def hopeless_first(context, ranks, limits):
-    """Rank victims: a request that is left out gives up memory to newcomers and decodes, one that is worth something to
-    decodes only. Otherwise each newcomer could take memory from running requests and lose it to the next, without end.
+    """Rank victims: left-out requests give up memory to newcomers and decodes, those worth something to decodes only.
+
+    Otherwise each newcomer could take memory from running requests and lose it to the next, without end.
     """
     for position in range(context.queue.shape[0]):
         rank = ranks[position]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 REQUESTS_PER_CLIENT = 10
-SHORTEST_SHARE = 0.8  # InferenceX: lengths are uniform from so much of isl and osl
+SHORTEST_SHARE = 0.8  # InferenceX: lengths are uniform from this fraction of isl and osl up
 BATCH_TOKENS, SEQUENCES = 8192, 1024  # vLLM's defaults for a server on H100 and H200 (EngineArgs)
 SEQUENCES_H100_MINIMAX = 256
 

@@ -30,8 +30,8 @@ GOALS = {"tpot": 12.0, "ttft": 30.0}  # median absolute error, percent; stated b
 TAU_GOAL = 0.9  # mean of Kendall's tau over groups of three and more configurations, by each of ranking.ORDERED_BY
 METRICS = tuple(GOALS)
 DISTINCT_PROMPTS = 100
-SKEWS = (1.01, 1.2)  # that the tables of experts have, beside even routing
-# Cases that errors of the headline led to; the headline stayed as it was.
+SKEWS = (1.01, 1.2)  # skews in the tables of experts, beside even routing
+# Cases added after the headline's errors were seen; the headline itself was not changed.
 AFTERWARDS = ("16-bit keys", "spread", "100 prompts", "uneven lengths")
 
 

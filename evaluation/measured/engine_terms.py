@@ -1,4 +1,4 @@
-"""What an engine adds to the time of its batches, term by term, each with its source. 0: nothing of it is known."""
+"""Times that an engine adds to those of its batches, term by term, each with its source. 0: not known."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EngineTerms:
 
     @property
     def of_steps(self) -> EngineTerms:
-        """Those alone that say when batches are formed and how long they take."""
+        """Only the terms that affect when batches are formed and how long they take."""
         step_cpu_s, by_request_s = self.step_cpu_s, self.step_cpu_per_request_s
         return EngineTerms("", "", step_cpu_s, self.asynchronous, step_cpu_per_request_s=by_request_s)
 
@@ -69,6 +69,6 @@ FRONT_END = EngineTerms("front end", FRONT_END_SOURCE, before_s=0.0093, after_s=
 
 
 def default_terms(version: str) -> EngineTerms:
-    """Those of a version of vLLM, by what its release notes say is on; of no version: synchronous."""
+    """Terms of a vLLM version, by the defaults in its release notes; without a version: synchronous."""
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     return ASYNCHRONOUS if numbers >= ASYNCHRONOUS_FROM else SYNCHRONOUS

@@ -69,7 +69,7 @@ def plot_loops(errors: pd.DataFrame, path: Path) -> Path:
 
 
 def _save(figure: Figure, panels: Sequence[Axes], path: Path) -> Path:
-    """With what both axes are, and one legend below all panels."""
+    """Save with axis labels, and one legend below all panels."""
     for axes in panels:
         axes.set_xlabel("measured, s")
     panels[0].set_ylabel("simulated, s")

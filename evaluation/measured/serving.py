@@ -65,7 +65,7 @@ def scenario_of(
 
 
 def with_terms(requests: pd.DataFrame, terms: EngineTerms) -> pd.DataFrame:
-    """What an engine adds to each request beside its batches."""
+    """Add the engine's time of each request outside its batches."""
     tokens = requests["output_tokens"].to_numpy()
     ttft_s = requests["ttft_s"] + terms.before_s + terms.after_s + terms.after_s_per_token
     e2e_s = requests["ttlt_s"] + terms.before_s + terms.after_s + terms.after_s_per_token * tokens

@@ -217,7 +217,7 @@ def place_of_log(policy: Policy) -> int:
 
 
 def written_down(policy: Policy) -> Policy:
-    """The policy, recording its decisions in the log whose address is parameter `place_of_log`."""
+    """The policy, recording its decisions in the log whose address is its parameter at `place_of_log`."""
     place = place_of_log(policy)
 
     def noted(template: Compiled, function: Compiled) -> Compiled:

@@ -54,7 +54,7 @@ class Reader(ABC):
         self.notes: list[str] = []
 
     def _reaches_into(self, name: str) -> bool:
-        """Whether a nested field of this column is read."""
+        """Whether the reading names a nested field of this column."""
         return any(column.startswith(f"{name}.") for column in self.wanted.values())
 
     def chunks(self, rows: int | None = None) -> Iterator[Chunk]:

@@ -122,7 +122,7 @@ def plot_slices(results: StudyResults, path: Path) -> Path:
 
 
 def _reach(of_trials: np.ndarray, changes: pd.DataFrame, level: float) -> tuple[float, float]:
-    """Limits of the scores: the better half of the trials and all slices; what is far below is cut off."""
+    """Axis limits of the scores: the better half of the trials and all slices; scores far below are cut off."""
     low = np.concatenate([[np.median(of_trials)], changes["low"].to_numpy("f8") + level, [0.0, level]])
     high = np.concatenate([[of_trials.max()], changes["high"].to_numpy("f8") + level, [0.0, level]])
     bottom, top = float(np.nanmin(low)), float(np.nanmax(high))

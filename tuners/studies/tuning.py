@@ -74,7 +74,7 @@ def run_tuning(
 
 @contextlib.contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """One process at a time, so that workers that share a folder do the runs once and end with the same outcome."""
+    """Admit one process at a time, so that workers that share a folder do the runs once and get the same outcome."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as file, held(file):
         yield
