@@ -319,7 +319,9 @@ class Comparison:
     def settings(self) -> dict[str, Any]:
         """The fields of the spec that have one value, as JSON has them."""
         return {
-            name: value for name, value in self.spec.overrides().items() if name not in COMPARED_BY and name != self.axis
+            name: value
+            for name, value in self.spec.overrides().items()
+            if name not in COMPARED_BY and name != self.axis
         }
 
     @functools.cached_property
