@@ -14,7 +14,7 @@ from tests.simulator.test_cluster_transfers import pool
 
 @pytest.mark.parametrize(("way", "words"), [
     ("raise", "failed: hostile.py, line [0-9]+, in hostile: ValueError: had enough"),
-    ("chunk_tokens", "set chunk_tokens to -1; it should be 0 or more"),
+    ("chunk_tokens", "set chunk_tokens to -1; it should be 1 or more"),
 ])  # fmt: skip
 def test_what_a_scheduler_raises_or_writes_ends_the_step(way: str, words: str) -> None:
     workload = requests(arrival_s=np.arange(30.0), prompt_tokens=[3] * 30, output_tokens=[2] * 30)

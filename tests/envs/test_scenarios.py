@@ -141,7 +141,7 @@ def test_overload_builds_up_and_drains():
 
 
 def test_splits_of_a_family_have_other_requests():
-    tables = [sample_of("azure-conv", "proserve", DEVICE, split, None).table for split in SPLITS]
+    tables = [sample_of("azure-conv", "proserve", (DEVICE,), split, None).table for split in SPLITS]
     for one, other in itertools.combinations(tables, 2):
         assert len(one) == len(other)
         same = (one["prompt_tokens"] == other["prompt_tokens"]) & (one["output_tokens"] == other["output_tokens"])

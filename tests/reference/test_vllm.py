@@ -26,7 +26,7 @@ def test_vllm_v1_takes_the_steps_of_the_real_scheduler(name):
     given, second = log["scenario"], Linear(0, 0, 0, 0, 0, 1.0)
     scheduler = VllmV1(
         given["policy"],
-        given["max_num_batched_tokens"],
+        given["token_budget"],
         given["max_num_seqs"],
         reserve_context=given["reserve_full_isl"],
         watermark_blocks=int(given["watermark"] * (given["usable_blocks"] + 1)),

@@ -34,10 +34,14 @@ def test_what_the_last_batch_has_left_changes_no_decision(policy):
     as_it_is, other, rng = crowd(policy), crowd(policy), np.random.default_rng(3)
     expected, longest = as_it_is.run(), 0
     while other.step():
-        engine, turns = other.arrays.engines[0], other.arrays.turns[0]
+        engine, order = other.arrays.engines[0], other.arrays.previous_order[0]
         visits, longest = engine.visits, max(longest, int(engine.queue_length))
-        visits.turns, visits.bound_tier, visits.bound_key = rng.integers(0, 300), rng.integers(-1, 3), rng.normal()
-        turns[:] = rng.integers(0, 300, len(turns))
+        visits.previous_length, visits.bound_tier, visits.bound_key = (
+            rng.integers(0, 300),
+            rng.integers(-1, 3),
+            rng.normal(),
+        )
+        order[:] = rng.integers(0, 300, len(order))
     assert longest > 2 * FIRST_WINDOW
     assert int(expected.arrays.status[0].finished) == 250
     assert of_result(other.result()) == of_result(expected)
