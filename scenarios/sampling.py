@@ -111,9 +111,9 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
             return begin["arrival_s"]
         return arrivals_s(rng, len(begin), rate, profiles_of(demand.load_profile)[0], cv)
 
-    turns, prefixes = None, None if sample.sessions else sample.prefixes and sample.prefixes.take(rows)
     if sample.sessions is None:
         table["arrival_s"] = arrivals(table)
+        turns, prefixes = None, None if sample.prefixes is None else sample.prefixes.take(rows)
     else:
         table, turns, prefixes = arranged(sample.table, sample.sessions.turns, sample.prefixes, rows, arrivals)
     if scale != 1.0:
