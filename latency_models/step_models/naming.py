@@ -35,15 +35,17 @@ class Served:
     @property
     def name(self) -> str:
         """As profiles are named: what there is in it, in one word."""
-        model = self.model.split("/")[-1].lower()
         parts = [
-            f"{self.system}-{model}",
-            *(f"{self.weights}",) * bool(self.weights),
-            *(f"kv-{self.kv}",) * bool(self.kv),
+            self.system,
+            self.model.split("/")[-1].lower(),
+            self.weights,
+            self.kv and f"kv-{self.kv}",
+            f"tp{self.tp}" if self.tp > 1 else None,
+            f"ep{self.ep}" if self.ep > 1 else None,
+            self.engine if self.engine != "vllm" else None,
+            self.version,
         ]
-        parts += [f"tp{self.tp}"] * (self.tp > 1) + [f"ep{self.ep}"] * (self.ep > 1)
-        parts += [self.engine] * (self.engine != "vllm") + [str(self.version)] * bool(self.version)
-        return "-".join(parts)
+        return "-".join(part for part in parts if part)
 
     @property
     def text(self) -> str:

@@ -6,24 +6,24 @@ import hashlib
 import json
 import os
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from servegym.latency_models.building.document import document_of
-from servegym.latency_models.building.from_config import SYNCHRONOUS_S, SYNCHRONOUS_SOURCE
+from servegym.latency_models.building.from_config import MOST_CACHED, SYNCHRONOUS_S, SYNCHRONOUS_SOURCE
 from servegym.latency_models.building.recipe import OPERATOR_TABLES, DeviceModel, Recipe
 from servegym.latency_models.documents import to_text
 from servegym.latency_models.fitting import measure
 from servegym.latency_models.sampling import BatchRange
 from servegym.latency_models.step_models import sampling
-from servegym.latency_models.step_models.library import PACKAGE, StepModel, library_version
+from servegym.latency_models.step_models.library import PACKAGE, StepModel, library_version, model_of
 from servegym.latency_models.step_models.naming import Served, served
 from servegym.simulator.compilation import cache_root
 
 MAKING = 3  # raise it when the same library gives another profile
 COMPARED = 1500  # batches on which the form is compared with the library
-MOST_CACHED = 2_000_000
 STATEMENT = (
     "The device form is compared with steps of aiconfigurator-core, which composes them from operators measured under "
     "this engine; the estimator with the device form. No iteration of an engine was measured."
@@ -53,7 +53,12 @@ def made_profile(name: str) -> dict[str, Any]:
 
 
 def _digest(wanted: Served, version: str) -> str:
-    return hashlib.sha256(f"{wanted.text} {version} {MAKING} {sampling.REST_ERROR}".encode()).hexdigest()[:12]
+    """Of all that the profile depends on: a config.json of one's own may change."""
+    digest = hashlib.sha256(f"{wanted.text} {version} {MAKING} {sampling.REST_ERROR}".encode())
+    config = Path(model_of(wanted)) / "config.json"
+    if config.is_file():
+        digest.update(config.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def build(wanted: Served, version: str, cpu_overhead_s: float = SYNCHRONOUS_S) -> dict[str, Any]:

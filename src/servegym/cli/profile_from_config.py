@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.cli.made_profiles import keep_profile
 from servegym.errors import ServegymError
 
 CONFIG_EXAMPLES = """\
@@ -80,9 +80,6 @@ def from_config(
     from servegym.latency_models.building import from_config as building
     from servegym.latency_models.building.gpus import gpu as gpu_named
     from servegym.latency_models.building.huggingface import read_model
-    from servegym.latency_models.documents import to_text
-    from servegym.latency_models.profile import error_class, parse_profile
-    from servegym.latency_models.stated_errors import expected, fit_percent
 
     if by not in (None, building.TABLES, building.ROOFLINE):
         raise ServegymError(f"--by {by} is not known; there is {building.TABLES} and {building.ROOFLINE}")
@@ -97,21 +94,4 @@ def from_config(
         utilisation_percent=100 * utilisation,
         skew=expert_skew,
     )
-    made = parse_profile(document, document["name"])
-    path = out or Path(f"{document['name']}.json")
-    path.write_text(to_text(document), encoding="utf-8")
-    table = new_table("profile", "", numbers=False)
-    for name, value in (
-        ("name", made.name),
-        ("error class", error_class(made)),
-        ("rests on", made.basis),
-        ("error against measurements", expected(made)),
-        ("fit of the form to composed times, MAPE, %", number(fit_percent(made), 2)),
-        ("KV cache, tokens", number(made.kv.total_blocks * made.kv.block_tokens)),
-        ("time between tokens of one request, ms", number(1e3 * made.idle_tpot_s, 2)),
-    ):
-        table.add_row(name, value)
-    console = console_for(json)
-    console.print(table, f"written: {path}", soft_wrap=True)
-    if json is not None:
-        write_json(document | {"error_class": error_class(made), "files": [path]}, json)
+    keep_profile(document, out, "fit of the form to composed times, MAPE, %", json)

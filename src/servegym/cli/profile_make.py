@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.output import console_for, number, write_json
-from servegym.cli.tables import show_tables
+from servegym.cli.made_profiles import keep_profile
 
 MAKE_EXAMPLES = """\
 [bold]Examples[/bold]
@@ -18,7 +17,7 @@ servegym profile make h100_sxm:Qwen/Qwen3-32B:tp=2
 
 servegym profile make h200_sxm:deepseek-ai/DeepSeek-V3:tp=8:engine=sglang --out deepseek.json
 
-servegym profile make b200_sxm:my-model/config.json:tp=4:weights=fp8
+servegym profile make b200_sxm:my-model:tp=4:weights=fp8
 """
 
 
@@ -27,8 +26,8 @@ def make(
         str,
         typer.Argument(
             metavar="SYSTEM:MODEL[:tp=N...]",
-            help="A system and a model of `servegym devices --system`, or the path of a config.json whose architecture "
-            "is known; tp, ep, engine, version, weights and kv say how it is served.",
+            help="A system and a model of `servegym devices --system`, or the folder of a config.json whose "
+            "architecture is known; tp, ep, engine, version, weights and kv say how it is served.",
         ),
     ],
     out: Annotated[
@@ -42,27 +41,6 @@ def make(
 
     Every command takes such a device by its name too: --device h100_sxm:Qwen/Qwen3-32B:tp=2.
     """
-    from servegym.latency_models.documents import to_text
-    from servegym.latency_models.profile import parse_profile
-    from servegym.latency_models.stated_errors import expected, fit_percent
     from servegym.latency_models.step_models.profiles import made_profile
 
-    document = made_profile(device)
-    made = parse_profile(document, document["name"])
-    path = out or Path(f"{document['name']}.json")
-    path.write_text(to_text(document), encoding="utf-8")
-    rows = [
-        {"profile": name, "": value}
-        for name, value in (
-            ("name", made.name),
-            ("error against measurements", expected(made)),
-            ("form against the library's steps, MAPE, %", number(fit_percent(made), 2)),
-            ("KV cache, tokens", number(made.kv.total_blocks * made.kv.block_tokens)),
-            ("time between tokens of one request, ms", number(1e3 * made.idle_tpot_s, 2)),
-        )
-    ]
-    console = console_for(json)
-    show_tables(console, {"": rows}, [], ["profile", ""])
-    console.print(f"written: {path}", soft_wrap=True)
-    if json is not None:
-        write_json(document | {"files": [path]}, json)
+    keep_profile(made_profile(device), out, "form against the library's steps, MAPE, %", json)
