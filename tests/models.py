@@ -50,7 +50,12 @@ def table_vectors(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def steps_vectors(draw: st.DrawFn) -> dict[str, Any]:
+def steps_vectors(draw: st.DrawFn, additive: bool = False) -> dict[str, Any]:
+    """Any tables, or additive ones: a chunk added to a step costs time.
+
+    Measured tables need not be additive: a token of prefill has the time of the step's mean chunk, which an added short
+    chunk lowers, and decodes alone run another kernel than decodes beside prefills.
+    """
     highs = {"tokens": 100, "prefills": 8, "chunks": 60, "prefixes": 400, "decodes": 20, "contexts": 400}
     knots = {name: rising(draw, high) for name, high in highs.items()}
     axes = {
@@ -60,8 +65,12 @@ def steps_vectors(draw: st.DrawFn) -> dict[str, Any]:
     tables = {}
     for name, of in axes.items():
         n = int(np.prod([len(knots[axis]) for axis in of]))
-        tables[name] = (draw(some_s) + np.linspace(0.0, draw(some_s), n)).tolist()
-    return {**knots, **tables}
+        tables[name] = draw(some_s) + np.linspace(0.0, draw(some_s), n)
+    if additive:
+        by_chunk, by_prefix = (np.multiply(knots[name], draw(some_s) / 64) for name in ("chunks", "prefixes"))
+        tables["prefill_s"] = draw(some_s) + np.tile(np.add.outer(by_chunk, by_prefix).ravel(), len(knots["prefills"]))
+        tables["alone_s"] = tables["decode_s"] + draw(st.floats(0, 1)) * tables["rest_s"][0]
+    return {**knots, **{name: table.tolist() for name, table in tables.items()}}
 
 
 VECTORS = {
@@ -74,11 +83,12 @@ VECTORS = {
 
 
 @st.composite
-def models(draw: st.DrawFn, form: str | None = None) -> LatencyModel:
-    """Of this form, or of any."""
+def models(draw: st.DrawFn, form: str | None = None, additive: bool = False) -> LatencyModel:
+    """Of this form, or of any; if additive, none in which another chunk shortens a step (`steps_vectors`)."""
     name = form or draw(st.sampled_from(sorted(forms())))
     numbers = {c.name: draw(NUMBERS[c.unit]) for c in get_form(name).coefficients if not c.vector}
-    vectors = draw(VECTORS[name]) if name in VECTORS else {}
+    tables = VECTORS | {"steps": steps_vectors(additive=True)} if additive else VECTORS
+    vectors = draw(tables[name]) if name in tables else {}
     # An iteration takes some time.
     constant_s = draw(st.one_of(st.just(1 / 64), st.floats(2**-10, 1 / 2)))
     return LatencyModel.from_values(name, {**numbers, **vectors, get_form(name).constant: constant_s})

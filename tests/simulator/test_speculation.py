@@ -266,7 +266,7 @@ def test_the_same_seed_gives_the_same_bytes_in_one_go_and_step_by_step(data):
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_drafts_never_shorten_a_batch(form, data):
-    model = data.draw(models(form))
+    model = data.draw(models(form, additive=True))
     estimator = LatencyModel.from_values("linear", UNIT)
     one = data.draw(speculations())
     pool = speculating_pool(Deployment(model, estimator, 10, speculation=one))
