@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.requests import next_deadline_s
+from servegym.policy import kernel, next_deadline_s
 
 DEADLINES = ("slo", "early-first-token", "first-token")
 FROM_SLO, FROM_EARLY_FIRST_TOKEN, FROM_FIRST_TOKEN = range(3)

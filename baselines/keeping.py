@@ -1,7 +1,7 @@
 """How much of a victim's KV to save to host memory and how much to recompute (semantic scheduling, Eq. 3 to 6)."""
 
 from servegym.baselines.remaining_time import decode_s, prefill_s
-from servegym.simulator.compilation import kernel
+from servegym.policy import kernel
 
 ACCOUNTINGS = ("decode", "prefill", "as-printed")
 DECODE, PREFILL, AS_PRINTED = range(3)

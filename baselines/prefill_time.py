@@ -1,7 +1,6 @@
 """How long a prefill takes alone, in chunks of a token budget."""
 
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
+from servegym.policy import batches, kernel
 
 
 @kernel

@@ -6,8 +6,8 @@ from pathlib import Path
 from servegym.baselines.loading import load
 from servegym.baselines.self_tuning import self_tuned
 from servegym.errors import PolicyError, unknown_name
-from servegym.simulator import policies
-from servegym.simulator.policies import Policy
+from servegym.policy import Policy
+from servegym.simulator.policies import policy as policies
 
 LEARNED = "learned:"  # prefix of a file's path, or of the name of a policy that ships
 SHIPPED = "servegym.baselines.learned.policies"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from servegym.simulator.policies import Policy
+from servegym.policy import Policy
 
 
 class Below(NamedTuple):

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.requests import cached_of, is_decoding, left_of
+from servegym.policy import batches, cached_of, is_decoding, kernel, left_of
 
 
 @kernel

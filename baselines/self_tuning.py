@@ -6,9 +6,8 @@ import dataclasses
 import itertools
 
 from servegym.errors import PolicyError
-from servegym.simulator.parameters import Fact
-from servegym.simulator.policies import Policy
-from servegym.simulator.self_tuning import SelfTuning, Setting
+from servegym.policy import Fact, Policy
+from servegym.simulator.policies.self_tuning import SelfTuning, Setting
 
 # eta in smallest TPOT SLOs. Not `hopeless`: what a late answer is worth has to be given.
 EXPECTED_GAIN: tuple[Setting, ...] = tuple(

@@ -6,11 +6,16 @@ memory `SCRATCH`, and its state per request begins with `STATE`. Choosing b of n
 """
 
 from servegym.baselines.remaining_time import remaining_s
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import ranks_before
-from servegym.simulator.policies import Parameter, Scratch
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT, PHASE_FIRST_DECIDES
+from servegym.policy import (
+    EVICT_FOR_ALL,
+    LEAVE_OUT,
+    PHASE_FIRST_DECIDES,
+    Parameter,
+    Scratch,
+    is_decoding,
+    kernel,
+    ranks_before,
+)
 
 BATCHINGS = ("stage-aware", "prefill-first")
 PREFILL_FIRST = 1

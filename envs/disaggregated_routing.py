@@ -16,14 +16,14 @@ from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import cluster_of
-from servegym.simulator.held_queues import router_context_of
-from servegym.simulator.parking import restore_run
-from servegym.simulator.routing import may_decode, takes
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_ROUTES
-from servegym.simulator.types import HOLD, STAY
+from servegym.simulator.fleet.held_queues import router_context_of
+from servegym.simulator.fleet.routing import may_decode, takes
+from servegym.simulator.inputs.cluster import cluster_of
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.statuses import AT_ROUTES
+from servegym.simulator.records.types import HOLD, STAY
+from servegym.simulator.runs.parking import restore_run
+from servegym.simulator.runs.simulation import Simulation
 
 
 @observe

@@ -16,13 +16,13 @@ from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.episodes import EPISODES
-from servegym.simulator.iterations import decider_of
-from servegym.simulator.parking import restore_run
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import SchedulerContext, state_of
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_BATCHES
+from servegym.simulator.batching.iterations import decider_of
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.signatures import SchedulerContext, state_of
+from servegym.simulator.records.statuses import AT_BATCHES
+from servegym.simulator.runs.parking import restore_run
+from servegym.simulator.runs.simulation import Simulation
 
 
 @observe

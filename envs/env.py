@@ -17,10 +17,10 @@ from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
 from servegym.scenarios.presets import spelled_out
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import DECISION, DONE, PAUSED
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.statuses import DECISION, DONE, PAUSED
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 Source = Callable[[np.random.Generator], Scenario]
 

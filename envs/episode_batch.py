@@ -15,10 +15,10 @@ from servegym.envs.rings import UPWARDS, ring_of
 from servegym.envs.stepping import Handlers, all_in, step_episodes
 from servegym.envs.work_sharing import Part, Sharing, helpers
 from servegym.errors import ActionError, EnvError, PolicyError
-from servegym.simulator.failures import Failure, call
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import DECISION, DONE, PAUSED, YIELDED
+from servegym.simulator.compilation.failures import Failure, call
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.statuses import DECISION, DONE, PAUSED, YIELDED
+from servegym.simulator.runs.simulation import Simulation
 
 SETTINGS = ("every", "shaping", "discount")  # of EPISODE: of the environment, whatever goes on there
 

@@ -7,9 +7,9 @@ act       turns the agent's action into what the loop is to do at that decision
 import numba
 from numba import types
 
-from servegym.simulator.compilation import compiled, kernel
-from servegym.simulator.signatures import NUMBERS, array
-from servegym.simulator.types import record
+from servegym.simulator.compilation.kernels import compiled, kernel
+from servegym.simulator.records.signatures import NUMBERS, array
+from servegym.simulator.records.types import record
 
 EPISODE = record(
     [

@@ -10,9 +10,9 @@ import numpy as np
 
 from servegym.baselines.observations.fields import Layout
 from servegym.errors import EnvError
-from servegym.simulator.compilation import Compiled
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.compilation.kernels import Compiled
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 NUMBERS = "biuf"  # kinds of data types that an action can have
 
@@ -20,7 +20,8 @@ NUMBERS = "biuf"  # kinds of data types that an action can have
 class Interface(abc.ABC):
     """Decisions of one kind, as observations and actions.
 
-    stop_at: where the event loop stops for them (simulator/statuses.py). observe, act: compiled (envs/episodes.py).
+    stop_at: where the event loop stops for them (simulator/records/statuses.py). observe, act: compiled
+    (envs/episodes.py).
     layout: of the observation. action_space: of the agent. choices: length of the action mask; 0: none.
     """
 

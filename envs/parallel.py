@@ -19,13 +19,13 @@ from servegym.envs.episodes import act, observe
 from servegym.envs.interface import NUMBERS, Interface
 from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
-from servegym.simulator.compilation import kernel, specialised
-from servegym.simulator.parking import restore_run
-from servegym.simulator.policies import Policy
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_BATCHES, AT_ROUTES, DECISION, DONE, PAUSED
+from servegym.simulator.compilation.kernels import kernel, specialised
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.statuses import AT_BATCHES, AT_ROUTES, DECISION, DONE, PAUSED
+from servegym.simulator.runs.parking import restore_run
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 ROUTER = "router"
 OF_ENGINE = engine_layout().size  # numbers of an observation that are an engine's; the others are the router's

@@ -13,11 +13,11 @@ from servegym.envs.request_ranking import BASE_ORDER, Slots, show_slots
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.parking import restore_run
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import ROLE_DECODE
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import ROLE_DECODE
+from servegym.simulator.runs.parking import restore_run
+from servegym.simulator.runs.simulation import Simulation
 
 
 @observe

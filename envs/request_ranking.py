@@ -17,15 +17,15 @@ from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.episodes import EPISODES
-from servegym.simulator.compilation import kernel
-from servegym.simulator.iterations import decider_of
-from servegym.simulator.packer import rank_queue
-from servegym.simulator.parking import restore_run
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import SchedulerContext, state_of
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_BATCHES
+from servegym.simulator.batching.iterations import decider_of
+from servegym.simulator.batching.packer import rank_queue
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.signatures import SchedulerContext, state_of
+from servegym.simulator.records.statuses import AT_BATCHES
+from servegym.simulator.runs.parking import restore_run
+from servegym.simulator.runs.simulation import Simulation
 
 
 @kernel

@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from servegym.simulator.compilation import JIT_DISABLED, kernel
+from servegym.simulator.compilation.kernels import JIT_DISABLED, kernel
 
 TAKEN, FIRST, END, SEAM, ACTING, UPWARDS, DOWNWARDS = range(7)
 RING = 16  # numbers: two cache lines, of which others have no part

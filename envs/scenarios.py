@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.errors import EnvError
 from servegym.scenarios.ranges import choose
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
 
 
 @dataclasses.dataclass(frozen=True)

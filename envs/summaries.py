@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 FIGURES = (
     "requests", "finished", "gain_ratio", "slo_attainment", "violations", "starved", "fairness_by_client",

@@ -17,13 +17,13 @@ from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import cluster_of
-from servegym.simulator.parking import restore_run
-from servegym.simulator.scaling import scaler_context_of
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_CHECKS
-from servegym.simulator.types import POOL, TIERS
+from servegym.simulator.fleet.scaling import scaler_context_of
+from servegym.simulator.inputs.cluster import cluster_of
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.statuses import AT_CHECKS
+from servegym.simulator.records.types import POOL, TIERS
+from servegym.simulator.runs.parking import restore_run
+from servegym.simulator.runs.simulation import Simulation
 
 
 @observe

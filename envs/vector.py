@@ -14,8 +14,8 @@ from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
 from servegym.envs.interface import NUMBERS, Interface
 from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.statuses import DONE, PAUSED
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.statuses import DONE, PAUSED
 
 
 class ServingVectorEnv(VectorEnv[Any, Any, Any]):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.slos import violated
-from servegym.simulator.state import SimulationState
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.state import SimulationState
+from servegym.simulator.runs.simulation import Simulation
+from servegym.simulator.runs.slos import violated
 
 LOOKS = 24  # times at which a run is checked, to stop early once it has failed
 

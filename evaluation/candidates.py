@@ -9,7 +9,7 @@ from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scaler as find_scaler
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.errors import ExperimentError
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.policy import Policy
 
 ROUTER = "round-robin"
 

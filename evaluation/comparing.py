@@ -10,9 +10,9 @@ from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.points import axis_of
 from servegym.evaluation.repeats import COLUMN
 from servegym.evaluation.running import Progress, Runner, ThreadRunner
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from servegym.simulator.figures import QUANTILES
-from servegym.simulator.results import Result
+from servegym.simulator.runs.figures import QUANTILES
+from servegym.simulator.runs.results import Result
 
 SCALARS = (
     "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "gain_ratio", "slo_attainment",

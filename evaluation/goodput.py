@@ -21,10 +21,10 @@ from servegym.evaluation.running import Progress, Runner, ThreadRunner
 from servegym.evaluation.targets import Target
 from servegym.scenarios.building import scenario_of, workload_of
 from servegym.scenarios.fleets import deployment_of
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.slos import latencies_of
-from servegym.simulator.types import LATEST_S
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import LATEST_S
+from servegym.simulator.runs.simulation import Simulation
+from servegym.simulator.runs.slos import latencies_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,13 +13,13 @@ import numba
 import numpy as np
 
 import servegym
-from servegym.simulator import tuner
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.compilation import Compiled, source_digest
-from servegym.simulator.deployment import OWN_LIMITS, Deployment
-from servegym.simulator.loop import advance
-from servegym.simulator.policies import Policy
-from servegym.simulator.speculating import speculating_pool
+from servegym.simulator.compilation.kernels import Compiled, source_digest
+from servegym.simulator.features.speculating import speculating_pool
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import OWN_LIMITS, Deployment
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs import tuner
+from servegym.simulator.runs.loop import advance
 
 
 def document_digest(document: Any, digits: int = 8) -> str:

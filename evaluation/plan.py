@@ -24,7 +24,7 @@ from servegym.evaluation.targets import Target
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
-from servegym.simulator.deployment import MAX_ENGINES
+from servegym.simulator.inputs.deployment import MAX_ENGINES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ import numpy as np
 from servegym.evaluation.goodput import OF_RUN, WITHIN
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.repeats import COLUMN, over_of
-from servegym.simulator.costs import S_PER_HOUR, TOKENS
+from servegym.simulator.inputs.costs import S_PER_HOUR, TOKENS
 
 if TYPE_CHECKING:
     import pandas as pd

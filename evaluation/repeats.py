@@ -9,7 +9,7 @@ import numpy as np
 
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd

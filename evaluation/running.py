@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol, TypeVar
 
-from servegym.simulator.interruption import stoppable
+from servegym.simulator.compilation.interruption import stoppable
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")

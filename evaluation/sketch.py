@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from servegym.simulator.figures import QUANTILES
+from servegym.simulator.runs.figures import QUANTILES
 
 BINS_PER_OCTAVE = 256
 LOWEST, OCTAVES = -20, 60  # from 2^-20: a microsecond; what is outside counts as the first or the last

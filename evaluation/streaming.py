@@ -12,13 +12,13 @@ import numpy as np
 from servegym.errors import SpecError
 from servegym.evaluation.sketch import Sketch
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.costs import costs_of_pools
-from servegym.simulator.fairness import fairness
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.slos import LATENCIES
-from servegym.simulator.streaming import StreamedSimulation
-from servegym.simulator.types import ROLE_PREFILL
+from servegym.simulator.inputs.costs import costs_of_pools
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import ROLE_PREFILL
+from servegym.simulator.runs.fairness import fairness
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.slos import LATENCIES
+from servegym.simulator.runs.streaming import StreamedSimulation
 from servegym.traces.streamed import StreamedTrace
 
 if TYPE_CHECKING:

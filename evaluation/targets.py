@@ -12,9 +12,9 @@ import numpy as np
 from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import Failed
 from servegym.evaluation.measures import ATTAINMENT, LATE_TOKEN, Measure
-from servegym.simulator.slos import latencies_of, missed, violated
-from servegym.simulator.state import SimulationState
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.state import SimulationState
+from servegym.simulator.runs.slos import latencies_of, missed, violated
 
 ATTAINED, VIOLATIONS = "attainment", "violations"
 LATENCY = re.compile(r"(?:p(?P<q>\d+)[-_])?(?P<name>ttft|tpot|ttlt)(?:[-_]p(?P<percent>\d+))?")

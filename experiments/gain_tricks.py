@@ -19,16 +19,16 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator import types as layout
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import FUNCTIONS, Gain
-from servegym.simulator.iterations import emit
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT
-from servegym.simulator.workload import Workload
+from servegym.simulator.batching.iterations import emit
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import FUNCTIONS, Gain
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.signatures import scheduler
+from servegym.simulator.records.types import LEAVE_OUT
+from servegym.simulator.runs.simulation import Simulation
 
 GAIN_NAMES = ("vanilla-slo", "weighted-slo", "ta-slo", "tdg")
 DISCARD_UNTIL_S = 20.0  # the other request still decodes, so the discarded one is never served

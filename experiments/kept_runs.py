@@ -15,8 +15,8 @@ from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import ThreadRunner
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.policies import Policy
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy
 
 Run = TypeVar("Run")
 

@@ -21,7 +21,7 @@ from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.ledger import Row
 from servegym.evaluation.markdown import table
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 WORDS = Path(__file__).with_name("self_tuning.md")
 DEVICES = (

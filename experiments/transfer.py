@@ -24,7 +24,7 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.ledger import Row
 from servegym.evaluation.markdown import table
 from servegym.evaluation.panels.statistics import bootstrap, difference
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 WORDS = Path(__file__).with_name("transfer.md")
 AXES = {

@@ -7,7 +7,7 @@ import json
 from importlib import resources
 from typing import Any
 
-from servegym.simulator.costs import Costs
+from servegym.simulator.inputs.costs import Costs
 
 FILE = resources.files("servegym.latency_models") / "devices.json"
 FIELDS = ("price_per_hour", "idle_w", "busy_w", "most_w")

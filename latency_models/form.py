@@ -10,7 +10,7 @@ from numbers import Real
 import numpy as np
 
 from servegym.errors import ProfileError
-from servegym.simulator.compilation import Compiled
+from servegym.simulator.compilation.kernels import Compiled
 
 Values = Mapping[str, float | Sequence[float]]  # coefficients by name
 

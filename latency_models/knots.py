@@ -1,6 +1,6 @@
 """Finding the segment between rising knots in which a number lies; knots are packed as in forms."""
 
-from servegym.simulator.compilation import kernel
+from servegym.simulator.compilation.kernels import kernel
 
 
 @kernel

@@ -7,8 +7,8 @@ Columns, tokens and counts over the batch unless said:
     prefill_cached_tokens   tokens cached before them                       absent: 0
     decode_requests         decodes                                         absent: 0
     decode_cached_tokens    tokens cached for them                          needed with decode_requests
-and, if known, the other fields of BATCH (simulator/types.py). If they are absent, prefills are taken to be equally
-long with equally many tokens cached, and decodes to have equally many tokens cached.
+and, if known, the other fields of BATCH (simulator/records/types.py). If they are absent, prefills are taken to be
+equally long with equally many tokens cached, and decodes to have equally many tokens cached.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import numpy as np
 from servegym.errors import ProfileError
 from servegym.latency_models.form import LatencyForm, Values
 from servegym.latency_models.forms import estimator_forms, get_form
-from servegym.simulator.compilation import Compiled
-from servegym.simulator.signatures import Estimator
-from servegym.simulator.types import BATCH, BATCH_SUMS
+from servegym.simulator.compilation.kernels import Compiled
+from servegym.simulator.records.signatures import Estimator
+from servegym.simulator.records.types import BATCH, BATCH_SUMS
 
 if TYPE_CHECKING:
     import pandas as pd

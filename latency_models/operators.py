@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.operators import Operators as Boundaries
+from servegym.simulator.features.operators import Operators as Boundaries
 
 TERMS = ("prefill_tokens", "prefill_tokens_squared", "prefill_tokens_cached")  # of BATCH; after them the constant
 

@@ -24,9 +24,9 @@ from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators
 from servegym.latency_models.step_models.naming import is_served
 from servegym.parsing import Malformed, parse_json
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.types import BATCH
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.records.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
 SCHEMA = "schema.json"

@@ -11,7 +11,7 @@ import numpy as np
 
 from servegym.latency_models.operators import Operators, mean_wait_s
 from servegym.latency_models.profile import Profile, load_profile, profile_names
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
 
 HEAD = """# Profiles
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
 
 
 @dataclass(frozen=True)

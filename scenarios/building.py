@@ -14,14 +14,14 @@ from servegym.scenarios.parts import STEADY
 from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, arrivals_s, draw_episode, no_prefixes
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.scenarios.values import fixed, front_end_from, profiles_of, whole
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.gains import Gain, gain_of
-from servegym.simulator.predictors import Predictor, predictor_of
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.predictors import Predictor, predictor_of
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain, gain_of
 from servegym.traces import randomness
 from servegym.traces.arrivals import needs_rate
 from servegym.traces.loading import requests_in

@@ -17,8 +17,8 @@ import yaml
 from servegym.errors import SpecError
 from servegym.scenarios import fields, values
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.speculation import MOST_DRAFTS, Speculation
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.features.speculation import MOST_DRAFTS, Speculation
 from servegym.strict_yaml import parse_yaml
 
 Schema = dict[str, Any]

@@ -11,13 +11,13 @@ from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.parts import Fleet
 from servegym.scenarios.pools import Pool
 from servegym.scenarios.values import fixed, incident_of, speculation_from, whole
-from servegym.simulator.cluster import AT_ONCE, Cluster, Link
-from servegym.simulator.costs import Costs
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.incidents import Incident
-from servegym.simulator.policies import Policy
-from servegym.simulator.prefixes import PrefixStore
-from servegym.simulator.startup import Startup
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.fleet.startup import Startup
+from servegym.simulator.inputs.cluster import AT_ONCE, Cluster, Link
+from servegym.simulator.inputs.costs import Costs
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.memory.prefixes import PrefixStore
+from servegym.simulator.policies.policy import Policy
 
 if TYPE_CHECKING:
     from servegym.scenarios.spec import ServingSpec

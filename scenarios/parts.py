@@ -30,12 +30,12 @@ from servegym.scenarios.ranges import Numbers
 
 if TYPE_CHECKING:
     from servegym.latency_models.profile import Profile
-    from servegym.simulator.disturbances import Correction
-    from servegym.simulator.front_end import FrontEnd
-    from servegym.simulator.incidents import Incident
-    from servegym.simulator.policies import Policy
-    from servegym.simulator.predictors import Predictor
-    from servegym.simulator.speculation import Speculation
+    from servegym.simulator.features.disturbances import Correction
+    from servegym.simulator.features.front_end import FrontEnd
+    from servegym.simulator.features.speculation import Speculation
+    from servegym.simulator.fleet.incidents import Incident
+    from servegym.simulator.inputs.predictors import Predictor
+    from servegym.simulator.policies.policy import Policy
     from servegym.traces.reading import Reading
 
     PolicyNames = str | Policy | tuple[str | Policy, ...]

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from servegym.simulator.policies import Policy
+    from servegym.simulator.policies.policy import Policy
 
 
 @dataclasses.dataclass(frozen=True)

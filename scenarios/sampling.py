@@ -16,9 +16,9 @@ from servegym.scenarios.pools import Pool
 from servegym.scenarios.saturation import known_saturation_rate_per_s
 from servegym.scenarios.session_sampling import SessionRows, arranged
 from servegym.scenarios.values import fixed, profiles_of, whole
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.types import TIERS, WORKLOAD
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
+from servegym.simulator.records.types import TIERS, WORKLOAD
 from servegym.traces.arrivals import arrivals_of, needs_rate
 from servegym.traces.families import FAMILIES
 from servegym.traces.reading import Reading

@@ -15,9 +15,9 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.profile import FOLDER, Profile, load_profile, profile_names
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.reading import Reading
 from servegym.traces.workloads import build_workload, load_trace
 

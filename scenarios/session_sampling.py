@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.session_dependencies import SessionDependencies
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.memory.prefixes import Prompts
 
 
 class SessionRows:

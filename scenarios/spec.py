@@ -34,11 +34,11 @@ from servegym.scenarios.ranges import Range, choose, draw
 if TYPE_CHECKING:
     import numpy as np
 
-    from servegym.simulator.cluster import Cluster
-    from servegym.simulator.deployment import Deployment
-    from servegym.simulator.gains import Gain
-    from servegym.simulator.scenario import Scenario
-    from servegym.simulator.workload import Workload
+    from servegym.simulator.inputs.cluster import Cluster
+    from servegym.simulator.inputs.deployment import Deployment
+    from servegym.simulator.inputs.scenario import Scenario
+    from servegym.simulator.inputs.workload import Workload
+    from servegym.simulator.policies.gains import Gain
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
 
 if TYPE_CHECKING:
-    from servegym.simulator.incidents import Incident
+    from servegym.simulator.fleet.incidents import Incident
 
 Leaves = Mapping[str, tuple[str, Option]]
 
@@ -151,7 +151,7 @@ def listed_json(value: Any) -> Any:
 
 def _gain(given: Any) -> Any:
     if isinstance(given, Mapping):
-        from servegym.simulator.gains import Gain
+        from servegym.simulator.policies.gains import Gain
 
         return _part("gain", Gain, given)
     return given
@@ -159,7 +159,7 @@ def _gain(given: Any) -> Any:
 
 def _predictor(given: Any) -> Any:
     if isinstance(given, Mapping):
-        from servegym.simulator.predictors import Predictor
+        from servegym.simulator.inputs.predictors import Predictor
 
         return _part("predictor", Predictor, given)
     return given
@@ -167,7 +167,7 @@ def _predictor(given: Any) -> Any:
 
 def _correction(given: Any) -> Any:
     if isinstance(given, Mapping):
-        from servegym.simulator.disturbances import Correction
+        from servegym.simulator.features.disturbances import Correction
 
         return _part("correction", Correction, given)
     return bool(given) if given is None else given
@@ -175,14 +175,14 @@ def _correction(given: Any) -> Any:
 
 def front_end_from(given: Any) -> Any:
     """A front end from a text, a mapping, or as it is. Raises SpecError."""
-    from servegym.simulator.front_end import FrontEnd, front_end_of
+    from servegym.simulator.features.front_end import FrontEnd, front_end_of
 
     return _numbers_from("front_end", given, FrontEnd, front_end_of)
 
 
 def speculation_from(given: Any) -> Any:
     """Speculation from a text, a mapping, or as it is; None: there is none. Raises SpecError."""
-    from servegym.simulator.speculation import Speculation, speculation_of
+    from servegym.simulator.features.speculation import Speculation, speculation_of
 
     return _numbers_from("speculation", given, Speculation, speculation_of)
 
@@ -206,8 +206,8 @@ def _incidents(given: Any) -> Any:
 
 def incident_of(given: Any) -> Incident:
     """An incident from "fail:ENGINE@SECONDS" (or return, drain), a mapping, or as it is. Raises SpecError."""
-    from servegym.simulator.incidents import Incident
-    from servegym.simulator.types import INCIDENTS as KINDS
+    from servegym.simulator.fleet.incidents import Incident
+    from servegym.simulator.records.types import INCIDENTS as KINDS
 
     if isinstance(given, Incident):
         return given

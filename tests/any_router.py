@@ -4,10 +4,10 @@ So that what a router knows is compared with the reference simulator field by fi
 engines, holds requests in any line, and moves engines; the scaler moves, closes and opens them.
 """
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.signatures import router, scaler
-from servegym.simulator.types import ROLE_DECODE
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.policies.policy import Parameter, Policy
+from servegym.simulator.records.signatures import router, scaler
+from servegym.simulator.records.types import ROLE_DECODE
 from tests.reference.requests import Request
 from tests.reference.routers import Route, Router
 from tests.reference.scalers import Change, Scaler

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from servegym.simulator.results import Result
-from servegym.simulator.types import TIMELINE_KINDS
+from servegym.simulator.records.types import TIMELINE_KINDS
+from servegym.simulator.runs.results import Result
 from tests.reference import simulator as reference
 from tests.timelines import lines
 

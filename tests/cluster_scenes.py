@@ -14,19 +14,19 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.cluster import AT_ONCE, Cluster, Link
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.gains import Gain
-from servegym.simulator.incidents import Incident
-from servegym.simulator.operators import Operators
-from servegym.simulator.policies import Policy
-from servegym.simulator.prefixes import PrefixStore
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.startup import Startup
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.fleet.startup import Startup
+from servegym.simulator.inputs.cluster import AT_ONCE, Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import PrefixStore
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.simulation import Simulation
 from tests import random_scheduler
 from tests.cluster_log import compare
 from tests.random_scenarios import (

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import router_names, scaler_names, scheduler_names
 from servegym.errors import DeploymentError
 from servegym.latency_models.forms import estimator_forms
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy
 from tests import random_scheduler
 from tests.models import models
 from tests.simulator.incident_strategies import incident_scenarios

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import HostMemory
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.gains import Gain
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.speculation import Speculation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.features.speculation import Speculation
+from servegym.simulator.inputs.deployment import HostMemory
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
+from servegym.simulator.policies.gains import Gain
 from tests.reference import speculation as reference
 from tests.reference.latency import Linear, Piecewise
 

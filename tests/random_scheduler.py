@@ -6,11 +6,11 @@ So that what no sensible scheduler combines is compared with the reference simul
 import dataclasses
 from typing import Any
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Policy, StateFields
-from servegym.simulator.requests import is_decoding, left_of
-from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.types import LEAVE_OUT
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.policies.policy import Parameter, Policy, StateFields
+from servegym.simulator.records.requests import is_decoding, left_of
+from servegym.simulator.records.signatures import scheduler, victims
+from servegym.simulator.records.types import LEAVE_OUT
 from tests.reference.packer import LEFT_OUT, Limits, Rank
 from tests.reference.requests import INF, Request
 from tests.reference.schedulers import Scheduler

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import router, scaler, scheduler, scheduler_names
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.gains import Gain
-from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.predictors import Predictor
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.predictors import Predictor
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Parameter, Policy
 
 MOST_REQUESTS = 16
 MOST_PROMPT_TOKENS = 48

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler, scheduler_names
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.policies import Policy
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH_END, EVICTED, LOADED
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import BATCH_END, EVICTED, LOADED
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests import random_scheduler
 from tests.cluster_log import compare_caches, compare_clients, engine_finish_s
 from tests.random_scenarios import (

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, router_names, scheduler
-from servegym.simulator.cluster import Link
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import Link
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.workload import Workload
 from tests import any_router
 from tests.cluster_scenes import (
     Scene,

@@ -21,8 +21,8 @@ from servegym.envs.agents import BaseAgent, play
 from servegym.latency_models.forms import forms
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.readers import READERS, read_trace
 from tests.envs.small import THREE, outcome_bytes, simulated
 from tests.experiments.claims.synthetic import TINY

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.results import Result
-from servegym.simulator.types import TIMELINE, TIMELINE_KINDS
+from servegym.simulator.records.types import TIMELINE, TIMELINE_KINDS
+from servegym.simulator.runs.results import Result
 
 Line = namedtuple("Line", TIMELINE.names or ())
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.types import LATEST_S
+from servegym.simulator.records.types import LATEST_S
 from servegym.traces.registry import Registry
 from servegym.traces.trace import Trace
 

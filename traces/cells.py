@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.workload import MAX_TOKENS
+from servegym.simulator.inputs.workload import MAX_TOKENS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.errors import WorkloadError, unknown_name
-from servegym.simulator.workload import DEFAULTS
+from servegym.simulator.inputs.workload import DEFAULTS
 from servegym.traces.arrivals import checked_positive
 from servegym.traces.recipe_settings import drawn
 from servegym.traces.recipes import RECIPES, Assignment

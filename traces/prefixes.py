@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.prefixes import Prompts, ranks
+from servegym.simulator.memory.prefixes import Prompts, ranks
 from servegym.traces.trace import PrefixBlocks, Trace
 
 

@@ -12,8 +12,8 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.prefixes import ranks
-from servegym.simulator.session_dependencies import SessionDependencies
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.memory.prefixes import ranks
 from servegym.traces.trace import PrefixBlocks, Trace
 
 BLOCKS = 20  # blocks in the file's length: enough to differ, each long compared with a request's time

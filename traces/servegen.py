@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.workload import MAX_TOKENS
+from servegym.simulator.inputs.workload import MAX_TOKENS
 from servegym.traces import files, randomness
 from servegym.traces.cells import Chunk
 from servegym.traces.trace import Trace

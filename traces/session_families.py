@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.session_dependencies import SessionDependencies
+from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.traces import randomness
 from servegym.traces.families import FAMILIES
 from servegym.traces.sessions import BLOCK_TOKENS, ENDING

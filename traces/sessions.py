@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.session_dependencies import SessionDependencies
+from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.traces.trace import PrefixBlocks, Trace
 
 BLOCK_TOKENS = 16  # tokens of a block of a context; vLLM's default

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.streaming import WholeTrace
-from servegym.simulator.types import WORKLOAD
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import WORKLOAD
+from servegym.simulator.runs.streaming import WholeTrace
 from servegym.traces import files
 from servegym.traces.readers import recognised
 from servegym.traces.readers.own import OwnReader

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.session_dependencies import SessionDependencies
+from servegym.simulator.features.session_dependencies import SessionDependencies
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 from servegym.traces import randomness
 from servegym.traces.arrivals import arrivals_of, checked_rate
 from servegym.traces.loading import load_trace, trace_names

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.workload import DEFAULTS, Workload
+from servegym.simulator.inputs.workload import DEFAULTS, Workload
 from servegym.traces.loading import load_trace
 from servegym.traces.readers.own import BLOCK_TOKENS
 from servegym.traces.reading import Reading

@@ -16,7 +16,7 @@ import dataclasses
 
 import numpy as np
 
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 
 @dataclasses.dataclass

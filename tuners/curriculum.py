@@ -15,8 +15,8 @@ import numpy as np
 from servegym.baselines.registry import router, scaler, scheduler
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.scenarios.sampling import SPLITS
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
 from servegym.tuners.config import CurriculumConfig
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.validation import outcome_of

@@ -23,8 +23,8 @@ from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import TrainingError
 from servegym.scenarios.fleets import policy_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
 
 
 @dataclasses.dataclass(frozen=True)

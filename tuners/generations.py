@@ -19,10 +19,10 @@ from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.envs.summaries import summary_of
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
-from servegym.simulator.front import has_arrived
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.features.front import has_arrived
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import TrainingConfig
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.objective import GAIN_ALONE, Objective

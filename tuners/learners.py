@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from servegym.baselines.learned.artifact import load
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
-from servegym.simulator.statuses import AT_ROUTES
+from servegym.simulator.records.statuses import AT_ROUTES
 from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, load_network
 from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, TimedRolloutBuffer
 from servegym.tuners.export import actor_layers

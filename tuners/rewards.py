@@ -12,7 +12,7 @@ import numpy as np
 
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.envs.vector import ServingVectorEnv
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.credit import Credits, Episode
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.objective import GAIN_ALONE, Objective

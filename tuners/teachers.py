@@ -12,8 +12,8 @@ from servegym.baselines.learned.controller import control_table
 from servegym.baselines.registry import router, scheduler
 from servegym.envs.env import ServingEnv
 from servegym.errors import TrainingError
-from servegym.simulator.policies import StateFields
-from servegym.simulator.types import HOLD, ROUTE, STAY
+from servegym.simulator.policies.policy import StateFields
+from servegym.simulator.records.types import HOLD, ROUTE, STAY
 
 
 class Teacher(abc.ABC):

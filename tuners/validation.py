@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import ValidationConfig
 from servegym.tuners.decision_head import DecisionHead
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.batches import add
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.batches import add
+from servegym.simulator.records.types import BATCH
 
 OUTPUT_TOKENS = "output_tokens"  # key of vllm_xargs: number of tokens after which the emulated model ends its answer
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from servegym.adapters.emulation.clock import VIRTUAL_CLOCK, Clock, RealClock
 from servegym.adapters.emulation.settings import Settings
-from servegym.simulator.types import BATCH_SUMS
+from servegym.simulator.records.types import BATCH_SUMS
 
 # Seconds of the device: when a step was handed over, when it began and should have ended, and when its result was
 # taken, all by the device's clock from its first step on; how long the profile says it takes; the sums of its batch.

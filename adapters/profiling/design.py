@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from servegym.errors import ProfilingError
-from servegym.simulator.types import BATCH, BATCH_SUMS
+from servegym.simulator.records.types import BATCH, BATCH_SUMS
 
 REGIMES = ("decode", "prefill", "mixed")
 MOST_PREFILLS = 4
@@ -52,7 +52,7 @@ class Batch:
     decodes: tuple[int, ...] = ()
 
     def sums(self) -> np.ndarray:
-        """The BATCH record (simulator/types.py) of it, array[1]."""
+        """The BATCH record (simulator/records/types.py) of it, array[1]."""
         batch = np.zeros(1, BATCH)
         for name, value in (
             ("prefill_requests", len(self.prefills)),

@@ -17,7 +17,7 @@ from servegym.adapters.profiling.design import design
 from servegym.adapters.profiling.meter import Measurement, Meter
 from servegym.errors import ProfilingError
 from servegym.latency_models.measured_batches import DURATION
-from servegym.simulator.types import BATCH_SUMS
+from servegym.simulator.records.types import BATCH_SUMS
 
 Progress = Callable[[int, int], None]  # (batches measured, batches in all)
 BATCHES, RECORD = "batches.csv", "profile.json"

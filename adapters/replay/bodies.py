@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import ReplayError
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 PROMPTS = ("ids", "text")
 FIRST_ID = 16  # below are most tokenizers' special tokens

@@ -9,8 +9,8 @@ from collections import deque
 import numpy as np
 
 from servegym.errors import ReplayError
-from servegym.simulator.session_dependencies import NO_TURN
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import NO_TURN
+from servegym.simulator.inputs.workload import Workload
 
 
 @dataclasses.dataclass(frozen=True)

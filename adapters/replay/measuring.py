@@ -12,16 +12,16 @@ from numba import types
 from servegym.adapters.replay.records import NOT_SENT, Replayed
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator import types as layout
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.iterations import emit
-from servegym.simulator.requests import begin_requests
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import REQUESTS, array, compiled, gain_signature
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.batching.iterations import emit
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.requests import begin_requests
+from servegym.simulator.records.signatures import REQUESTS, array, compiled, gain_signature
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

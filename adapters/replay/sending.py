@@ -31,8 +31,8 @@ from servegym.adapters.replay.records import (
 )
 from servegym.adapters.replay.streams import StreamError, TokenStream, error_text
 from servegym.errors import ReplayError
-from servegym.simulator.session_dependencies import NO_TURN
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import NO_TURN
+from servegym.simulator.inputs.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
 HEADERS = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}

@@ -6,8 +6,8 @@ import dataclasses
 import math
 
 from servegym.errors import ReplayError
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.workload import Workload
 
 
 def timed(workload: Workload, speed: float = 1.0) -> Workload:

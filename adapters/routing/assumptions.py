@@ -13,8 +13,8 @@ from servegym.adapters.vllm.terms import Defaults
 from servegym.errors import RoutingError
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.policies import Policy
-from servegym.simulator.settings import names_prefixes
+from servegym.simulator.inputs.settings import names_prefixes
+from servegym.simulator.policies.policy import Policy
 
 DEFAULT_BLOCKS = 4096  # of KV memory, where neither an engine nor a profile says
 BLOCK_TOKENS = 16

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from servegym.simulator.arrays import fresh_estimates, fresh_tiers
-from servegym.simulator.deployment import EstimatorModel
-from servegym.simulator.fields import fresh
-from servegym.simulator.named_blocks import empty_named_blocks
-from servegym.simulator.prefixes import empty_stores, sets_of
-from servegym.simulator.signatures import Estimates, Known, Prefixes
-from servegym.simulator.types import ENGINE_SNAPSHOT, POOL, ROLE_BOTH
+from servegym.simulator.inputs.deployment import EstimatorModel
+from servegym.simulator.memory.prefixes import empty_stores, sets_of
+from servegym.simulator.records.fields import fresh
+from servegym.simulator.records.named_blocks import empty_named_blocks
+from servegym.simulator.records.signatures import Estimates, Known, Prefixes
+from servegym.simulator.records.types import ENGINE_SNAPSHOT, POOL, ROLE_BOTH
+from servegym.simulator.runs.arrays import fresh_estimates, fresh_tiers
 
 
 @dataclasses.dataclass(frozen=True)

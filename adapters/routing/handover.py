@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.adapters.routing import kernels
 from servegym.adapters.routing.live import LiveRouter
-from servegym.simulator.types import ENGINE_SNAPSHOT
+from servegym.simulator.records.types import ENGINE_SNAPSHOT
 
 OWN = {"index", "kind", "role", "tier", "index_sets", "index_uses"}  # a router's own
 SAME = [name for name in ENGINE_SNAPSHOT.names or () if name not in OWN]

@@ -5,13 +5,13 @@ Of a live engine the simulator's reports of decoding requests do not come: their
 
 from numba import types
 
-from servegym.simulator.compilation import compiled
-from servegym.simulator.fields import array
-from servegym.simulator.held_queues import append, drop_from, tier_of
-from servegym.simulator.lists import drop
-from servegym.simulator.routing import apply_signal, empty, send, take_off
-from servegym.simulator.signatures import KNOWN, REQUESTS
-from servegym.simulator.types import FIRST_TOKEN, LAST_TOKEN, OUTCOME, TIER
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.fleet.held_queues import append, drop_from, tier_of
+from servegym.simulator.fleet.routing import apply_signal, empty, send, take_off
+from servegym.simulator.records.fields import array
+from servegym.simulator.records.lists import drop
+from servegym.simulator.records.signatures import KNOWN, REQUESTS
+from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, OUTCOME, TIER
 
 OUTCOMES, TIER_TABLE = array(OUTCOME), array(TIER)
 

@@ -15,11 +15,11 @@ from servegym.adapters.routing import kernels
 from servegym.adapters.routing.engines import LiveEngine, estimates_of, known_of, with_index
 from servegym.adapters.routing.rows import RequestTerms, Rows
 from servegym.errors import RoutingError
-from servegym.simulator.compile_errors import ensure_compiled
-from servegym.simulator.fields import longer
-from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import KINDS, Known, RouterContext
-from servegym.simulator.types import HOLD, ROUTE, STAY, TIERS
+from servegym.simulator.policies.compile_errors import ensure_compiled
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.fields import longer
+from servegym.simulator.records.signatures import KINDS, Known, RouterContext
+from servegym.simulator.records.types import HOLD, ROUTE, STAY, TIERS
 
 __all__ = ["LiveEngine", "LiveRouter"]
 

@@ -19,7 +19,7 @@ from servegym.adapters.routing.request_log import RequestLog
 from servegym.adapters.routing.settings import ProxySettings
 from servegym.adapters.vllm.terms import TermsReader
 from servegym.errors import ServegymError
-from servegym.simulator.types import HOLD
+from servegym.simulator.records.types import HOLD
 
 LOG = logging.getLogger("servegym.proxy")
 RETRY_AFTER_S = 1

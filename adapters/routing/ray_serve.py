@@ -25,7 +25,7 @@ from servegym.adapters.routing.request_terms import BadBody, check, prompt_token
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.adapters.vllm.terms import TermsReader
 from servegym.errors import RoutingError
-from servegym.simulator.types import HOLD
+from servegym.simulator.records.types import HOLD
 
 LOG = logging.getLogger("ray.serve")
 STATS = "servegym"  # key of our entry in a replica's routing stats

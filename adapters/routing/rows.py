@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from servegym.simulator.fields import zeros
-from servegym.simulator.requests import begin_requests
-from servegym.simulator.types import OUTCOME, REQUEST
+from servegym.simulator.records.fields import zeros
+from servegym.simulator.records.requests import begin_requests
+from servegym.simulator.records.types import OUTCOME, REQUEST
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from servegym.baselines.artifact.artifact import Artifact
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.errors import ExportError
-from servegym.simulator.policies import Fact, Policy
+from servegym.simulator.policies.policy import Fact, Policy
 
 VERSION = "0.5.23"
 Value = bool | int | str

@@ -21,7 +21,7 @@ from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Plan
 from servegym.adapters.vllm.settings import PREFIX, read_settings
 from servegym.errors import ServegymError
-from servegym.simulator.types import NO_LIMIT
+from servegym.simulator.records.types import NO_LIMIT
 
 LOG = logging.getLogger("servegym.sglang")
 SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"

@@ -6,10 +6,10 @@ An operation is (what, at, value). Blocks are numbered from 0, as vLLM numbers t
 from numba import types
 
 from servegym.adapters.vllm.planned_blocks import note_moved
-from servegym.simulator.compilation import compiled
-from servegym.simulator.named_blocks import give_name, hold_block, leave_queue, let_go_of, lose_names, take_name
-from servegym.simulator.signatures import QUEUE
-from servegym.simulator.state import SIMULATION_STATE
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.records.named_blocks import give_name, hold_block, leave_queue, let_go_of, lose_names, take_name
+from servegym.simulator.records.signatures import QUEUE
+from servegym.simulator.records.state import SIMULATION_STATE
 
 TAKEN, TOUCHED, FREED, NAMED, UNNAMED, HELD, GIVEN_UP, RESET = range(8)
 OPERATIONS = types.Array(types.int64, 2, "C")

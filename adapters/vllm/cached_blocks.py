@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from servegym.errors import VllmError
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 Name = tuple[int, int]
 

@@ -15,8 +15,8 @@ import numpy as np
 from servegym.adapters.vllm import block_kernels, planned_blocks
 from servegym.adapters.vllm.mirror import Mirror, Plan
 from servegym.adapters.vllm.terms import Terms
-from servegym.simulator.fields import longer
-from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks
+from servegym.simulator.records.fields import longer
+from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks
 
 NO_OPERATIONS = np.zeros((0, 3), "i8")
 

@@ -18,9 +18,9 @@ from servegym.baselines.artifact import Artifact, load_artifact
 from servegym.baselines.self_tuning import self_tuned
 from servegym.errors import VllmError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import Policy
-from servegym.simulator.types import BATCH, NO_LIMIT
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import BATCH, NO_LIMIT
 
 MOST_STEPS_ALONE = 1023  # most steps until the policy is tried again after repeated failures
 

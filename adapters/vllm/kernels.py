@@ -9,18 +9,18 @@ import numpy as np
 from numba import types
 
 from servegym.adapters.vllm.mirror_arrays import restore_mirror
-from servegym.simulator import batches
-from servegym.simulator.compilation import compiled, kernel
-from servegym.simulator.disturbances import correct
-from servegym.simulator.iterations import correct_estimator, decider_of
-from servegym.simulator.memory import blocks_for, grow, release
-from servegym.simulator.packer import FORMED as PACKED
-from servegym.simulator.packer import REFUSED as PACKING_REFUSED
-from servegym.simulator.packer import WAITING, pack, rank_queue
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.signatures import QUEUE
-from servegym.simulator.statistics import count_admitted, count_departed, count_emitted, count_finished
-from servegym.simulator.types import MISFIT_STOP
+from servegym.simulator.batching.iterations import correct_estimator, decider_of
+from servegym.simulator.batching.packer import FORMED as PACKED
+from servegym.simulator.batching.packer import REFUSED as PACKING_REFUSED
+from servegym.simulator.batching.packer import WAITING, pack, rank_queue
+from servegym.simulator.compilation.kernels import compiled, kernel
+from servegym.simulator.features.disturbances import correct
+from servegym.simulator.memory.kv_memory import blocks_for, grow, release
+from servegym.simulator.records import batches
+from servegym.simulator.records.requests import next_deadline_s
+from servegym.simulator.records.signatures import QUEUE
+from servegym.simulator.records.statistics import count_admitted, count_departed, count_emitted, count_finished
+from servegym.simulator.records.types import MISFIT_STOP
 
 FORMED, NOTHING, REFUSED, BAD_CORRECTION = range(4)
 

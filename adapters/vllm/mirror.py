@@ -16,20 +16,20 @@ from servegym.adapters.vllm import kernels
 from servegym.adapters.vllm.mirror_arrays import MirrorArrays, ParkedMirror
 from servegym.adapters.vllm.terms import MOST_GROUPS, Terms
 from servegym.errors import PolicyError
-from servegym.simulator import types as layout
-from servegym.simulator.arrays import engines_state, of_kinds, state_sizes
-from servegym.simulator.compile_errors import ensure_compiled
-from servegym.simulator.deployment import Deployment, EstimatorModel
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.engine_arrays import fresh_engines
-from servegym.simulator.failures import Failure, call
-from servegym.simulator.fields import fresh, longer, zeros
-from servegym.simulator.gains import tdg
-from servegym.simulator.policies import Policy
-from servegym.simulator.refusals import what_is_wrong
-from servegym.simulator.requests import begin_requests
-from servegym.simulator.signatures import StateTables
-from servegym.simulator.state import Functions, SimulationState
+from servegym.simulator.compilation.failures import Failure, call
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.inputs.deployment import Deployment, EstimatorModel
+from servegym.simulator.policies.compile_errors import ensure_compiled
+from servegym.simulator.policies.gains import tdg
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.policies.refusals import what_is_wrong
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.fields import fresh, longer, zeros
+from servegym.simulator.records.requests import begin_requests
+from servegym.simulator.records.signatures import StateTables
+from servegym.simulator.records.state import Functions, SimulationState
+from servegym.simulator.runs.arrays import engines_state, of_kinds, state_sizes
+from servegym.simulator.runs.engine_arrays import fresh_engines
 
 FIRST_SLOTS = 512  # slots at first; doubled whenever all are taken
 

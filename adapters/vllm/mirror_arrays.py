@@ -7,10 +7,10 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numba import types
 
-from servegym.simulator.compilation import compiled
-from servegym.simulator.fields import Field, Value, numba_type
-from servegym.simulator.parking import Room, parking
-from servegym.simulator.state import FUNCTIONS, SIMULATION_STATE, Functions, SimulationState
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.records.fields import Field, Value, numba_type
+from servegym.simulator.records.state import FUNCTIONS, SIMULATION_STATE, Functions, SimulationState
+from servegym.simulator.runs.parking import Room, parking
 
 
 class MirrorArrays(NamedTuple):

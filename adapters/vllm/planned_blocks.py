@@ -12,10 +12,10 @@ is no other; NOT_NOTED: the block is not in it.
 import numpy as np
 from numba import types
 
-from servegym.simulator.compilation import compiled, kernel
-from servegym.simulator.memory import blocks_for
-from servegym.simulator.signatures import QUEUE
-from servegym.simulator.state import SIMULATION_STATE
+from servegym.simulator.compilation.kernels import compiled, kernel
+from servegym.simulator.memory.kv_memory import blocks_for
+from servegym.simulator.records.signatures import QUEUE
+from servegym.simulator.records.state import SIMULATION_STATE
 
 END, NOT_NOTED = -1, -2
 

@@ -22,7 +22,7 @@ from servegym.adapters.vllm.settings import Settings, read_settings
 from servegym.adapters.vllm.step_log import StepLog
 from servegym.adapters.vllm.versions import installed_version, parts_of
 from servegym.errors import VllmError
-from servegym.simulator.types import NO_LIMIT
+from servegym.simulator.records.types import NO_LIMIT
 
 READY = ("WAITING", "RUNNING", "PREEMPTED")  # statuses of requests that wait for nothing but memory and budget
 COUNTED = ("gain", "ideal_gain", "tokens_on_time", "tokens")  # in the order of the mirror's sums

@@ -15,15 +15,15 @@ import numpy as np
 
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Mirror
-from servegym.simulator.deployment import Deployment, EstimatorModel
-from servegym.simulator.gains import Gain
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.self_tuning import with_setting
-from servegym.simulator.simulation import serve_with
-from servegym.simulator.tuner import Believed, best_setting, likely_lengths
-from servegym.simulator.types import NO_LIMIT, WORKLOAD
-from servegym.simulator.workload import FIELDS, Workload
+from servegym.simulator.inputs.deployment import Deployment, EstimatorModel
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import FIELDS, Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.policies.self_tuning import with_setting
+from servegym.simulator.records.types import NO_LIMIT, WORKLOAD
+from servegym.simulator.runs.simulation import serve_with
+from servegym.simulator.runs.tuner import Believed, best_setting, likely_lengths
 
 COPIED = tuple(name for name in FIELDS if name != "output_tokens")  # those that the mirror has of a request
 

@@ -16,7 +16,7 @@ from servegym.adapters.xllm.flags import Value, Version
 from servegym.baselines.artifact.artifact import Artifact
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.errors import XllmError
-from servegym.simulator.policies import Fact, Policy
+from servegym.simulator.policies.policy import Fact, Policy
 
 SCHEDULER = "slide-batching"
 LARGEST_WEIGHT = 1000  # of xLLM's whole numbers, unless a ratio is larger

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.policy import Policy
 
 # Role of a policy (in the order of labels) -> the kind of policy that can fill it.
 KINDS = {"scheduler": "scheduler", "decode_scheduler": "scheduler", "router": "router", "scaler": "scaler"}

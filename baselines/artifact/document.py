@@ -14,7 +14,7 @@ from servegym.baselines.artifact.artifact import ArtifactError
 from servegym.baselines.artifact.entries import written_parameters
 from servegym.baselines.loading import load
 from servegym.errors import PolicyError
-from servegym.simulator.policies import get_policy
+from servegym.simulator.policies.policy import get_policy
 
 VERSION = 2
 SCHEMAS = {1: "artifact-1.schema.json", VERSION: "artifact.schema.json"}

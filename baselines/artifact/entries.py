@@ -25,8 +25,8 @@ from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.tiers import tiers_layout
 from servegym.baselines.relations import relations_of
-from servegym.simulator.parameters import current_name
-from servegym.simulator.policies import Fact, Parameter, Policy, get_policy
+from servegym.simulator.policies.parameters import current_name
+from servegym.simulator.policies.policy import Fact, Parameter, Policy, get_policy
 
 LAYOUT_OF = {
     "controller": "engine", "ranking": "queue", "scheduling": "scheduling", "routing": "routing", "scaling": "tiers",

@@ -17,7 +17,7 @@ from servegym.baselines.artifact.entries import entry_of, policy_of
 from servegym.baselines.artifact.weights import SUFFIX
 from servegym.baselines.learned.derived import PREFIX
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.policy import Policy
 
 
 def save_artifact(artifact: Artifact, path: str | Path) -> Path:

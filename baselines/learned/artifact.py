@@ -8,7 +8,7 @@ from typing import Any
 
 from servegym.baselines.artifact.artifact import Artifact, ArtifactError
 from servegym.baselines.artifact.files import load_artifact, save_artifact
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.policy import Policy
 
 
 def save(policy: Policy, path: str | Path, provenance: Mapping[str, Any]) -> Path:

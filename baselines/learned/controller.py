@@ -17,10 +17,8 @@ from servegym.baselines.learned.memory import KEPT, ROUNDS, is_same_decision
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.engine import engine_layout, observe_engine
 from servegym.errors import PolicyError
-from servegym.simulator.compilation import kernel, specialised
-from servegym.simulator.parameters import current_name
-from servegym.simulator.policies import Fact, Parameter, Policy
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Fact, Parameter, Policy, kernel, scheduler, specialised
+from servegym.simulator.policies.parameters import current_name
 
 INDEX, LOW, HIGH, SCALE = range(4)  # of a row of the table of controls
 LOGARITHMIC, WHOLE_NUMBERS = 1, 2  # flags of SCALE

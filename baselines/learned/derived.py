@@ -10,8 +10,7 @@ import numpy as np
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.fields import Layout
 from servegym.errors import PolicyError
-from servegym.simulator.compilation import Compiled
-from servegym.simulator.policies import Policy, Weights
+from servegym.policy import Compiled, Policy, Weights
 
 PREFIX = "learned:"
 

@@ -7,8 +7,9 @@ without a reduction: it vectorises, and its result does not depend on the vector
 
 import numpy as np
 
-from servegym.simulator.compilation import compiled, kernel
-from servegym.simulator.signatures import NUMBERS, array, types
+from servegym.policy import kernel
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.records.signatures import NUMBERS, array, types
 
 # count: numbers before the room to work in. room: numbers there, four times the widest layer. shared: DENSE,
 # SHARED_BY_SLOTS or JOINT. whole: numbers of an observation that all slots share (all of them, if there are no slots).

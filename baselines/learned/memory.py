@@ -1,6 +1,6 @@
 """Key of a learned scheduler's last decision, so that one decision does not ask the network twice."""
 
-from servegym.simulator.compilation import kernel
+from servegym.policy import kernel
 
 NOW_S, ROUNDS, ITERATIONS, TASK = range(4)  # ROUNDS: plus 1; 0: nothing has been decided
 KEPT = 4

@@ -12,7 +12,7 @@ import numpy as np
 from servegym.baselines.learned.forward import HEADER, forward_once
 from servegym.baselines.observations.fields import Layout
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Weights
+from servegym.policy import Weights
 
 KINDS = ("dense", "shared", "joint")  # in the order of forward.DENSE, SHARED_BY_SLOTS, JOINT
 ACTIVATIONS = ("tanh", "relu")

@@ -14,9 +14,7 @@ from servegym.baselines.learned.memory import KEPT, is_same_decision
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.queue import fill_slots, observe_queue, queue_layout
 from servegym.errors import PolicyError
-from servegym.simulator.compilation import Compiled, allocating_kernel, specialised
-from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Compiled, Policy, allocating_kernel, scheduler, specialised
 
 
 @allocating_kernel

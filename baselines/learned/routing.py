@@ -11,11 +11,7 @@ from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_
 from servegym.baselines.learned.forward import COUNT, ROOM, SLOTS, forward
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.routing import observe_routing, routing_layout
-from servegym.simulator.compilation import kernel, specialised
-from servegym.simulator.policies import Policy
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router
-from servegym.simulator.types import HOLD, STAY
+from servegym.policy import HOLD, STAY, Policy, kernel, router, specialised, takes
 
 
 @kernel

@@ -9,10 +9,7 @@ from servegym.baselines.learned.forward import COUNT, LAYERS, ROOM, SIZES, SLOTS
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
 from servegym.errors import PolicyError
-from servegym.simulator.compilation import kernel, specialised
-from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import scaler
-from servegym.simulator.types import POOL, TIERS
+from servegym.policy import POOL, TIERS, Policy, kernel, scaler, specialised
 
 
 def choices_of(tiers: int) -> int:

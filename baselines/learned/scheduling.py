@@ -34,11 +34,18 @@ from servegym.baselines.observations.worth import (
     tick_of,
     weigh_block,
 )
-from servegym.simulator.compilation import Compiled, allocating_kernel, kernel, specialised
-from servegym.simulator.policies import Policy
-from servegym.simulator.requests import is_decoding, left_of
-from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.types import LEAVE_OUT
+from servegym.policy import (
+    LEAVE_OUT,
+    Compiled,
+    Policy,
+    allocating_kernel,
+    is_decoding,
+    kernel,
+    left_of,
+    scheduler,
+    specialised,
+    victims,
+)
 
 NAMES = ("budget", "giving_up", "chunk", "victims")
 BUDGET, GIVING_UP, CHUNK, VICTIMS = range(len(NAMES))

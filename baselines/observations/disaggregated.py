@@ -1,9 +1,7 @@
 """Observation of a request, the engines that could prefill it, and those that could decode it afterwards."""
 
 from servegym.baselines.observations.routing import CHOSEN, SLOT, TAKES, WHOLE, observe_routing
-from servegym.simulator.compilation import kernel
-from servegym.simulator.routing import may_decode
-from servegym.simulator.types import ROLE_DECODE
+from servegym.policy import ROLE_DECODE, kernel, may_decode
 
 
 @kernel

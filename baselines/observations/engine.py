@@ -18,9 +18,16 @@ from servegym.baselines.observations.scales import (
     span_of,
     squash,
 )
-from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.compilation import allocating_kernel, inlined_kernel, kernel
-from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
+from servegym.policy import (
+    EMPTY_BATCH,
+    allocating_kernel,
+    cached_of,
+    inlined_kernel,
+    is_decoding,
+    kernel,
+    left_of,
+    next_deadline_s,
+)
 
 ENGINE_FIELDS = (
     Field("queued", 0, 1, "requests here, waiting and running: log2(1 + n) / 12"),

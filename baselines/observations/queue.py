@@ -17,10 +17,7 @@ from servegym.baselines.observations.scales import (
     squash,
     write_zeros,
 )
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import ranks_before, sort
-from servegym.simulator.requests import is_decoding, left_of, next_deadline_s
-from servegym.simulator.types import LEAVE_OUT
+from servegym.policy import LEAVE_OUT, is_decoding, kernel, left_of, next_deadline_s, ranks_before, sort
 
 QUEUE_WHOLE_FIELDS = (
     *ENGINE_FIELDS,

@@ -20,13 +20,18 @@ from servegym.baselines.observations.scales import (
     squash,
     write_zeros,
 )
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.held_queues import tier_of
-from servegym.simulator.prefixes import known_tokens
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.routing import takes
-from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS
+from servegym.policy import (
+    POOL,
+    ROLE_DECODE,
+    ROLE_PREFILL,
+    TIERS,
+    batches,
+    kernel,
+    known_tokens,
+    next_deadline_s,
+    takes,
+    tier_of,
+)
 
 ARRIVAL_FIELDS = (
     Field("decode", 0, 1, "1: it is to be decoded there, and its KV will be sent; 0: see `takes`"),

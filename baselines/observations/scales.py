@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.compilation import kernel
+from servegym.policy import kernel
 
 LARGEST, SMALLEST = 1e30, 1e-30  # quantities are clipped to these, so that no quotient is 0 / 0 or inf / inf
 AHEAD = 8.0  # TPOT SLOs: decodes run ahead of their deadlines, and a batch with a prompt in it takes several

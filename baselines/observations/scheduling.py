@@ -48,10 +48,7 @@ from servegym.baselines.observations.worth import (
     note_prospects,
     weigh,
 )
-from servegym.simulator.compilation import allocating_kernel, kernel
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.statistics import mean_length
-from servegym.simulator.types import LEAVE_OUT
+from servegym.policy import LEAVE_OUT, allocating_kernel, is_decoding, kernel, mean_length
 
 LAST = 8  # arrivals that the gap between arrivals is measured over
 

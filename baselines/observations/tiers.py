@@ -11,11 +11,7 @@ from servegym.baselines.observations.scales import (
     squash,
     write_zeros,
 )
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.held_queues import tier_of
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS
+from servegym.policy import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS, batches, kernel, next_deadline_s, tier_of
 
 TIER_FIELDS = (
     Field("there", 0, 1, "1: the cluster has this tier; if not, all of it is 0"),

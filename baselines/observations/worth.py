@@ -6,11 +6,16 @@ from servegym.baselines.deadlines import FROM_EARLY_FIRST_TOKEN, counted_deadlin
 from servegym.baselines.observations.queue import offer
 from servegym.baselines.observations.scales import share
 from servegym.baselines.schedulers.expected_gain import ROUNDING
-from servegym.simulator.compilation import allocating_kernel, inlined_kernel, kernel
-from servegym.simulator.ordering import sort
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.statistics import UNKNOWN_TOKENS, mean_length
-from servegym.simulator.types import LEAVE_OUT
+from servegym.policy import (
+    LEAVE_OUT,
+    UNKNOWN_TOKENS,
+    allocating_kernel,
+    inlined_kernel,
+    is_decoding,
+    kernel,
+    mean_length,
+    sort,
+)
 
 PACE = 0.9  # batch time in smallest TPOT SLOs where time is short: the default eta of the schedulers
 

@@ -1,10 +1,6 @@
 """Routers that look at nothing: in turn, and at random."""
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.random import uniform
-from servegym.simulator.routing import in_turn, nth_taker, takers
-from servegym.simulator.signatures import router
+from servegym.policy import Parameter, Parameters, Policy, in_turn, kernel, nth_taker, register, router, takers, uniform
 
 STREAM = 0x726F7574  # random stream of this router alone
 P = Parameters(Parameter("seed", 0, "of the random numbers", 0, 2**31 - 1, integer=True))

@@ -8,14 +8,21 @@ from servegym.baselines.relations import below
 from servegym.baselines.routers.blind import STREAM, any_engine
 from servegym.baselines.routers.ties import FIELDS, MEASURE, goes_first, is_below, send_to, send_to_least
 from servegym.baselines.schedulers.slide_batching import ETA
-from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import sort
-from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
-from servegym.simulator.random import uniform
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router
-from servegym.simulator.types import ROLE_PREFILL
+from servegym.policy import (
+    EMPTY_BATCH,
+    ROLE_PREFILL,
+    Parameter,
+    Parameters,
+    Policy,
+    Scratch,
+    StateFields,
+    kernel,
+    register,
+    router,
+    sort,
+    takes,
+    uniform,
+)
 
 GAIN, BEFORE_S, AFTER_S = range(3, 6)  # state per engine, after the FIELDS of ties; valid in one decision
 SCRATCH = Scratch("exec_s", "gain", "gain_before", indices=("order",), ranks=("ranks",))  # per prefill of an engine

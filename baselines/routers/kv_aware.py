@@ -9,12 +9,18 @@ import math
 
 from servegym.baselines.routers.queued import take_off_left
 from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to, send_to_least
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.prefixes import known_tokens
-from servegym.simulator.random import uniform
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router
+from servegym.policy import (
+    Parameter,
+    Parameters,
+    Policy,
+    StateFields,
+    kernel,
+    known_tokens,
+    register,
+    router,
+    takes,
+    uniform,
+)
 
 STREAM = 0x6B766177  # random stream of this router alone
 # State per engine, after the FIELDS of ties. uncached: tokens of the queue record that were not cached when sent.

@@ -1,9 +1,7 @@
 """Routers that send a request where one number is smallest: requests, tokens, or the time of an iteration."""
 
 from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
-from servegym.simulator import batches
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.signatures import router
+from servegym.policy import Parameter, Parameters, Policy, StateFields, batches, register, router
 
 P = Parameters(
     Parameter("max_num_batched_tokens", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,

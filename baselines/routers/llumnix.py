@@ -3,10 +3,7 @@
 import numpy as np
 
 from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
-from servegym.simulator.compilation import kernel
-from servegym.simulator.memory import blocks_for
-from servegym.simulator.policies import Policy, StateFields, register
-from servegym.simulator.signatures import router
+from servegym.policy import Policy, StateFields, blocks_for, kernel, register, router
 
 
 @kernel

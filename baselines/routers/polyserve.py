@@ -34,12 +34,22 @@ from servegym.baselines.routers.polyserve_forecast import (
     tokens_of,
 )
 from servegym.baselines.scalers.polyserve import tightest_tier
-from servegym.simulator.compilation import kernel
-from servegym.simulator.held_queues import tier_of
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.routing import takes, would_take
-from servegym.simulator.signatures import router
-from servegym.simulator.types import HOLD, POOL, ROLE_DECODE, ROLE_PREFILL
+from servegym.policy import (
+    HOLD,
+    POOL,
+    ROLE_DECODE,
+    ROLE_PREFILL,
+    Parameter,
+    Parameters,
+    Policy,
+    StateFields,
+    kernel,
+    register,
+    router,
+    takes,
+    tier_of,
+    would_take,
+)
 
 P = Parameters(
     Parameter("max_num_batched_tokens", 1024, "tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,

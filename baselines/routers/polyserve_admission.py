@@ -26,9 +26,7 @@ from servegym.baselines.routers.polyserve_forecast import (
     to_come,
     tokens_of,
 )
-from servegym.simulator.compilation import kernel
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
+from servegym.policy import ROLE_DECODE, ROLE_PREFILL, kernel, next_deadline_s
 
 
 class Asked(NamedTuple):

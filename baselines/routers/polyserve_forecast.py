@@ -6,11 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servegym.baselines.prefill_time import prefill_alone_s
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import sort
-from servegym.simulator.policies import Scratch
-from servegym.simulator.types import ROLE_PREFILL, TIERS
+from servegym.policy import ROLE_PREFILL, TIERS, Scratch, batches, kernel, sort
 
 # Numbers kept of each engine. seen: 1 + its snapshot's version when the next three were worked out. peak_tokens:
 # largest KV to come. longer_tokens: the same with a request of no tokens that stays as long as any, less what it has at

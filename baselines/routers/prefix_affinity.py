@@ -6,12 +6,7 @@ The steps are those of "Rule, exactly" in docs/systems/routers.md.
 
 from servegym.baselines.routers.queued import take_off_left
 from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Policy, StateFields, register
-from servegym.simulator.prefixes import known_tokens
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router
+from servegym.policy import Policy, StateFields, batches, kernel, known_tokens, register, router, takes
 
 # State per engine, after the FIELDS of ties. work_s: time of what is to be prefilled; of_tokens: its tokens then.
 # own_s: time of the request, valid in one decision.

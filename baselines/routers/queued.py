@@ -1,6 +1,6 @@
 """Correcting a router's sum over an engine's queue record when requests have left the record."""
 
-from servegym.simulator.compilation import kernel
+from servegym.policy import kernel
 
 
 @kernel

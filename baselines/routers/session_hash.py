@@ -7,11 +7,7 @@ Ravishankar). As few sessions move as with Karger's ring, and no ring is needed.
 
 import numpy as np
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.random import uniform
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router
+from servegym.policy import Parameter, Parameters, Policy, kernel, register, router, takes, uniform
 
 # First random streams of sessions, of beginnings of prompts, and of requests; engine e has the e-th after each.
 BY_SESSION, BY_BEGINNING, BY_REQUEST = 0x73650000, 0x73660000, 0x73670000

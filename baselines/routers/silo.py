@@ -3,10 +3,7 @@
 import numpy as np
 
 from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router
+from servegym.policy import Fact, Parameter, Parameters, Policy, StateFields, kernel, register, router, takes
 
 
 def bound(number: int, default: float | Fact, source: str) -> Parameter:

@@ -1,7 +1,6 @@
 """Tie-breaking of routers: the engine that was sent a request longest ago, then the lower index."""
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.routing import takes
+from servegym.policy import kernel, takes
 
 # A router's state per engine begins with these. last_sent: running number, from 1, of the last request sent there; 0:
 # none. sent: at engine 0, the number of requests sent. measure: what is compared in this decision.

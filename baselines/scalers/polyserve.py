@@ -5,11 +5,18 @@ starts one at a time for a tier in which requests wait.
 The steps are those of "Rule, exactly" in docs/systems/polyserve.md.
 """
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.held_queues import tier_of
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.signatures import scaler
-from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL
+from servegym.policy import (
+    POOL,
+    ROLE_DECODE,
+    ROLE_PREFILL,
+    Parameter,
+    Parameters,
+    Policy,
+    kernel,
+    register,
+    scaler,
+    tier_of,
+)
 
 
 @kernel

@@ -1,7 +1,6 @@
 """The scaler that does nothing."""
 
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.scaling import stay
+from servegym.policy import Policy, register, stay
 
 register(
     Policy(

@@ -5,10 +5,18 @@ The steps are those of "Rule, exactly" in docs/systems/target_utilisation.md. Ea
 
 import numpy as np
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.signatures import scaler
-from servegym.simulator.types import POOL, ROLE_DECODE, ROLE_PREFILL
+from servegym.policy import (
+    POOL,
+    ROLE_DECODE,
+    ROLE_PREFILL,
+    Parameter,
+    Parameters,
+    Policy,
+    StateFields,
+    kernel,
+    register,
+    scaler,
+)
 
 HPA, KNATIVE = "Kubernetes, Horizontal Pod Autoscaler", "Knative Serving, config-autoscaler"
 WANTED_S = 0  # in row k of a role: the last time that more than k of its engines were wanted

@@ -1,9 +1,6 @@
 """EDF and SJF under a fixed token budget or a fixed batch size (ProServe, section 3.2, Figures 3 and 4)."""
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.scores import score
+from servegym.policy import Parameter, Parameters, Policy, kernel, next_deadline_s, register, score
 
 P = Parameters(
     Parameter("max_num_batched_tokens", 512, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,

@@ -5,10 +5,7 @@ Prefill engines run prompts, decode engines all their decodes; the same policy s
 """
 
 from servegym.baselines.schedulers.vllm_fcfs import WHOLE_PROMPTS
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.scores import limits_kernel, score
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Parameter, Parameters, Policy, is_decoding, limits_kernel, register, scheduler, score
 
 DECODE_BATCH_SIZE = Parameter(
     "decode_batch_size", 1024, "requests in a batch on a decode engine", 1, 2**20, "requests", integer=True, log=True,

@@ -10,14 +10,27 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
-from servegym.simulator.batches import EMPTY_BATCH, add, clear, estimate_alone, largest_chunk
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.requests import cached_of, is_decoding, left_of
-from servegym.simulator.scratch import Scratch
-from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.statistics import mean_length
-from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT, NO_LIMIT
+from servegym.policy import (
+    EMPTY_BATCH,
+    EVICT_FOR_ALL,
+    LEAVE_OUT,
+    NO_LIMIT,
+    Fact,
+    Parameter,
+    Parameters,
+    Policy,
+    Scratch,
+    StateFields,
+    cached_of,
+    is_decoding,
+    kernel,
+    left_of,
+    mean_length,
+    register,
+    scheduler,
+    victims,
+)
+from servegym.simulator.records.batches import add, clear, estimate_alone, largest_chunk
 
 URGENT, NORMAL, NO_GAIN = range(3)  # tiers
 HOPELESS = ("last", "leave-out")

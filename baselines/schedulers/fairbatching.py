@@ -4,11 +4,17 @@ import numpy as np
 
 from servegym.baselines.schedulers.queues import AT_A_TIME
 from servegym.baselines.schedulers.slide_batching import ETA
-from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.requests import is_decoding, next_deadline_s
-from servegym.simulator.scratch import Scratch
-from servegym.simulator.signatures import scheduler
+from servegym.policy import (
+    EMPTY_BATCH,
+    Parameter,
+    Parameters,
+    Policy,
+    Scratch,
+    is_decoding,
+    next_deadline_s,
+    register,
+    scheduler,
+)
 
 NEAR, PREFILL, OTHER = range(3)  # tiers
 SCRATCH = Scratch(indices=("order",))

@@ -6,14 +6,23 @@ The rule, step by step, is in docs/systems/fastserve.md.
 import numpy as np
 
 from servegym.baselines.schedulers.queues import AT_A_TIME, write_all
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.memory import blocks_for
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.requests import cached_of, is_decoding, left_of
-from servegym.simulator.scratch import Scratch
-from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.types import EVICT_FOR_ALL
+from servegym.policy import (
+    EVICT_FOR_ALL,
+    Parameter,
+    Parameters,
+    Policy,
+    Scratch,
+    StateFields,
+    batches,
+    blocks_for,
+    cached_of,
+    is_decoding,
+    kernel,
+    left_of,
+    register,
+    scheduler,
+    victims,
+)
 
 NOBODY_WAITS = -1  # in place of a number of newcomers: all may be admitted
 LAST_LEVEL = 62  # 10 ms x 2^62 is longer than any run

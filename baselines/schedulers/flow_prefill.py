@@ -20,13 +20,21 @@ from servegym.baselines.schedulers.flow_prefill_ranking import (
     rank_everybody,
     rank_tasks,
 )
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import first_ranked
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.requests import cached_of, is_decoding
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.types import LEAVE_OUT, PHASE_FIRST_DECIDES
+from servegym.policy import (
+    LEAVE_OUT,
+    PHASE_FIRST_DECIDES,
+    Parameter,
+    Parameters,
+    Policy,
+    StateFields,
+    batches,
+    cached_of,
+    first_ranked,
+    is_decoding,
+    kernel,
+    register,
+    scheduler,
+)
 
 BOUNDARIES = ("none", "operator", "layer")  # as NOT_PREEMPTIBLE, AT_OPERATORS, AT_LAYERS
 STARTED, ENDED = range(2)  # of the engine's last decode iteration; the second as estimated

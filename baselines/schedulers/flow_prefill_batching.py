@@ -8,11 +8,8 @@ from servegym.baselines.schedulers.flow_prefill_ranking import (
     by_own_deadline,
     has_free_blocks,
 )
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import bring_forward
-from servegym.simulator.requests import cached_of, left_of, next_deadline_s
-from servegym.simulator.types import LEAVE_OUT
-from servegym.simulator.windows import FIRST_WINDOW
+from servegym.policy import LEAVE_OUT, bring_forward, cached_of, kernel, left_of, next_deadline_s
+from servegym.simulator.batching.windows import FIRST_WINDOW
 
 MISFITS = ("pass-over", "stop")
 STOP = 1

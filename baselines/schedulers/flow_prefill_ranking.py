@@ -4,10 +4,7 @@ import numpy as np
 
 from servegym.baselines.remaining_time import prefill_s
 from servegym.baselines.schedulers.queues import AT_A_TIME, write_all
-from servegym.simulator.compilation import inlined_kernel, kernel
-from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
-from servegym.simulator.scratch import Scratch
-from servegym.simulator.types import LEAVE_OUT
+from servegym.policy import LEAVE_OUT, Scratch, cached_of, inlined_kernel, is_decoding, kernel, left_of, next_deadline_s
 
 PRIORITIES = ("s-edf", "d-edf", "edf")
 S_EDF, D_EDF, EDF = range(3)

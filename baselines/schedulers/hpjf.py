@@ -1,8 +1,7 @@
 """Highest priority first, and first come first served, in slots: what semantic scheduling is compared with."""
 
 from servegym.baselines.slots import LEVELS, PARAMETERS, SCRATCH, STATE, fill_slots, level_of, note_eviction
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.signatures import scheduler, victims
+from servegym.policy import Parameter, Parameters, Policy, StateFields, register, scheduler, victims
 
 P_FCFS = Parameters(*PARAMETERS)
 P = Parameters(

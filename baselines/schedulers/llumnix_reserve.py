@@ -3,10 +3,7 @@
 import numpy as np
 
 from servegym.baselines.schedulers import vllm_fcfs
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.scores import limits_kernel
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Parameter, Parameters, Policy, is_decoding, limits_kernel, register, scheduler
 
 DECODES = np.int64(2**40)  # tier after every priority
 

@@ -3,11 +3,17 @@
 Chunks shrink as the context grows, so that the time between tokens stays what it should be, whatever slack there is.
 """
 
-from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, register
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.speculation import tokens_of_decode
-from servegym.simulator.types import MISFIT_STOP
+from servegym.policy import (
+    MISFIT_STOP,
+    Fact,
+    Parameter,
+    Parameters,
+    Policy,
+    is_decoding,
+    register,
+    scheduler,
+    tokens_of_decode,
+)
 
 P = Parameters(
     Parameter("tbt_s", Fact("min_tpot_slo_s"), "time a batch may take", 0.001, 10, "s", log=True,

@@ -4,13 +4,22 @@ TPOT; an engine that prefills only finishes what is nearly done in one piece."""
 import numpy as np
 
 from servegym.baselines.prefill_time import prefill_alone_s
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import ranks_before
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.speculation import tokens_of_decode
-from servegym.simulator.types import MISFIT_STOP, ROLE_PREFILL
+from servegym.policy import (
+    MISFIT_STOP,
+    ROLE_PREFILL,
+    Parameter,
+    Parameters,
+    Policy,
+    cached_of,
+    is_decoding,
+    kernel,
+    left_of,
+    next_deadline_s,
+    ranks_before,
+    register,
+    scheduler,
+    tokens_of_decode,
+)
 
 DECODES, IN_TIME, LATE = range(3)
 

@@ -21,13 +21,23 @@ from servegym.baselines.schedulers.qoserve_relegation import (
     relegate,
     work_of,
 )
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
-from servegym.simulator.requests import cached_of, is_decoding, left_of, next_deadline_s
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.speculation import tokens_of_decode
-from servegym.simulator.types import MISFIT_STOP
+from servegym.policy import (
+    MISFIT_STOP,
+    Parameter,
+    Parameters,
+    Policy,
+    Scratch,
+    StateFields,
+    batches,
+    cached_of,
+    is_decoding,
+    kernel,
+    left_of,
+    next_deadline_s,
+    register,
+    scheduler,
+    tokens_of_decode,
+)
 
 DYNAMIC = ("paper", "code", "off")
 PAPER, CODE, STATIC = range(3)

@@ -8,10 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import ranks_before
-from servegym.simulator.requests import cached_of, left_of, next_deadline_s
+from servegym.policy import batches, cached_of, kernel, left_of, next_deadline_s, ranks_before
 
 RELEGATION = ("paper", "code", "off")
 BY_ITERATION, BY_THROUGHPUT, OFF = range(3)

@@ -1,6 +1,6 @@
 """Filtering long queues in blocks: a branch-free pass writes the positions that matter, and only those are ranked."""
 
-from servegym.simulator.compilation import kernel
+from servegym.policy import kernel
 
 AT_A_TIME = 64  # positions
 

@@ -1,7 +1,6 @@
 """Sarathi-Serve's stall-free batching, and ProServe's extension by priority (its section 5.1)."""
 
-from servegym.simulator.policies import Fact, Parameter, Parameters, Policy, register
-from servegym.simulator.scores import score
+from servegym.policy import Fact, Parameter, Parameters, Policy, register, score
 
 P = Parameters(
     Parameter("max_num_batched_tokens", Fact("profiled_token_budget"), "tokens in a batch", 1, 2**20, "tokens",

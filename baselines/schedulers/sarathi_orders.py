@@ -4,9 +4,7 @@ Decodes run first; of the prefills EDF takes the earliest deadline, SRPF the lea
 """
 
 from servegym.baselines.schedulers.sarathi import LIMITS, P
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.requests import left_of
-from servegym.simulator.scores import score
+from servegym.policy import Policy, left_of, register, score
 
 
 @score(P, limits=LIMITS, decodes="first")

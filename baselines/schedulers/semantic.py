@@ -11,8 +11,7 @@ from servegym.baselines.slots import (
     level_of,
     note_remaining_time,
 )
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.signatures import scheduler, victims
+from servegym.policy import Parameter, Parameters, Policy, StateFields, register, scheduler, victims
 
 REMAINING_TIME_PARAMETER = Parameter(
     "remaining_time", "at-eviction", "when the remaining time is estimated again: after an eviction, or (code) a token",

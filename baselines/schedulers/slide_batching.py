@@ -5,13 +5,21 @@ first, with a boundary between the two that slides with the load.
 import numpy as np
 
 from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
-from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.compilation import kernel
-from servegym.simulator.ordering import sort
-from servegym.simulator.policies import ByWord, Fact, Parameter, Parameters, Policy, Scratch, register
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.types import MISFIT_STOP
+from servegym.policy import (
+    EMPTY_BATCH,
+    MISFIT_STOP,
+    ByWord,
+    Fact,
+    Parameter,
+    Parameters,
+    Policy,
+    Scratch,
+    is_decoding,
+    kernel,
+    register,
+    scheduler,
+    sort,
+)
 
 LOADS = ("a", "c", "p")
 LOAD_A, LOAD_C, LOAD_P = range(3)

@@ -3,12 +3,19 @@
 import numpy as np
 
 from servegym.baselines.schedulers.sarathi import LIMITS, P
-from servegym.simulator import batches
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields, register
-from servegym.simulator.requests import cached_of, is_decoding
-from servegym.simulator.scores import score
-from servegym.simulator.signatures import scheduler
+from servegym.policy import (
+    Parameter,
+    Parameters,
+    Policy,
+    StateFields,
+    batches,
+    cached_of,
+    is_decoding,
+    kernel,
+    register,
+    scheduler,
+    score,
+)
 
 FIXED = Parameters(
     *P, Parameter("most_drafts", 4, "drafts of a decode", 0, 16, "tokens", integer=True, source="ours")

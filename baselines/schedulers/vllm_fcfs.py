@@ -1,8 +1,6 @@
 """vLLM-FCFS as ProServe compares with it: prefill first, first come first served, static limits (its section 5.1)."""
 
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.scores import score
-from servegym.simulator.types import MISFIT_STOP, PHASE_FIRST_DECIDES
+from servegym.policy import MISFIT_STOP, PHASE_FIRST_DECIDES, Parameter, Parameters, Policy, register, score
 
 P = Parameters(
     Parameter("max_num_batched_tokens", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",

@@ -3,9 +3,7 @@
 Running requests in order of admission, then waiting ones; what runs may evict; after an eviction none is admitted.
 """
 
-from servegym.simulator.policies import Parameter, Parameters, Policy, register
-from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.types import EVICT_FOR_RUNNING
+from servegym.policy import EVICT_FOR_RUNNING, Parameter, Parameters, Policy, register, scheduler, victims
 
 RUNNING = -(2**40)  # tiers: running, then evicted (fcfs), then waiting; a priority lies between
 EVICTED = -(2**39)

@@ -6,11 +6,18 @@ The rule, and why a tag for each waiting request gives VTC's order, is in docs/s
 import numpy as np
 
 from servegym.baselines.schedulers import sarathi
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch, StateFields, register
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.scores import limits_kernel
-from servegym.simulator.signatures import scheduler
+from servegym.policy import (
+    Parameter,
+    Parameters,
+    Policy,
+    Scratch,
+    StateFields,
+    is_decoding,
+    kernel,
+    limits_kernel,
+    register,
+    scheduler,
+)
 
 DECODE, HOLDER, WAITING = range(3)  # tiers
 

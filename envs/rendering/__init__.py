@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.runs.simulation import Simulation
 
 
 def ansi(

@@ -10,8 +10,8 @@ import numpy as np
 
 from servegym.envs.rendering.head import Head, head_of
 from servegym.envs.rendering.rows import Requests, longest_prompt, rows_of
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import HOLD, ROLE_DECODE, ROLES, STAY
+from servegym.simulator.records.types import HOLD, ROLE_DECODE, ROLES, STAY
+from servegym.simulator.runs.simulation import Simulation
 
 NOT_ROUTED, TO_PREFILL, TO_DECODE = "", "prefill", "decode"
 

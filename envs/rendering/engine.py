@@ -10,7 +10,7 @@ import numpy as np
 from servegym.envs.rendering.head import Head, head_of
 from servegym.envs.rendering.rows import Requests, entries_of, longest_prompt, rows_of_engine
 from servegym.errors import EnvError
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 
 @dataclasses.dataclass(frozen=True)

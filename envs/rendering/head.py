@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from servegym.simulator.front import has_arrived
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.features.front import has_arrived
+from servegym.simulator.runs.simulation import Simulation
 
 
 @dataclasses.dataclass(frozen=True)

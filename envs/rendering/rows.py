@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from servegym.simulator.front import has_arrived
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.features.front import has_arrived
+from servegym.simulator.runs.simulation import Simulation
 
 IN_BATCH, IN_MEMORY, SUSPENDED, WAITING = "in batch", "in memory", "suspended", "waiting"
 

@@ -9,7 +9,7 @@ from servegym.envs.rendering.engine import Batch, EngineScene
 from servegym.envs.rendering.head import Head
 from servegym.envs.rendering.rows import IN_BATCH, SUSPENDED, Requests
 from servegym.envs.rendering.wording import deadline_place, duration, progress, ratio, remaining, share, tier_names
-from servegym.simulator.types import POOL
+from servegym.simulator.records.types import POOL
 
 WIDTH = 100
 MOST_RUNNING, MOST_WAITING, MOST_ENGINES = 16, 12, 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from servegym.envs.rendering.head import Head
-from servegym.simulator.types import POOL
+from servegym.simulator.records.types import POOL
 
 SHORTEST_S, LONGEST_S = 0.01, 10.0  # of the scale of deadlines
 

@@ -16,8 +16,8 @@ import scipy
 from servegym.evaluation.bounds import clairvoyant
 from servegym.evaluation.bounds.clairvoyant import FINENESS, Bound
 from servegym.evaluation.identity import document_digest
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
 
 DEFAULT_DIRECTORY = Path("results") / "bounds"
 

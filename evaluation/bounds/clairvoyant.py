@@ -13,8 +13,8 @@ from servegym.evaluation.bounds.formulation import Group, formulate
 from servegym.evaluation.bounds.least_work import LeastWork, least_work
 from servegym.evaluation.bounds.periods import Bins
 from servegym.evaluation.bounds.tokens import WorthyTokens
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
 
 MOST_BINS = 4096
 FINENESS = 1

@@ -18,7 +18,7 @@ import numpy as np
 
 from servegym.errors import ExperimentError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
+from servegym.simulator.inputs.deployment import Deployment
 
 POLYNOMIAL_TANGENTS_TOKENS = (0.0, 256.0, 1024.0, 2048.0, 4096.0, 8192.0)
 SIZES_TOKENS = (1, 64, 256, 1024, 4096, 16384)

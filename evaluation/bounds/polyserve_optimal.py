@@ -14,8 +14,8 @@ import numpy as np
 
 from servegym.errors import ExperimentError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.types import BATCH
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import BATCH
 
 FORMS = ("linear", "piecewise", "roofline")  # their tokens, prefill attention and decode attention are apart
 MOST_BATCH_TOKENS = 8192

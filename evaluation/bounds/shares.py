@@ -16,7 +16,7 @@ from servegym.evaluation.summary import SHARE_OF_BOUND
 if TYPE_CHECKING:
     import pandas as pd
 
-    from servegym.simulator.scenario import Scenario
+    from servegym.simulator.inputs.scenario import Scenario
 
 MOST_REQUESTS = 2000  # requests of a run: at load 1.4, a minute of solving and 430 MiB
 Bounds = dict[tuple[float, int], Bound]  # by load and seed

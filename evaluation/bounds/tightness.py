@@ -14,7 +14,7 @@ import typer
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.evaluation.bounds.cache import DEFAULT_DIRECTORY, cached_bound
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

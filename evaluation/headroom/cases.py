@@ -13,7 +13,7 @@ from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.headroom.ranking import FORESIGHT
 from servegym.evaluation.headroom.search import SEED
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
 
 SEARCH = ("ranking.py", "point.py", "moves.py", "search.py")
 

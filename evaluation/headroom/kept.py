@@ -16,7 +16,7 @@ from servegym.evaluation.headroom.point import Point
 from servegym.evaluation.headroom.search import Best, gain_of, rounds, run_of
 from servegym.evaluation.ledger import Ledger, Row
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
-from servegym.simulator.results import Result
+from servegym.simulator.runs.results import Result
 
 
 class Found(NamedTuple):

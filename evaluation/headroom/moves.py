@@ -8,8 +8,8 @@ import numpy as np
 
 from servegym.evaluation.headroom.point import NO_CHANGE, Change, Point
 from servegym.evaluation.headroom.ranking import NEVER_S
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 AIMED = 0.7  # of the moves begin at a request that loses gain
 MOST = 6  # requests that a move changes

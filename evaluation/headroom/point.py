@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servegym.evaluation.headroom.ranking import EARLIER, FORESIGHT, NOT_BEFORE, OF_REQUEST, TOKENS, P
-from servegym.simulator.policies import Parameter, Policy, Weights
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Parameter, Policy, Weights
 
 SEARCHED = tuple(parameter for parameter in P if parameter.name != "slo_s")
 DIMENSIONS = len(SEARCHED)

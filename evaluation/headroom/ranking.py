@@ -8,12 +8,12 @@ only, and compiles nothing. It is not registered: no policy may know what it kno
 import numpy as np
 
 from servegym.baselines.schedulers.expected_gain import tokens_in_time
-from servegym.simulator.batches import EMPTY_BATCH
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Fact, Parameter, Parameters, Policy
-from servegym.simulator.requests import is_decoding, next_deadline_s
-from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.types import EVICT_FOR_ALL, LEAVE_OUT
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.policies.policy import Fact, Parameter, Parameters, Policy
+from servegym.simulator.records.batches import EMPTY_BATCH
+from servegym.simulator.records.requests import is_decoding, next_deadline_s
+from servegym.simulator.records.signatures import scheduler, victims
+from servegym.simulator.records.types import EVICT_FOR_ALL, LEAVE_OUT
 
 NEVER_S = 1e300  # as the time before which a request is not served: drop it
 LONGEST_S = 1e6  # the largest slack, so that worth stays finite

@@ -18,8 +18,8 @@ import numpy as np
 from servegym.errors import ExperimentError
 from servegym.evaluation.headroom.moves import Moves
 from servegym.evaluation.headroom.point import DIMENSIONS, NO_CHANGE, Change, Point
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 POPULATION = 12  # points of a round, that may run side by side
 ROUNDS = 40  # of a turn

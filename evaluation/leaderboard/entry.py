@@ -17,7 +17,7 @@ from servegym.errors import ExperimentError, PolicyError
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.scoring.results import Score
 from servegym.evaluation.scoring.scoring import score
-from servegym.simulator.compilation import source_digest
+from servegym.simulator.compilation.kernels import source_digest
 
 ENTRIES = Path(__file__).with_name("entries")
 PANELS = {"scheduler": "leaderboard", "router": "leaderboard_routers"}

@@ -12,9 +12,9 @@ import numpy as np
 from servegym.errors import WorkloadError
 from servegym.evaluation.measured.closed_settings import MODELS, REQUESTS_PER_CLIENT, settings_of
 from servegym.evaluation.measured.runs import BLOCK_TOKENS
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.session_dependencies import NO_TURN, SessionDependencies
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import NO_TURN, SessionDependencies
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,9 +17,9 @@ from servegym.evaluation.measured.profiles import ROOFLINE, composed_profile, mo
 from servegym.evaluation.measured.serving import VLLM, with_terms
 from servegym.evaluation.measured.study import HEADLINE
 from servegym.latency_models.profile import Profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import simulated
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import Profile
-from servegym.simulator.front_end import FrontEnd
+from servegym.simulator.features.front_end import FrontEnd
 
 if TYPE_CHECKING:
     import pandas as pd

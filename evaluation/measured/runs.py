@@ -12,8 +12,8 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.evaluation.measured.own_requests import requests_of
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
 from servegym.traces.reading import Reading
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from servegym.baselines.registry import router, scheduler
 from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.runs import BLOCK_TOKENS, Run
 from servegym.latency_models.profile import Profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,7 @@ from servegym.evaluation.running import Progress, Runner
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.fleets import title_of
 from servegym.scenarios.load import load_title
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.policy import Policy
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.registry import LEARNED, decode_scheduler, learned_path, router, scaler, scheduler
 from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import Candidate
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.policy import Policy
 
 SET = "set"  # of policies: the kind of what is judged
 JOINED = " + "

@@ -71,15 +71,15 @@ def mark_passed(file: Path) -> None:
 
 def advance_ready() -> None:
     """Compile the event loop into the cache, where the other process finds it."""
-    from servegym.simulator.loops import WHOLE
+    from servegym.simulator.runs.loops import WHOLE
 
     WHOLE.entry  # noqa: B018
 
 
 def _mark_of(file: Path) -> Path:
     """The file that marks a policy file as passed, named after its text and the code that checked it."""
-    from servegym.simulator.compilation import cache_root, source_digest
-    from servegym.simulator.loops import WHOLE
+    from servegym.simulator.compilation.kernels import cache_root, source_digest
+    from servegym.simulator.runs.loops import WHOLE
 
     digest = hashlib.sha256(file.read_bytes() + str(file).encode() + (source_digest(WHOLE) or "").encode())
     for checker in sorted(Path(__file__).parent.glob("*.py")):

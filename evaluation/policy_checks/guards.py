@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servegym.errors import PolicyError
-from servegym.simulator import types as layout
-from servegym.simulator.compilation import plain_function
-from servegym.simulator.failures import failure_of
-from servegym.simulator.ordering import leave_out_unlisted
-from servegym.simulator.packer import open_limits
-from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import (
+from servegym.simulator.batching.ordering import leave_out_unlisted
+from servegym.simulator.batching.packer import open_limits
+from servegym.simulator.compilation.failures import failure_of
+from servegym.simulator.compilation.kernels import plain_function
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.signatures import (
     Estimates,
     Known,
     RouterContext,
@@ -29,7 +29,7 @@ from servegym.simulator.signatures import (
     State,
     state_view,
 )
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 GUARD_ROWS = 3  # after the end of the arrays, in the second call
 KEPT = ("client", "application", "engine", "task")  # indices into other tables

@@ -9,12 +9,12 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.disturbances import Disturbance
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Disturbance
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy
 
 BLOCK_TOKENS = 4
 # Some ms a batch, as a small GPU takes: a_p tokens^2, b_p tokens x cached, c_p tokens, a_d cached, b_d decodes, t_c.

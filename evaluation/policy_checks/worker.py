@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from servegym.errors import PolicyError, ServegymError
 
 if TYPE_CHECKING:
-    from servegym.simulator.compilation import Compiled
-    from servegym.simulator.policies import Policy
-    from servegym.simulator.scenario import Scenario
+    from servegym.simulator.compilation.kernels import Compiled
+    from servegym.simulator.inputs.scenario import Scenario
+    from servegym.simulator.policies.policy import Policy
 
 GENERATORS = ("RandomState", "Random", "Generator")  # of NumPy and Python
 COMPILING_S = 600  # at most, for all that is compiled
@@ -43,8 +43,8 @@ def check_file(path: Path, limit_s: int, say: Callable[..., None]) -> list[Polic
     Raises PolicyError with what a policy did that it should not.
     """
     from servegym.evaluation.policy_checks.scenes import scenes_for
-    from servegym.simulator import compilation
-    from servegym.simulator.loops import WHOLE
+    from servegym.simulator.compilation import kernels as compilation
+    from servegym.simulator.runs.loops import WHOLE
 
     WHOLE.entry  # noqa: B018  The loop itself as it always is: its bounds are its own affair, and this is a minute less
     compilation.check_bounds()
@@ -61,7 +61,7 @@ def check_file(path: Path, limit_s: int, say: Callable[..., None]) -> list[Polic
 def loaded(path: Path, limit_s: float, say: Callable[..., None]) -> list[Policy]:
     """The policies that a file registers; SIGALRM ends this process if its top-level code takes too long."""
     from servegym.evaluation.policy_files import load_policy_files
-    from servegym.simulator import policies
+    from servegym.simulator.policies import policy as policies
 
     say(at=f"{path.name} itself, as it is imported")
     before = policies.registered()
@@ -74,15 +74,15 @@ def loaded(path: Path, limit_s: float, say: Callable[..., None]) -> list[Policy]
 
 def check_no_dice(policy: Policy, function: Compiled) -> None:
     """Raise PolicyError for a function that draws random numbers without a known seed."""
-    from servegym.simulator.compilation import reached_kernels, reached_values
-    from servegym.simulator.compile_errors import line_of
+    from servegym.simulator.compilation.kernels import reached_kernels, reached_values
+    from servegym.simulator.policies.compile_errors import line_of
 
     for kernel in reached_kernels(function):
         for name, value in reached_values(kernel):
             if type(getattr(value, "__self__", None)).__name__ in GENERATORS:
                 raise PolicyError(
                     f"{line_of(function, name.rpartition('.')[2])}: {policy.kind} {policy.label} draws from {name}; "
-                    "what it decides should be the same whenever it is asked the same: servegym.simulator.random has "
+                    "what it decides should be the same whenever it is asked the same: servegym.policy has "
                     "uniform(seed, stream, counter)"
                 )
 
@@ -93,10 +93,10 @@ def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:
     Raises PolicyError with what the policy did that it should not. The process ends by SIGALRM after limit_s.
     """
     from servegym.evaluation.policy_checks.guards import check_decision
-    from servegym.simulator.compile_errors import ensure_compiled
-    from servegym.simulator.loops import WHOLE
-    from servegym.simulator.simulation import Simulation
-    from servegym.simulator.statuses import AT_BATCHES, AT_CHECKS, AT_ROUTES
+    from servegym.simulator.policies.compile_errors import ensure_compiled
+    from servegym.simulator.records.statuses import AT_BATCHES, AT_CHECKS, AT_ROUTES
+    from servegym.simulator.runs.loops import WHOLE
+    from servegym.simulator.runs.simulation import Simulation
 
     signal.alarm(COMPILING_S)
     for function in (policy.function, policy.victims):

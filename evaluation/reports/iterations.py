@@ -13,8 +13,7 @@ from servegym.evaluation.reports.timeline_events import (
     request_events,
     timeline_events,
 )
-from servegym.simulator.results import Result
-from servegym.simulator.types import (
+from servegym.simulator.records.types import (
     BATCH_END,
     BATCH_START,
     EVICTED,
@@ -27,6 +26,7 @@ from servegym.simulator.types import (
     SCHEDULED,
     SUSPENDED,
 )
+from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd

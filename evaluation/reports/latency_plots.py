@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.evaluation.plots import COLOURS, DASHES
 from servegym.evaluation.reports.plots import GRID, HEIGHT, WIDTH, dress
-from servegym.simulator.results import Result
+from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

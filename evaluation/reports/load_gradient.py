@@ -13,10 +13,10 @@ import numpy as np
 
 from servegym.baselines.registry import router, scaler, scheduler
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.cluster import cluster_of
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import cluster_of
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 
 COMMAND = "python -m servegym.evaluation.reports.load_gradient FILE.png"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.evaluation.reports.timeline_events import computed_tokens, request_events, timeline_events
-from servegym.simulator.results import Result
-from servegym.simulator.types import (
+from servegym.simulator.records.types import (
     BATCH_END,
     BATCH_START,
     DEPARTED,
@@ -20,6 +19,7 @@ from servegym.simulator.types import (
     SENT,
     STOPPED,
 )
+from servegym.simulator.runs.results import Result
 
 TAKE, GIVE_BACK = (SCHEDULED, LOADED, FOUND), (EVICTED, RECALLED, FINISH)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from servegym.latency_models.profile import Profile
 from servegym.latency_models.stated_errors import FIT, expected, measured_percent
-from servegym.simulator.gains import Gain
-from servegym.simulator.results import Result
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.results import Result
 
 GAINS = {
     "tdg": "Gain is the token-level deadline-aware gain (TDG): a token earns its weight if it is out strictly before "

@@ -22,8 +22,7 @@ from servegym.evaluation.reports.iterations import iterations, pieces
 from servegym.evaluation.reports.memory import kv_blocks
 from servegym.evaluation.reports.phases import AT_ROUTER, phases
 from servegym.evaluation.reports.timeline_events import request_events, timeline_events
-from servegym.simulator.results import Result
-from servegym.simulator.types import (
+from servegym.simulator.records.types import (
     ARRIVAL,
     DEPARTED,
     DRAINED,
@@ -42,6 +41,7 @@ from servegym.simulator.types import (
     SENT,
     STARTED,
 )
+from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.evaluation.reports.timeline_events import request_events
-from servegym.simulator.results import Result
-from servegym.simulator.types import ARRIVAL, DEPARTED, EVICTED, FINISH, HELD, RECALLED, RECEIVED, SCHEDULED, TOKEN
+from servegym.simulator.records.types import (
+    ARRIVAL,
+    DEPARTED,
+    EVICTED,
+    FINISH,
+    HELD,
+    RECALLED,
+    RECEIVED,
+    SCHEDULED,
+    TOKEN,
+)
+from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,8 @@ from servegym.evaluation.reports.iterations import iterations, pieces
 from servegym.evaluation.reports.memory import kv_blocks
 from servegym.evaluation.reports.phases import AT_ROUTER, WAITING, phases
 from servegym.evaluation.reports.timeline_events import timeline_events
-from servegym.simulator.results import Result
-from servegym.simulator.types import TOKEN
+from servegym.simulator.records.types import TOKEN
+from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd

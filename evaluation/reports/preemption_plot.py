@@ -14,13 +14,13 @@ import numpy as np
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.profile import load_profile
-from servegym.simulator import types as layout
-from servegym.simulator.operators import Operators
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import TIMELINE_KINDS
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.types import TIMELINE_KINDS
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,11 +18,11 @@ from servegym.evaluation.reports.plots import plot_batches, plot_gain, plot_kv_m
 from servegym.evaluation.reports.svg import inline_svg
 from servegym.evaluation.reports.urgency import urgency
 from servegym.latency_models.profile import Profile
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.figures import quantiles
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.types import POOL
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import POOL
+from servegym.simulator.runs.figures import quantiles
+from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
-from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, Value
+from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, Value
 
 COMMAND = "python -m servegym.evaluation.reports.systems_pages docs/systems"
 README = "README.md"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.errors import ExperimentError
-from servegym.simulator.results import Result
-from servegym.simulator.types import (
+from servegym.simulator.records.types import (
     ARRIVAL,
     EVICTED,
     FAILED,
@@ -19,6 +18,7 @@ from servegym.simulator.types import (
     SUSPENDED,
     TOKEN,
 )
+from servegym.simulator.runs.results import Result
 
 
 def timeline_events(result: Result) -> np.ndarray:

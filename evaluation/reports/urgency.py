@@ -8,9 +8,9 @@ import numpy as np
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.reports.iterations import iterations
-from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT
+from servegym.simulator.records.types import LEAVE_OUT
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

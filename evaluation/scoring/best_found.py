@@ -14,7 +14,7 @@ from pathlib import Path
 from servegym.evaluation.headroom.kept import search_all
 from servegym.evaluation.headroom.study import Headroom
 from servegym.evaluation.panels.panel import load_panel
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
 
 TABLE = Path(__file__).with_name("best_found.csv")
 COLUMNS = ("panel", "trace", "device", "rate", "seed", "workload", "runs", "tdg_ratio")

@@ -12,11 +12,11 @@ from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.part import Part
 from servegym.evaluation.scoring.best_found import best_found, key_of
-from servegym.simulator.policies import Policy
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.slos import slo_classes
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
+from servegym.simulator.runs.slos import slo_classes
 
 # The baselines and the panel for a policy, by its kind.
 BASELINES = {"scheduler": ("slide-batching", "expected-gain"), "router": ("min-load", "gorouting")}

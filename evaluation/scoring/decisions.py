@@ -18,12 +18,12 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-from servegym.simulator import types as layout
-from servegym.simulator.compilation import Compiled, kernel, specialised
-from servegym.simulator.policies import Policy, StateFields, last_ranked_first
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import router, scheduler, victims
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.compilation.kernels import Compiled, kernel, specialised
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy, StateFields, last_ranked_first
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.signatures import router, scheduler, victims
+from servegym.simulator.runs.simulation import Simulation
 
 END, NEXT, WAS_FULL, ENTRIES = 0, 8, 16, 24  # in bytes from the start of a log
 HEAD = 24  # bytes of an entry before what was decided

@@ -16,8 +16,8 @@ from servegym.evaluation.scoring.cases import FULL, QUICK, Cases, Place, run_of
 from servegym.evaluation.scoring.decisions import Log, Traits, simulated, taken_again
 from servegym.evaluation.scoring.processes import Line, Process
 from servegym.evaluation.scoring.results import Run, score_of
-from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.simulation import Simulation
 
 Say = Callable[..., None]
 Judge = Callable[[int, Place], Run]

@@ -57,8 +57,8 @@ def make_ready() -> None:
     from servegym.baselines import registry
     from servegym.evaluation.policy_checks import guards  # noqa: F401
     from servegym.evaluation.policy_checks.scenes import scenes_for
-    from servegym.simulator.loops import WHOLE
-    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.runs.loops import WHOLE
+    from servegym.simulator.runs.simulation import Simulation
 
     for policy in (registry.scheduler("vllm-v1"), registry.router("round-robin")):
         for _, scenario in scenes_for(policy):
@@ -140,7 +140,7 @@ def policys_process(work: Work, job: Job) -> Process:
 
 def own_cache(job: Job) -> Path:
     """The folder of kernels that are compiled for a text, and read for it alone: reading one may run what is in it."""
-    from servegym.simulator.compilation import cache_root
+    from servegym.simulator.compilation.kernels import cache_root
 
     folder = cache_root() / OWN_CACHES / hashlib.sha256(Path(job["path"]).read_bytes()).hexdigest()[:20]
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from servegym.errors import PolicyError
 
 MODULES = ("__future__", "dataclasses", "enum", "functools", "itertools", "math", "numpy", "typing")
-PACKAGES = ("servegym.simulator", "servegym.baselines")
-OF_SERVEGYM = ("Policy", "baselines", "register", "simulator")
+PACKAGES = ("servegym.policy", "servegym.simulator", "servegym.baselines")
+OF_SERVEGYM = ("Policy", "baselines", "policy", "register", "simulator")
 # Modules that can be reached through others, calls that read, write or run, and ways to code that is not compiled.
 LEADS_OUT = frozenset({
     "builtins", "carray", "compile", "ctypes", "ctypeslib", "delattr", "eval", "exec", "farray", "fromfile",

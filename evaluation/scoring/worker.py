@@ -15,7 +15,7 @@ from servegym.evaluation.scoring.cases import Cases
 from servegym.evaluation.scoring.decisions import Log, place_of_log, simulated, traits_of, written_down
 
 if TYPE_CHECKING:
-    from servegym.simulator.policies import Policy
+    from servegym.simulator.policies.policy import Policy
 
     Say = Callable[..., None]
 else:

@@ -19,8 +19,8 @@ from servegym.evaluation.measured.fitting import Fitted, fit
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import scenario_of
 from servegym.evaluation.shadow.served import Served
-from servegym.simulator.gains import Gain
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

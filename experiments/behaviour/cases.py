@@ -15,8 +15,8 @@ from experiments.behaviour import episodes, plugin
 from experiments.behaviour.fingerprint import of_result, of_values
 from experiments.behaviour.recorded_scenarios import recorded_scenarios
 from servegym.envs.registration import ENVIRONMENTS
-from servegym.simulator.gains import Gain
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Policy
 
 Case = Callable[[], str]
 SCHEDULED = ("one", "overload", "host", "disturbed", "predicted", "four", "pairs", "mixed")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.results import Result
+from servegym.simulator.runs.results import Result
 
 
 def of_values(values: Iterable[Any]) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import servegym
-from servegym.simulator.predictors import Predictor
-from servegym.simulator.prefixes import Prompts
+from servegym.simulator.inputs.predictors import Predictor
+from servegym.simulator.memory.prefixes import Prompts
 
 REQUESTS = 60
 BLOCKS = 700  # of 16 tokens, in engines that are to run out of memory

@@ -23,12 +23,12 @@ from servegym.baselines.registry import router, router_names, scheduler
 from servegym.errors import ExperimentError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import BATCH
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 
 TRACE, LONGEST_PROMPT_TOKENS = "uniform-4096-1024", 8192

@@ -22,15 +22,15 @@ from servegym.baselines.learned.scheduling import CONTROLS, kind_of, scheduled
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.compilation import compiled
-from servegym.simulator.iterations import decider_of
-from servegym.simulator.packer import rank_queue
-from servegym.simulator.parking import ParkedRun, restore_run
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import QUEUE_FULL
-from servegym.simulator.workload import Workload
+from servegym.simulator.batching.iterations import decider_of
+from servegym.simulator.batching.packer import rank_queue
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.statuses import QUEUE_FULL
+from servegym.simulator.runs.parking import ParkedRun, restore_run
+from servegym.simulator.runs.simulation import Simulation
 
 DEVICE, RUNNING, WAITING = "a100-llama3-8b", 256, 1000
 REFERENCE = "slide-batching"

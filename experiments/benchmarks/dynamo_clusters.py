@@ -24,9 +24,9 @@ from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.parts import LINK_GB_PER_S, Fleet
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.records.types import ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 
 class Topology(NamedTuple):

@@ -19,9 +19,9 @@ from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.others import check_same_work, run_script
 from experiments.benchmarks.scenarios import MAX_SEQUENCES, TOKEN_BUDGET, Sizes, scenario, workload
 from experiments.benchmarks.single_engine import loop_s
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 # Dynamo adds the two in an iteration with both phases. Ours takes 18 ms (median) with decodes only, 45 ms with a chunk.
 EQUAL_TIMES = {"timing_model": {"type": "fixed", "prefill_ms": 26.0, "decode_ms": 17.0}}

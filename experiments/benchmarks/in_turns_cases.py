@@ -16,7 +16,7 @@ import numpy as np
 from servegym.baselines.registry import router
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 try:
     from experiments.benchmarks import cluster, dynamo_clusters, environments, overload, scenarios, schedulers

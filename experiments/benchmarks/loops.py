@@ -16,12 +16,12 @@ from servegym.baselines.registry import router
 from servegym.errors import ExperimentError
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.loops import WHOLE
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.loops import WHOLE
+from servegym.simulator.runs.simulation import Simulation
 
 ENGINES = 4
-COMPILE = "import time; from servegym.simulator import loops; loops.{}.entry; print(time.process_time())"
+COMPILE = "import time; from servegym.simulator.runs import loops; loops.{}.entry; print(time.process_time())"
 
 
 def measure(sizes: Sizes) -> list[Figure]:

@@ -9,7 +9,7 @@ from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.peak_memory import peak_bytes
 from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.errors import ExperimentError
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 
 def measure(sizes: Sizes) -> list[Figure]:

@@ -18,9 +18,9 @@ import numpy as np
 from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.errors import ExperimentError
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 LOAD = 2.0  # of saturation; at 1.4, with the short requests served first, 30,000 arrivals leave 3,100 in the queue
 REQUESTS_PER_QUEUED = 4  # arrivals for each by which the queue grows: 3.4 at this load, and some to spare

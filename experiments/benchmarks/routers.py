@@ -26,12 +26,12 @@ from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.load import LOADS
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.compilation import compiled
-from servegym.simulator.fields import copied
-from servegym.simulator.held_queues import READY, route_request
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.state import ROUTER_STATE, SIMULATION_STATE
-from servegym.simulator.types import ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.fleet.held_queues import READY, route_request
+from servegym.simulator.records.fields import copied
+from servegym.simulator.records.state import ROUTER_STATE, SIMULATION_STATE
+from servegym.simulator.records.types import ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.runs.simulation import Simulation
 
 PUBLISHED_PER_S = 4825.0  # PolyServe, evaluation: requests its scheduler arranges on one server, for over 100 engines
 

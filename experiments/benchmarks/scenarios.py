@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
 from servegym.traces.workloads import build_workload
 
 TRACE, RATE_PER_S, MAX_PROMPT_TOKENS = "azure-conv", 6.0, 4096

@@ -23,8 +23,8 @@ from experiments.benchmarks.overload import LOAD, REQUESTS_PER_QUEUED, run_until
 from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.baselines.registry import scheduler_names
 from servegym.errors import ExperimentError
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 REFERENCE = "sarathi-fcfs"
 MOST_COST_RATIO = 3.0  # an iteration may cost so many times what it costs under sarathi-fcfs

@@ -19,7 +19,7 @@ from experiments.benchmarks.peak_memory import peak_bytes
 from experiments.benchmarks.scenarios import Sizes
 from servegym.errors import ExperimentError
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 TRACE, DEVICE, SCHEDULER, ROUTER = "chat-sessions", "a100-llama3-70b-tp4", "vllm-v1", "kv-aware"
 RATE_PER_ENGINE = 2.0  # requests/s: half of what an engine serves without caching, so that both runs keep up

@@ -7,7 +7,7 @@ from statistics import median
 
 from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes, scenario, workload
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 
 def measure(sizes: Sizes) -> list[Figure]:

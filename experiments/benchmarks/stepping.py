@@ -24,9 +24,9 @@ import numpy as np
 from experiments.benchmarks.figures import Figure
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_ROUTES
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.statuses import AT_ROUTES
+from servegym.simulator.runs.simulation import Simulation
 
 ENVIRONMENTS, SEED = 64, 0
 SHARE = 0.8  # of what simulate decides that is to be left

@@ -24,7 +24,7 @@ from experiments.benchmarks.scenarios import DEVICE, SCHEDULER, Sizes, workload
 from servegym.errors import ExperimentError
 from servegym.evaluation.streaming import stream
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.types import OUTCOME, REQUEST, WORKLOAD
+from servegym.simulator.records.types import OUTCOME, REQUEST, WORKLOAD
 
 DAY_S, ENGINES, ROUTER = 86_400.0, 2, "min-load"
 COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s")

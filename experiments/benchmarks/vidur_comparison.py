@@ -21,11 +21,11 @@ from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.others import check_same_work, paired_ratio, run_script
 from experiments.benchmarks.scenarios import MAX_SEQUENCES, TOKEN_BUDGET, Sizes, scenario, workload
 from experiments.benchmarks.single_engine import loop_s
-from servegym.simulator import batches
-from servegym.simulator.deployment import LatencyModel
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import LatencyModel
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records import batches
+from servegym.simulator.records.types import BATCH
+from servegym.simulator.runs.simulation import Simulation
 
 CACHED_STEP_TOKENS = 64  # ours to choose; by default Vidur rounds to 256
 CHUNK_STEP_TOKENS = 32  # Vidur's

@@ -18,7 +18,7 @@ from experiments.cache_routing.claims import Claim
 from experiments.cache_routing.families_page import EVENTS_PICTURE, PICTURE, draw, draw_events, page
 from experiments.cache_routing.setups import BASE, ROUTERS, Family, Setup, limited, row_of, spec_of
 from servegym.scenarios.building import workload_of
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 WORDS = Path(__file__).with_name("cache_routing.md")
 FIRST_SEED = 31_000

@@ -30,8 +30,8 @@ from experiments.cache_routing.setups import (
     spec_of,
 )
 from servegym.scenarios.building import workload_of
-from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,10 +7,10 @@ import math
 from typing import Any, NamedTuple
 
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.results import Result
 
 ENGINES = 8
 SCHEDULER = "vllm-v1"

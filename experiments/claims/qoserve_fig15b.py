@@ -16,8 +16,8 @@ from experiments.claims.harness.goodput import arrivals, serves
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd

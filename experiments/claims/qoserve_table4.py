@@ -20,11 +20,11 @@ from experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, slo
 from servegym.baselines.registry import router as find_router
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.markdown import header, row
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.state import SimulationState
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.state import SimulationState
 
 if TYPE_CHECKING:
     import pandas as pd

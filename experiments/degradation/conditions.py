@@ -11,12 +11,12 @@ import numpy as np
 from experiments.kept_runs import served
 from servegym.evaluation.ledger import Row
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.predictors import Predictor
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.predictors import Predictor
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 FIRST_SEED = 3_100_000
 GAIN, TUNED, DEFAULT = "expected-gain", "tuned slide-batching", "slide-batching"

@@ -25,8 +25,8 @@ from experiments.engines.vllm_driving_ahead import drive_ahead
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.policies import get_policy
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import get_policy
 
 OWN = "vllm-v1:max_num_batched_tokens={},max_num_seqs=256,watermark=0"
 # Who decides (vLLM itself: a token budget), blocks of 16 tokens, seed, requests (with caching: sessions), rate/s.

@@ -21,8 +21,8 @@ from experiments.engines.vllm_driving import MOST_ID, Limits, block_hasher, make
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.policies import get_policy
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import get_policy
 
 BOUND_S = 1e-3
 OUTPUT_TOKENS = 10_000  # of the running requests: they go on decoding

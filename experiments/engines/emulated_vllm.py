@@ -37,12 +37,12 @@ from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.identity import versions
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import SELF_TUNED
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import SELF_TUNED
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 STOCK = "vllm-v1"
 WITH_OVERHEAD = "simulated, with the server's overhead"

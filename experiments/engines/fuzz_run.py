@@ -30,7 +30,7 @@ from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.errors import VllmError
 from servegym.evaluation.assumptions import estimator_of
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.policies import get_policy
+from servegym.simulator.policies.policy import get_policy
 
 POLICIES = (
     "slide-batching", "expected-gain", "vllm-v1:max_num_batched_tokens=256", "sarathi-fcfs:max_num_batched_tokens=128",

@@ -33,7 +33,7 @@ from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.errors import VllmError
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.policies import get_policy
+from servegym.simulator.policies.policy import get_policy
 
 BEGIN, END = "<!-- parity: written by experiments.engines.parity_counts -->", "<!-- end of parity -->"
 FUZZ = "fuzz"

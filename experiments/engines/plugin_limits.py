@@ -22,12 +22,12 @@ from servegym.baselines import registry
 from servegym.baselines.schedulers.slide_batching import slide_batching as decide
 from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.evaluation.intervals import student_interval
-from servegym.simulator.compilation import specialised
-from servegym.simulator.policies import Policy, get_policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT, MISFIT_STOP
+from servegym.simulator.compilation.kernels import specialised
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy, get_policy
+from servegym.simulator.records.signatures import scheduler
+from servegym.simulator.records.types import LEAVE_OUT, MISFIT_STOP
+from servegym.simulator.runs.simulation import Simulation
 
 WAITING = 2**40  # tiers between those that run and those that wait
 

@@ -24,14 +24,14 @@ from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.evaluation.assumptions import estimator_of
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import Policy, get_policy
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH_START, SCHEDULED
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy, get_policy
+from servegym.simulator.records.types import BATCH_START, SCHEDULED
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 
 def random_workload(seed: int, requests: int, rate_per_s: float, most_prompt: int, most_output: int) -> Workload:

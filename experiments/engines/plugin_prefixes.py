@@ -31,13 +31,13 @@ from experiments.engines.vllm_driving import Drive, Limits, Step, drive
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import get_policy
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
+from servegym.simulator.policies.policy import get_policy
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 
 # Policy, blocks of 16 tokens, seed, sessions, sessions/s.

@@ -25,16 +25,16 @@ from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK
-from servegym.simulator.policies import Policy, get_policy
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH_END, BATCH_START, EVICTED, FOUND, SCHEDULED
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
+from servegym.simulator.policies.policy import Policy, get_policy
+from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK
+from servegym.simulator.records.types import BATCH_END, BATCH_START, EVICTED, FOUND, SCHEDULED
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 CHUNK_TOKENS = 16
 

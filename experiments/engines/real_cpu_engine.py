@@ -36,10 +36,10 @@ from servegym.latency_models.calibration import Calibration, calibrate
 from servegym.latency_models.documents import to_text
 from servegym.latency_models.measured_batches import read_batches
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 
 if TYPE_CHECKING:

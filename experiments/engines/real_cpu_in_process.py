@@ -15,7 +15,7 @@ from servegym.adapters.profiling.vllm_engine import VllmMeter
 from servegym.adapters.replay.records import FINISHED, Record, Replayed
 from servegym.latency_models.fitting import REGIMES, regime
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 
 class Driven(NamedTuple):

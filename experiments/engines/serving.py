@@ -13,8 +13,8 @@ from servegym.baselines.registry import router, scheduler
 from servegym.evaluation.assumptions import estimator_of
 from servegym.latency_models.profile import Profile
 from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.simulator.gains import Gain
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
 from servegym.traces.workloads import build_workload
 
 DECISION_LIMIT_S = 0.01  # of the device: the plug-in's default, stretched as all times are

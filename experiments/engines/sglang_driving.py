@@ -22,10 +22,10 @@ import numpy as np
 from experiments.engines.vllm_driving import MODEL, MOST_IDLE_STEPS, SLOS, Drive, Step
 from servegym.adapters.sglang.following import scheduled_tokens
 from servegym.errors import EmulationError
-from servegym.simulator.batches import add
-from servegym.simulator.deployment import LatencyModel
-from servegym.simulator.types import BATCH
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import LatencyModel
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.batches import add
+from servegym.simulator.records.types import BATCH
 
 IMAGES = ("torchvision", "torchvision.transforms", "torchvision.transforms.functional", "torchvision.io")
 

@@ -24,13 +24,13 @@ from experiments.engines.plugin_parity import batches_of, first_difference, rand
 from experiments.engines.sglang_driving import Limits, drive, make_scheduler
 from servegym.baselines import registry
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import Policy, get_policy
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy, get_policy
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 
 def simulate(workload: Workload, limits: Limits, policy: Policy, profile: Profile) -> Result:

@@ -92,7 +92,7 @@ def at_factors(log: Path, device: str, factors: Sequence[float] = FACTORS) -> di
     from servegym.evaluation.shadow.estimating import GAIN, NOTHING_BESIDE
     from servegym.evaluation.shadow.served import read_served
     from servegym.latency_models.profile import load_profile
-    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.runs.simulation import Simulation
 
     run, profile = read_served(log).run, load_profile(device)
     judged, found = run.of_stage("2"), {}

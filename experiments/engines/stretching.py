@@ -15,7 +15,7 @@ import numpy as np
 
 from servegym.adapters.replay.records import Replayed
 from servegym.errors import ExperimentError
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 TIMES = ("arrival_s", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 

@@ -18,7 +18,7 @@ import sys
 import numpy as np
 
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
 
 HOST = "127.0.0.1"
 TOKEN_BUDGET, SEQUENCES = 2048, 256

@@ -34,10 +34,10 @@ from servegym.baselines.registry import router, scheduler
 from servegym.errors import ExperimentError
 from servegym.evaluation.identity import versions
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 SERVERS = 2
 KILLED = "one killed"

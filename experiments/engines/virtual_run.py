@@ -23,8 +23,8 @@ import numpy as np
 from experiments.engines.virtual_time import drive, make_engine
 from servegym.adapters.replay.bodies import XARGS
 from servegym.errors import ExperimentError
-from servegym.simulator.types import WORKLOAD
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import WORKLOAD
 
 MODULE = "experiments.engines.virtual_run"
 

@@ -15,7 +15,7 @@ import numpy as np
 from servegym.adapters.emulation.clock import VIRTUAL_CLOCK
 from servegym.adapters.emulation.settings import DEVICE, TIME
 from servegym.errors import EmulationError
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 # Of vLLM, for an engine in this process. No telemetry: the clock that says when to send it stands still.
 ENVIRONMENT = {

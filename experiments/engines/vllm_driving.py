@@ -19,11 +19,11 @@ import numpy as np
 
 from servegym.adapters.vllm.cached_blocks import Name, PoolWatch, names_by_key
 from servegym.errors import VllmError
-from servegym.simulator.batches import add
-from servegym.simulator.deployment import LatencyModel
-from servegym.simulator.gains import Gain
-from servegym.simulator.types import BATCH
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import LatencyModel
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records.batches import add
+from servegym.simulator.records.types import BATCH
 
 SURROUNDINGS = {
     "HF_HUB_OFFLINE": "1",

@@ -13,10 +13,10 @@ import numpy as np
 
 from experiments.engines.vllm_driving import MOST_IDLE_STEPS, Drive, Step, block_hasher, make_request, token_ids
 from servegym.errors import VllmError
-from servegym.simulator.batches import add
-from servegym.simulator.deployment import LatencyModel
-from servegym.simulator.types import BATCH
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import LatencyModel
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.batches import add
+from servegym.simulator.records.types import BATCH
 
 DEPTH = 2  # steps of which one runs and the others wait for it: vLLM's, without pipeline parallelism
 

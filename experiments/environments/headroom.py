@@ -30,9 +30,9 @@ from servegym.evaluation.headroom.search import gain_of, rounds
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
 from servegym.scenarios.presets import PRESETS, presets_of
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.simulation import Simulation
 
 EPISODES, BUDGET = 8, 100  # of each preset; runs of a search in each
 ROLES = {"ClusterRouting-v0": "router", "DisaggregatedRouting-v0": "router", "TierScaling-v0": "scaler"}

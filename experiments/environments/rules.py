@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from servegym.baselines import registry
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.policy import Policy
 
 NAMES = {"scheduler": registry.scheduler_names, "router": registry.router_names, "scaler": registry.scaler_names}
 FIND = {"scheduler": registry.scheduler, "router": registry.router, "scaler": registry.scaler}

@@ -14,8 +14,8 @@ from experiments.environments.tier_scaling import OneEach
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
 from servegym.envs.env import ServingEnv
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 # Held-out requests, more of them than the engines can serve.
 EPISODE = {"preset": "overload", "split": "test"}

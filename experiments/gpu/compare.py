@@ -29,11 +29,11 @@ from servegym.latency_models.fitting import REGIMES, regime
 from servegym.latency_models.measured_batches import DURATION, read_batches
 from servegym.latency_models.model import as_batches
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 REHEARSED = "**Rehearsed on a CPU with a tiny model: no measurement.**\n\n"
 COLUMNS = ("prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")

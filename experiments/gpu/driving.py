@@ -20,7 +20,7 @@ from experiments.engines.virtual_run import terms
 from servegym.adapters.profiling.vllm_engine import VllmMeter
 from servegym.adapters.replay.bodies import FIRST_ID, Bodies
 from servegym.adapters.replay.front import Front, Limits
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 DRAINING_STEPS = 1000

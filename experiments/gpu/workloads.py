@@ -8,7 +8,7 @@ from experiments.engines.serving import artifact_for
 from servegym.adapters.replay.timing import timed
 from servegym.baselines.artifact import load_artifact, save_artifact
 from servegym.latency_models.profile import Profile, load_profile
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 from servegym.traces.workloads import build_workload
 
 STOCK = "vllm-v1"

@@ -13,7 +13,7 @@ from experiments.measured import giving_up
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.profiles import profile_of
 from servegym.evaluation.measured.runs import Run
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
 
 RUNNING = (0, 16, 32, 48, 64, 96, 128, 256)  # of the bins
 LEAST_SECONDS = 3

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.latency_models.building.tables import read_table
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
 
 if TYPE_CHECKING:
     import pandas as pd

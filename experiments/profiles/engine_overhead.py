@@ -7,7 +7,7 @@ from servegym.latency_models.building.product_devices import dense
 from servegym.latency_models.building.shapes import QWEN3_8B
 from servegym.latency_models.building.specifications import device
 from servegym.latency_models.building.tables import read_table
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 233, 221  # means of the ShareGPT requests behind the measured points
 STEP_S = 1e-4

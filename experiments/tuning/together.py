@@ -22,8 +22,8 @@ from experiments.claims.harness.page import header, row
 from servegym.baselines.learned.network import Network
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.running import ThreadRunner, results_of
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
 from servegym.tuners.config import TrainingConfig, from_plain
 from servegym.tuners.evolution import ALL, SLOT, first_network, searched
 from servegym.tuners.generations import scenarios_of

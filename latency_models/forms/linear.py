@@ -4,9 +4,9 @@ import numpy as np
 
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.least_squares import fit_relative
-from servegym.simulator.compilation import kernel
-from servegym.simulator.requests import cached_of, is_decoding, left_of
-from servegym.simulator.signatures import latency, queue_latency, request_latency
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.requests import cached_of, is_decoding, left_of
+from servegym.simulator.records.signatures import latency, queue_latency, request_latency
 
 A_P, B_P, C_P, A_D, B_D, T_C = range(6)
 

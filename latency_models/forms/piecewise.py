@@ -13,8 +13,8 @@ from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.knots import segment
 from servegym.latency_models.least_squares import fit_relative, rising
-from servegym.simulator.compilation import kernel
-from servegym.simulator.signatures import latency
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.signatures import latency
 
 A_P, B_P, F_P, A_D, F_D, T_C, KNOTS = range(7)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.forms import piecewise
-from servegym.simulator.signatures import latency
+from servegym.simulator.records.signatures import latency
 
 piecewise_s = piecewise.piecewise_s
 A_M, B_M, T_C, KNOTS = range(5, 9)  # behind piecewise's coefficients of attention

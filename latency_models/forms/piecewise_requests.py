@@ -7,7 +7,7 @@ import numpy as np
 
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.forms import piecewise, piecewise_mixed
-from servegym.simulator.signatures import latency
+from servegym.simulator.records.signatures import latency
 
 piecewise_s = piecewise.piecewise_s
 A_M, B_M = piecewise_mixed.A_M, piecewise_mixed.B_M

@@ -5,9 +5,9 @@ import numpy as np
 from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.least_squares import fit_relative
-from servegym.simulator.compilation import kernel
-from servegym.simulator.requests import is_decoding, left_of
-from servegym.simulator.signatures import latency, queue_latency, request_latency
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.requests import is_decoding, left_of
+from servegym.simulator.records.signatures import latency, queue_latency, request_latency
 
 C_3, C_2, C_1, T_C = range(4)
 

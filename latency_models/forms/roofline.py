@@ -2,7 +2,7 @@
 
 from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
-from servegym.simulator.signatures import latency
+from servegym.simulator.records.signatures import latency
 
 (
     TOKEN_FLOP, PAIR_FLOP, WEIGHT_BYTES, CACHE_BYTES, LINK_BYTES, PEAK_FLOP_PER_S, MEMORY_BYTES_PER_S,

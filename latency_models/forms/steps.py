@@ -8,8 +8,8 @@ import numpy as np
 from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.knots import segment
-from servegym.simulator.compilation import kernel
-from servegym.simulator.signatures import latency
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.signatures import latency
 
 T_C, TOKENS = range(2)
 

@@ -6,9 +6,9 @@ from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.knots import segment
 from servegym.latency_models.least_squares import fit_relative, rising
-from servegym.simulator.compilation import kernel
-from servegym.simulator.requests import cached_of, left_of
-from servegym.simulator.signatures import latency, queue_latency, request_latency
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.requests import cached_of, left_of
+from servegym.simulator.records.signatures import latency, queue_latency, request_latency
 
 T_C, TOKENS = range(2)
 

@@ -20,7 +20,7 @@ from servegym.latency_models.sampling import BatchRange
 from servegym.latency_models.step_models import sampling
 from servegym.latency_models.step_models.library import PACKAGE, StepModel, library_version, model_of
 from servegym.latency_models.step_models.naming import Served, served
-from servegym.simulator.compilation import cache_root
+from servegym.simulator.compilation.kernels import cache_root
 
 MAKING = 3  # raise it when the same library gives another profile
 COMPARED = 1500  # batches on which the form is compared with the library

@@ -42,23 +42,23 @@ if TYPE_CHECKING:
     from servegym.scenarios.pools import Pool as Pool
     from servegym.scenarios.ranges import Range as Range
     from servegym.scenarios.spec import ServingSpec as ServingSpec
-    from servegym.simulator.cluster import Cluster as Cluster
-    from servegym.simulator.cluster import Link as Link
-    from servegym.simulator.costs import Costs as Costs
-    from servegym.simulator.deployment import Deployment as Deployment
-    from servegym.simulator.disturbances import Correction as Correction
-    from servegym.simulator.disturbances import Disturbance as Disturbance
-    from servegym.simulator.gains import Gain as Gain
-    from servegym.simulator.incidents import Incident as Incident
-    from servegym.simulator.policies import Parameter as Parameter
-    from servegym.simulator.policies import Policy as Policy
-    from servegym.simulator.policies import register as register
-    from servegym.simulator.prefixes import PrefixStore as PrefixStore
-    from servegym.simulator.results import Result as Result
-    from servegym.simulator.scenario import Scenario as Scenario
-    from servegym.simulator.simulation import Simulation as Simulation
-    from servegym.simulator.startup import Startup as Startup
-    from servegym.simulator.workload import Workload as Workload
+    from servegym.simulator.features.disturbances import Correction as Correction
+    from servegym.simulator.features.disturbances import Disturbance as Disturbance
+    from servegym.simulator.fleet.incidents import Incident as Incident
+    from servegym.simulator.fleet.startup import Startup as Startup
+    from servegym.simulator.inputs.cluster import Cluster as Cluster
+    from servegym.simulator.inputs.cluster import Link as Link
+    from servegym.simulator.inputs.costs import Costs as Costs
+    from servegym.simulator.inputs.deployment import Deployment as Deployment
+    from servegym.simulator.inputs.scenario import Scenario as Scenario
+    from servegym.simulator.inputs.workload import Workload as Workload
+    from servegym.simulator.memory.prefixes import PrefixStore as PrefixStore
+    from servegym.simulator.policies.gains import Gain as Gain
+    from servegym.simulator.policies.policy import Parameter as Parameter
+    from servegym.simulator.policies.policy import Policy as Policy
+    from servegym.simulator.policies.policy import register as register
+    from servegym.simulator.runs.results import Result as Result
+    from servegym.simulator.runs.simulation import Simulation as Simulation
     from servegym.traces.workloads import build_workload as build_workload
     from servegym.traces.workloads import trace_names as trace_names
     from servegym.tuners.own_networks import export_module as export_module
@@ -82,19 +82,19 @@ _HOMES = {
     "scheduler_names": "baselines.registry",
     "load_profile": "latency_models.profile",
     "profile_names": "latency_models.profile",
-    "Cluster": "simulator.cluster",
-    "Link": "simulator.cluster",
-    "Costs": "simulator.costs",
-    "Deployment": "simulator.deployment",
-    "Correction": "simulator.disturbances",
-    "Disturbance": "simulator.disturbances",
+    "Cluster": "simulator.inputs.cluster",
+    "Link": "simulator.inputs.cluster",
+    "Costs": "simulator.inputs.costs",
+    "Deployment": "simulator.inputs.deployment",
+    "Correction": "simulator.features.disturbances",
+    "Disturbance": "simulator.features.disturbances",
     "ServegymError": "errors",
-    "Gain": "simulator.gains",
-    "Incident": "simulator.incidents",
-    "Parameter": "simulator.policies",
-    "Policy": "simulator.policies",
-    "register": "simulator.policies",
-    "PrefixStore": "simulator.prefixes",
+    "Gain": "simulator.policies.gains",
+    "Incident": "simulator.fleet.incidents",
+    "Parameter": "simulator.policies.policy",
+    "Policy": "simulator.policies.policy",
+    "register": "simulator.policies.policy",
+    "PrefixStore": "simulator.memory.prefixes",
     "Demand": "scenarios.parts",
     "Fleet": "scenarios.parts",
     "Imperfection": "scenarios.parts",
@@ -103,11 +103,11 @@ _HOMES = {
     "Range": "scenarios.ranges",
     "ServingSpec": "scenarios.spec",
     "load_spec": "scenarios.documents",
-    "Result": "simulator.results",
-    "Scenario": "simulator.scenario",
-    "Simulation": "simulator.simulation",
-    "Startup": "simulator.startup",
-    "Workload": "simulator.workload",
+    "Result": "simulator.runs.results",
+    "Scenario": "simulator.inputs.scenario",
+    "Simulation": "simulator.runs.simulation",
+    "Startup": "simulator.fleet.startup",
+    "Workload": "simulator.inputs.workload",
     "build_workload": "traces.workloads",
     "trace_names": "traces.workloads",
 }

@@ -14,12 +14,12 @@ from servegym.evaluation import streaming
 from servegym.evaluation.streaming import Streamed
 from servegym.scenarios.parts import Demand
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.incidents import Incident
-from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 ALONE = ServingSpec(Demand(window="first"))
 ENGINES = ("engines", "prefill", "decode", "pools", "host_memory_gib", "prefix_store_tokens", "prefix_caching")

@@ -11,11 +11,11 @@ import numpy as np
 
 from servegym.baselines.registry import router, scaler, scheduler
 from servegym.baselines.routers.polyserve_forecast import FIELDS
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import ROLES
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import ROLES
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
 

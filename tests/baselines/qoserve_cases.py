@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.policies import Policy
-from servegym.simulator.types import LIMITS
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import LIMITS
 from tests.simulator.forming import waiting_for_a_batch
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from servegym.baselines.registry import router, scheduler
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.prefixes import PrefixStore, Prompts, use
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import ENGINE_SNAPSHOT, HOLD, STAY
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.memory.prefixes import PrefixStore, Prompts, use
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records.types import ENGINE_SNAPSHOT, HOLD, STAY
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
 

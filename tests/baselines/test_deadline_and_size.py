@@ -3,7 +3,7 @@
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.types import LIMITS
+from servegym.simulator.records.types import LIMITS
 from tests.simulator.forming import decode, formed, linear, ranked, state
 
 pytestmark = pytest.mark.nojit

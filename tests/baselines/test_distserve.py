@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS, decode, formed, ranked, state
 from tests.timelines import iterations
 

@@ -16,8 +16,8 @@ from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.expected_gain import tokens_in_time
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH, LEAVE_OUT, LIMITS
+from servegym.simulator.records.types import BATCH, LEAVE_OUT, LIMITS
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import decode, formed, linear, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests, scene
 

@@ -15,9 +15,9 @@ from servegym.baselines.schedulers.fastserve_mlfq import (
     USED_S,
     WAITING_SINCE_S,
 )
-from servegym.simulator.deployment import HostMemory
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import NO_LIMIT
+from servegym.simulator.inputs.deployment import HostMemory
+from servegym.simulator.records.types import NO_LIMIT
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import decode, formed, linear, moved, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests, scene
 

@@ -8,10 +8,10 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.operators import Operators
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import TIMELINE_KINDS
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import TIMELINE_KINDS
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS, decode, formed, linear, ranked, state
 from tests.simulator.scenes import requests, scene
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
-from servegym.simulator.policies import Policy
+from servegym.simulator.policies.policy import Policy
 from tests.cluster_scenes import random_scene, run_both, with_extras
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS, decode, formed, ranked, state
 from tests.simulator.scenes import requests
 

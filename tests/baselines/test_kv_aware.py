@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import router
 from servegym.baselines.routers.kv_aware import OF_TOKENS, STREAM, UNCACHED
 from servegym.errors import PolicyError
-from servegym.simulator.random import uniform
-from servegym.simulator.signatures import KINDS
+from servegym.simulator.records.random import uniform
+from servegym.simulator.records.signatures import KINDS
 from tests.baselines.router_cases import asked, engine, engines_of, waits
 
 pytestmark = pytest.mark.nojit

@@ -3,7 +3,7 @@
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.types import MISFIT_STOP, PHASE_FIRST_DECIDES
+from servegym.simulator.records.types import MISFIT_STOP, PHASE_FIRST_DECIDES
 from tests.simulator.forming import decode, formed, ranked, state, waiting_for_a_batch
 
 pytestmark = pytest.mark.nojit

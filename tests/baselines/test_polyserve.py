@@ -5,10 +5,10 @@ import pytest
 from servegym.baselines.registry import router, scheduler
 from servegym.baselines.routers.polyserve_forecast import FIELDS
 from servegym.errors import DeploymentError
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 from tests.baselines.polyserve_cases import decided, decoding, engine, request
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests

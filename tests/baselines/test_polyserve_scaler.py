@@ -7,11 +7,11 @@ import pytest
 
 from servegym.baselines.registry import router, scaler, scheduler
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import MOVED, POOL
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import MOVED, POOL
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 from tests.baselines.polyserve_cases import decoding, engine, request, scaled
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.types import LIMITS, RANK, ROLE_PREFILL
+from servegym.simulator.records.types import LIMITS, RANK, ROLE_PREFILL
 from tests.simulator.forming import decode, formed, ranked, state, waiting_for_a_batch
 
 pytestmark = pytest.mark.nojit

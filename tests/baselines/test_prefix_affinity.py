@@ -9,11 +9,11 @@ import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.prefixes import PrefixStore
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.memory.prefixes import PrefixStore
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces import build_workload
 from tests.baselines.router_cases import PREFILLS as A_TOKEN_A_SECOND
 from tests.baselines.router_cases import ROOMY, engines_of

@@ -3,7 +3,7 @@
 import pytest
 
 from servegym.baselines.registry import router_names
-from servegym.simulator.random import uniform
+from servegym.simulator.records.random import uniform
 from tests.baselines.router_cases import asked, engine, waits
 from tests.simulator.forming import linear
 

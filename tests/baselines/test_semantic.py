@@ -8,10 +8,10 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.baselines.slots import ONGOING, SEEN
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import LEAVE_OUT
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS, decode, formed, linear, moved, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.incidents import Incident
-from servegym.simulator.random import uniform
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.random import uniform
+from servegym.simulator.runs.simulation import Simulation
 from tests.baselines.router_cases import asked, engine, waits
 from tests.simulator.forming import linear
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
 from tests.baselines.router_cases import asked, engine, waits
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests

@@ -15,10 +15,10 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.slide_batching import ETA
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import MISFIT_STOP
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import MISFIT_STOP
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import decode, formed, linear, ranked, state
 from tests.simulator.scenes import requests
 

@@ -10,9 +10,9 @@ import servegym
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.smartspec import acceptance_of, tokens_out
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.speculation import Speculation
+from servegym.simulator.features.speculation import Speculation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 DEVICE = "a100-llama3-8b"
 

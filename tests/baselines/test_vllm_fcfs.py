@@ -3,8 +3,8 @@
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.scores import LAST
-from servegym.simulator.types import MISFIT_STOP, PHASE_FIRST_DECIDES
+from servegym.simulator.policies.scores import LAST
+from servegym.simulator.records.types import MISFIT_STOP, PHASE_FIRST_DECIDES
 from tests.simulator.forming import decode, formed, ranked, state
 
 pytestmark = pytest.mark.nojit

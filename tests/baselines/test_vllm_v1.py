@@ -3,7 +3,7 @@
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.types import EVICT_FOR_RUNNING
+from servegym.simulator.records.types import EVICT_FOR_RUNNING
 from tests.simulator.forming import decode, formed, ranked, state
 
 pytestmark = pytest.mark.nojit

@@ -8,7 +8,7 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.weighted_vtc import COUNTER
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import decode, formed, ranked, state, waiting_for_a_batch
 from tests.simulator.scenes import requests, scene
 

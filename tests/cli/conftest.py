@@ -10,7 +10,7 @@ import pytest
 
 from servegym.baselines import registry
 from servegym.cli.app import run
-from servegym.simulator import policies
+from servegym.simulator.policies import policy as policies
 
 
 class Ended(NamedTuple):

@@ -10,7 +10,7 @@ from servegym import __version__
 from servegym.cli import version
 from servegym.cli.app import run
 from servegym.cli.version import kernels_digest
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 HEAVY = {"numba", "pandas", "matplotlib", "scipy", "pyarrow", "torch"}  # NumPy comes with Gymnasium
 
@@ -21,7 +21,7 @@ def test_version(servegym_process):
 
 
 def test_the_digest_changes_with_a_kernel_and_not_with_anything_else(tmp_path, monkeypatch):
-    for name in ("simulator/loop.py", "latency_models/forms/linear.py", "cli/app.py"):
+    for name in ("simulator/runs/loop.py", "latency_models/forms/linear.py", "cli/app.py"):
         file = tmp_path / name
         file.parent.mkdir(parents=True)
         file.write_text("x = 1\n")

@@ -10,12 +10,12 @@ from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.costs import Costs
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.incidents import Incident
-from servegym.simulator.prefixes import PrefixStore
-from servegym.simulator.startup import Startup
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.fleet.startup import Startup
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.costs import Costs
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.memory.prefixes import PrefixStore
 from servegym.traces import build_workload
 
 PROFILE = load_profile("a100-llama3-8b")

@@ -11,7 +11,7 @@ from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import Cluster
+from servegym.simulator.inputs.cluster import Cluster
 
 PROFILE = load_profile("a100-llama3-8b")
 ARGUMENTS = ("simulate", "--requests", "60", "--rate", "20")

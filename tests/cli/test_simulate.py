@@ -8,7 +8,7 @@ import pytest
 from servegym.api import simulate
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.simulator.gains import Gain
+from servegym.simulator.policies.gains import Gain
 
 NEEDED = {
     "requests", "finished", "tokens_emitted", "gain", "ideal_gain", "tdg_ratio", "slo_attainment",

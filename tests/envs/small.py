@@ -17,9 +17,9 @@ from servegym.envs.registration import ENVIRONMENTS
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.incidents import Incident
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.state import SimulationState
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.state import SimulationState
 
 IDS = tuple(name for name, _, _ in ENVIRONMENTS)
 ONE = EPISODES.replaced(trace=("azure-conv",), load=4.0, slo_scale=0.4, requests=Range(15, 25))

@@ -6,8 +6,8 @@ import pytest
 from servegym.envs.agents import BaseAgent, RandomAgent
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import cluster_of
-from servegym.simulator.disturbances import Correction
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.cluster import cluster_of
 from tests.envs.small import IDS, SMALL, make, outcome_bytes, played, simulated
 
 DEVICES = ("a100-qwen3-30b-a3b", "a5000-qwen1.5-7b")

@@ -9,8 +9,8 @@ import pytest
 
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent, play
 from servegym.envs.env import ServingEnv
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.statuses import AT_ROUTES
+from servegym.simulator.records.requests import next_deadline_s
+from servegym.simulator.records.statuses import AT_ROUTES
 from tests.envs.small import IDS, drawn, make, outcome_bytes, simulated, steps
 
 UNTIL_S = 2.5

@@ -5,7 +5,7 @@ import pytest
 
 from servegym.baselines.registry import router
 from servegym.errors import PolicyError
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
 from tests.envs.small import make
 from tests.simulator.hostile import HOSTILE
 from tests.simulator.scenes import requests

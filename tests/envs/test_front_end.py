@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from servegym.envs.agents import BaseAgent, play
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.workload import Workload
 from tests.envs.small import IDS, drawn, make, outcome_bytes, simulated
 
 

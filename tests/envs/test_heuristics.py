@@ -16,8 +16,8 @@ from servegym.baselines.registry import (
 from servegym.envs.agents import BaseAgent, play
 from servegym.envs.scenarios import OneOf
 from servegym.errors import EnvError, PolicyError
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.inputs.scenario import Scenario
 from tests.envs.small import SMALL, drawn, make, outcome_bytes, simulated, steps
 from tests.envs.test_vector import make_vector
 

@@ -17,12 +17,12 @@ from servegym.envs.rendering.cluster import cluster_scene
 from servegym.envs.rendering.engine import engine_scene
 from servegym.envs.rendering.wording import deadline_place, duration, remaining
 from servegym.errors import EnvError
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.incidents import Incident
-from servegym.simulator.operators import Operators
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_BATCHES, AT_ROUTES, DECISION
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.statuses import AT_BATCHES, AT_ROUTES, DECISION
+from servegym.simulator.runs.simulation import Simulation
 from tests.envs.small import IDS, make
 from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear

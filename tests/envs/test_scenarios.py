@@ -18,11 +18,11 @@ from servegym.scenarios.parts import BURST, STEADY, Demand, Fleet
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.sampling import SPLITS, arrivals_s, sample_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.gains import Gain
-from servegym.simulator.incidents import Incident
-from servegym.simulator.predictors import Predictor
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.predictors import Predictor
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 
 DEVICE = "a100-llama3-8b"

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from servegym.envs.agents import BaseAgent, play
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.speculation import Speculation
+from servegym.simulator.features.speculation import Speculation
+from servegym.simulator.inputs.deployment import Deployment
 from tests.envs.small import IDS, drawn, make, outcome_bytes, simulated
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from servegym.envs.env import ServingEnv
 from servegym.errors import EnvError
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
 from tests.envs.small import IDS, drawn, frozen, make, outcome_bytes
 from tests.envs.test_vector import make_vector, of_one, same
 

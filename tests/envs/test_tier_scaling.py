@@ -8,7 +8,7 @@ import pytest
 import servegym
 from servegym.baselines.learned.scaling import choice_of
 from servegym.envs.agents import BaseAgent, play
-from servegym.simulator.types import POOL
+from servegym.simulator.records.types import POOL
 from tests.envs.small import drawn, make, outcome_bytes, simulated, steps
 
 NAME = "TierScaling-v0"

@@ -16,8 +16,8 @@ from servegym.scenarios.parts import BURST
 from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, ServingSpec
-from servegym.simulator.gains import Gain
-from servegym.simulator.incidents import Incident
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.policies.gains import Gain
 from tests.envs.small import IDS, drawn, frozen, make
 
 WORDS = {"load": 0.9, "trace": "azure-code", "device": "h100-llama3-8b", "slo": "polyserve", "requests": 30}

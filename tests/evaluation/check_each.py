@@ -9,8 +9,9 @@ from servegym.errors import ServegymError
 from servegym.evaluation.policy_checks import worker
 from servegym.evaluation.policy_checks.scenes import scenes_for
 from servegym.evaluation.policy_files import load_policy_files
-from servegym.simulator import compilation, policies
-from servegym.simulator.loops import WHOLE
+from servegym.simulator.compilation import kernels as compilation
+from servegym.simulator.policies import policy as policies
+from servegym.simulator.runs.loops import WHOLE
 
 WHOLE.entry  # noqa: B018
 compilation.check_bounds()

@@ -1,8 +1,8 @@
 """Policies that write or read where they should not: one function of each kind, and a policy for each way."""
 
-from servegym.simulator.policies import Parameter, Policy, Scratch, StateFields, register
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router, scaler, scheduler, victims
+from servegym.simulator.fleet.routing import takes
+from servegym.simulator.policies.policy import Parameter, Policy, Scratch, StateFields, register
+from servegym.simulator.records.signatures import router, scaler, scheduler, victims
 
 SCHEDULER_WAYS = (
     "none", "ranks-past-end", "ranks-far-away", "ranks-before-start", "ranks-by-request", "requests-by-place",

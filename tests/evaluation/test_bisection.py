@@ -7,8 +7,8 @@ import pytest
 
 from servegym.evaluation import bisection
 from servegym.evaluation.bisection import Found, failed_counts, highest_rate
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.slos import missed, violated
+from servegym.simulator.runs.simulation import Simulation
+from servegym.simulator.runs.slos import missed, violated
 from tests.simulator.scenes import requests, scene
 
 BOUNDS = {"low": 0.1, "high": 5.0, "precision": 1.02, "step": 1.5}

@@ -15,8 +15,8 @@ from servegym.evaluation.goodput import GoodputSearch
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.targets import Target
 from servegym.scenarios.ranges import Range
-from servegym.simulator.gains import Gain
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces import build_workload
 
 SMALL = Comparison(COMPARED.replaced(scheduler=("vllm-fcfs", "edf"), load=(0.7, 1.4), requests=50), 3)

@@ -13,8 +13,8 @@ from servegym.evaluation.goodput import JUDGED, LOADS, GoodputSearch, SearchCell
 from servegym.evaluation.goodput_summary import summarise_goodput
 from servegym.evaluation.repeats import BLOCKS, SAME, WINDOWS
 from servegym.evaluation.targets import parse_target
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 SETUP = Comparison(COMPARED.replaced(scheduler=("sarathi-fcfs", "edf"), load=1.0), 2)
 SEARCH = GoodputSearch(SETUP, parse_target("attainment=0.8"), 60.0)

@@ -18,8 +18,7 @@ from servegym.errors import PolicyError
 from servegym.evaluation.policy_checks import checking
 from servegym.evaluation.policy_checks.checking import check_policy
 from servegym.evaluation.policy_checks.worker import check_no_dice
-from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Policy, scheduler
 
 HERE = Path(__file__).parent
 BOUNDS = "in harmful: IndexError: index is out of bounds"
@@ -57,8 +56,7 @@ def dice(context, ranks, limits):
 
 
 FILE = """
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Policy, register, scheduler
 
 
 @scheduler

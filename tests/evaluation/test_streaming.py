@@ -9,7 +9,7 @@ from servegym.errors import ServegymError
 from servegym.evaluation.sketch import ERROR, Sketch
 from servegym.evaluation.streaming import UNKNOWN, stream
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.streaming import StreamedSimulation
+from servegym.simulator.runs.streaming import StreamedSimulation
 from servegym.traces import streamed
 from servegym.traces.streamed import StreamedTrace
 

@@ -72,7 +72,7 @@ def test_a_day_of_chat(tmp_path):
 def test_hours_of_a_day_add_up():
     """Each hour has its requests, and their gains are those of the run."""
     from servegym.scenarios.building import workload_of
-    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.runs.simulation import Simulation
 
     setup, family = chat_day.cached("kv-aware"), chat_day.DAY._replace(requests=400)
     arrivals = f"industrial-day:duration_s={family.lasting_s:g}"

@@ -22,7 +22,7 @@ from experiments.degradation.conditions import (
     served,
 )  # fmt: skip
 from experiments.degradation.page import Scores, hypotheses
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 CELL, SEED, REQUESTS = Cell("azure-code", "a100-llama3-8b", 1.4), 3_100_900, 60
 

@@ -6,7 +6,7 @@ from experiments import transfer
 from experiments.transfer import DEFAULT, TUNED_SEED, Cell, Group, Run, Study
 from servegym.baselines.registry import scheduler
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 AXES = {"device": ("a", "b"), "trace": ("t", "u"), "slo": ("s",), "load": (1.0,)}
 

@@ -21,8 +21,7 @@ HEADER = "arrival_s,prompt_tokens,output_tokens"
 
 
 POLICY = b"""
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Policy, register, scheduler
 
 
 @scheduler

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names, scaler_names
 from servegym.latency_models.forms import estimator_forms
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.scenario import Scenario
 from tests.episodes import episodes, fits_again
 from tests.simulator.incident_strategies import incident_scenarios, startups
 from tests.strategies import cluster_scenarios, policies, sessions_of

@@ -20,9 +20,9 @@ import hypothesis
 import numpy as np
 
 from servegym.errors import ServegymError
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import INCIDENTS
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import INCIDENTS
+from servegym.simulator.runs.simulation import Simulation
 from tests.hostile.random_runs import runs
 from tests.simulator.incident_strategies import RANDOM_SCALER
 from tests.simulator.replay import Replay, replay

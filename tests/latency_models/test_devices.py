@@ -4,7 +4,7 @@ import math
 
 from servegym.latency_models.devices import FIELDS, costs_of, devices
 from servegym.latency_models.profile import load_profile, profile_names
-from servegym.simulator.costs import Costs
+from servegym.simulator.inputs.costs import Costs
 
 
 def test_what_is_said_has_a_source_and_what_is_not_known_is_said_to_be():

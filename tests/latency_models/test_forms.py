@@ -11,8 +11,8 @@ from servegym.errors import ProfileError
 from servegym.latency_models.forms import estimator_forms, forms, get_form
 from servegym.latency_models.forms.piecewise import FIT_KNOTS
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.signatures import Estimator
-from servegym.simulator.types import BATCH, RANK, REQUEST
+from servegym.simulator.records.signatures import Estimator
+from servegym.simulator.records.types import BATCH, RANK, REQUEST
 from tests.models import models as any_models
 
 pytestmark = pytest.mark.nojit

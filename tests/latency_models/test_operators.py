@@ -18,7 +18,7 @@ from servegym.latency_models.building.tables import read_table
 from servegym.latency_models.operators import Operators, mean_wait_s
 from servegym.latency_models.profile import load_profile, profile_names
 from servegym.latency_models.sampling import BatchRange, random_batches
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no operator tables")
 each_composed = pytest.mark.parametrize("recipe", composed_recipes.RECIPES, ids=lambda recipe: recipe.name)

@@ -11,7 +11,7 @@ from servegym.errors import ProfileError
 from servegym.latency_models.building.specifications import GIB
 from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
 from servegym.latency_models.sampling import BatchRange, random_batches
-from servegym.simulator.front_end import FrontEnd
+from servegym.simulator.features.front_end import FrontEnd
 
 # Tokens the KV cache holds, in thousands: memory x 0.9 less weights and 2.5 GiB, over the bytes of a token.
 CACHE = {

@@ -41,7 +41,7 @@ RENAMED = {
 }
 ANY = re.compile(rf"\b({'|'.join(RENAMED)})\b")
 # Where the earlier names are still understood.
-ALIASES = {"simulator/parameters.py"}
+ALIASES = {"simulator/policies/parameters.py"}
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:

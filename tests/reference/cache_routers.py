@@ -3,7 +3,7 @@
 import itertools
 import math
 
-from servegym.simulator.random import uniform
+from servegym.simulator.records.random import uniform
 
 from .requests import Request
 from .routing import Router, smallest

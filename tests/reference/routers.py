@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from servegym.simulator.random import uniform
+from servegym.simulator.records.random import uniform
 
 from .cache_routers import KvAware, PrefixAffinity, SessionHash
 from .polyserve import PolyServe

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from servegym.simulator.random import uniform
+from servegym.simulator.records.random import uniform
 
 from .disturbances import Scaled
 from .engines import Engine

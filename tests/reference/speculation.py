@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from servegym.simulator.random import uniform
+from servegym.simulator.records.random import uniform
 
 from .disturbances import Scaled
 from .latency import Latency, Shape

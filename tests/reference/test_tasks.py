@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from servegym.simulator.random import uniform
+from servegym.simulator.records.random import uniform
 
 from .engines import Engine
 from .requests import INF, Request

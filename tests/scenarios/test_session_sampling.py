@@ -9,7 +9,7 @@ from servegym.errors import SpecError
 from servegym.scenarios.sampling import SPLITS, draw_episode, sample_of
 from servegym.scenarios.session_sampling import SessionRows
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.session_dependencies import SessionDependencies
+from servegym.simulator.features.session_dependencies import SessionDependencies
 
 POOLS = [{"device": "h100-llama3-8b", "engines": 1}, {"device": "a6000-llama3.1-8b", "engines": 2}]
 AGENTS = ServingSpec().with_overrides(

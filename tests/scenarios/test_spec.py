@@ -21,12 +21,12 @@ from servegym.scenarios.parts import BURST, Demand, Fleet, Imperfection, Policie
 from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, overridden
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.costs import Costs
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.incidents import Incident
-from servegym.simulator.speculation import Speculation
-from servegym.simulator.startup import Startup
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.features.speculation import Speculation
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.fleet.startup import Startup
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.costs import Costs
 from servegym.traces.workloads import build_workload
 
 DOCS = Path(__file__).parents[2] / "docs"

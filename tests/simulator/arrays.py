@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from servegym.simulator.state import RouterState, SimulationState
+from servegym.simulator.records.state import RouterState, SimulationState
 
 
 def named_arrays(run: SimulationState) -> Iterator[tuple[str, np.ndarray]]:

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.gains import Gain
-from servegym.simulator.ordering import leave_out_unlisted
-from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import scheduler, victims
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH_END, EVICTED, LEAVE_OUT, LIMITS, SCHEDULED
-from servegym.simulator.workload import Workload
+from servegym.simulator.batching.ordering import leave_out_unlisted
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Parameter, Policy
+from servegym.simulator.records.signatures import scheduler, victims
+from servegym.simulator.records.types import BATCH_END, EVICTED, LEAVE_OUT, LIMITS, SCHEDULED
+from servegym.simulator.runs.simulation import Simulation
 
 MANY = 10**6
 FIELDS = {  # of a request's record, by what a row calls them

@@ -1,8 +1,8 @@
 """Policies that mean harm: compiled once each, with parameters that say what they do wrong, how much and when."""
 
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.signatures import gain, router, scaler, scheduler, victims
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.policies.policy import Parameter, Policy
+from servegym.simulator.records.signatures import gain, router, scaler, scheduler, victims
 
 LIMITS = (
     "max_num_batched_tokens", "chunk_tokens", "sequence_budget", "max_num_seqs", "smallest_chunk_tokens",

@@ -6,16 +6,16 @@ import numpy as np
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler_names
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.incidents import Incident
-from servegym.simulator.operators import Operators
-from servegym.simulator.policies import Policy
-from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.startup import Startup
-from servegym.simulator.types import INCIDENTS
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.fleet.startup import Startup
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import PrefixStore, Prompts
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import INCIDENTS
 from tests.simulator.random_policies import RANDOM_ROUTER, RANDOM_SCALER, RANDOM_SCHEDULER
 from tests.strategies import MOST_REQUESTS, cluster_scenarios, policies, seconds, ticks
 

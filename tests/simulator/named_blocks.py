@@ -4,9 +4,9 @@ from collections import Counter
 
 import numpy as np
 
-from servegym.simulator.compilation import plain_function
-from servegym.simulator.named_blocks import name_of
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.compilation.kernels import plain_function
+from servegym.simulator.records.named_blocks import name_of
+from servegym.simulator.runs.simulation import Simulation
 
 
 def assert_memory_is_whole(simulation: Simulation, e: int) -> None:

@@ -1,10 +1,10 @@
 """Policies without sense, under which every run ends all the same: what must hold, must hold under these too."""
 
-from servegym.simulator.policies import Parameter, Policy, StateFields
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.routing import may_decode, nth_taker, takers
-from servegym.simulator.signatures import router, scaler, scheduler
-from servegym.simulator.types import AT_LAYERS, AT_OPERATORS, NOT_PREEMPTIBLE, POOL, ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.fleet.routing import may_decode, nth_taker, takers
+from servegym.simulator.policies.policy import Parameter, Policy, StateFields
+from servegym.simulator.records.requests import is_decoding
+from servegym.simulator.records.signatures import router, scaler, scheduler
+from servegym.simulator.records.types import AT_LAYERS, AT_OPERATORS, NOT_PREEMPTIBLE, POOL, ROLE_DECODE, ROLE_PREFILL
 
 
 @router

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from servegym.simulator import types as layout
+from servegym.simulator.records import types as layout
 
 LEAVE_OUT = int(layout.LEAVE_OUT)
 tiers = st.sampled_from([-1, 0, 0, 0, 2, LEAVE_OUT])

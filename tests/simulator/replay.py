@@ -7,10 +7,9 @@ import dataclasses
 
 import numpy as np
 
-from servegym.simulator.cluster import AT_ONCE, Cluster
-from servegym.simulator.deployment import HostMemory
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import (
+from servegym.simulator.inputs.cluster import AT_ONCE, Cluster
+from servegym.simulator.inputs.deployment import HostMemory
+from servegym.simulator.records.types import (
     ARRIVAL,
     BATCH_END,
     BATCH_START,
@@ -36,6 +35,7 @@ from servegym.simulator.types import (
     SUSPENDED,
     TOKEN,
 )
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.replayed_cache import cache_of
 from tests.simulator.replayed_link import ReplayedLink, destinations
 from tests.simulator.replayed_store import store_of

@@ -3,8 +3,8 @@
 A timeline says what was found, not which block it was. So this knows what has been filled, not what is still there.
 """
 
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.workload import Workload
 
 
 class ReplayedCache:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from servegym.simulator.cluster import Link
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.types import RECEIVED
+from servegym.simulator.inputs.cluster import Link
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.records.types import RECEIVED
 
 
 def destinations(lines: np.ndarray, engine_of: np.ndarray) -> dict[int, int]:

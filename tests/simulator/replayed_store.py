@@ -1,7 +1,7 @@
 """A prefix store in plain Python (docs/simulation.md, "Prefix stores")."""
 
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.workload import Workload
 
 WAYS = 16
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Policy
 from tests.simulator.forming import SECONDS
 
 

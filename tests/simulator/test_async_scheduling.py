@@ -11,14 +11,14 @@ from servegym.errors import DeploymentError
 from servegym.evaluation.identity import deployment_digest
 from servegym.latency_models.model import LatencyModel
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.incidents import Incident
-from servegym.simulator.loops import WHOLE
-from servegym.simulator.prefixes import PrefixStore
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.speculation import Speculation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.speculation import Speculation
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import PrefixStore
+from servegym.simulator.runs.loops import WHOLE
+from servegym.simulator.runs.simulation import Simulation
 from tests.timelines import iterations
 
 SECOND = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})

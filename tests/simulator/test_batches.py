@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import types
 
-from servegym.simulator import batches
-from servegym.simulator import types as layout
-from servegym.simulator.compilation import compiled
-from servegym.simulator.signatures import ESTIMATOR, array
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.records import batches
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.signatures import ESTIMATOR, array
 from tests.strategies import linear_models
 
 pytestmark = pytest.mark.nojit

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router, router_names, scheduler
-from servegym.simulator.arrays import FIRST_CAPACITY
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import QUEUE_FULL, TIMELINE_FULL
-from servegym.simulator.types import DEPARTED, RECEIVED, ROLE_PREFILL
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.statuses import QUEUE_FULL, TIMELINE_FULL
+from servegym.simulator.records.types import DEPARTED, RECEIVED, ROLE_PREFILL
+from servegym.simulator.runs.arrays import FIRST_CAPACITY
+from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import examples
 from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear

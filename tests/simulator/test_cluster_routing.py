@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router, scheduler
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Disturbance
-from servegym.simulator.gains import Gain
-from servegym.simulator.incidents import Incident
-from servegym.simulator.routing import takers
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import HOLD, REQUEST, ROLE_DECODE, ROLE_PREFILL
-from servegym.simulator.workload import FIELDS, Workload
+from servegym.simulator.features.disturbances import Disturbance
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.fleet.routing import takers
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import FIELDS, Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records.types import HOLD, REQUEST, ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 from tests.simulator.test_cluster_properties import every_router, finished
 from tests.strategies import cluster_scenarios

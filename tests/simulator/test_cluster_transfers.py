@@ -11,13 +11,13 @@ import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import DeploymentError
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import KINDS
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import TIMELINE_KINDS
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records.signatures import KINDS
+from servegym.simulator.records.types import TIMELINE_KINDS
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS, linear
 from tests.simulator.replay import replay
 from tests.simulator.scenes import requests

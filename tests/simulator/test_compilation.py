@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from numba import types
 
-from servegym.simulator import compilation, parking
-from servegym.simulator.chunks import chunk_of
-from servegym.simulator.compilation import JIT_DISABLED, Compiled, cache_root, source_digest
-from servegym.simulator.policies import last_ranked_first
+from servegym.simulator.batching.chunks import chunk_of
+from servegym.simulator.compilation import kernels as compilation
+from servegym.simulator.compilation.kernels import JIT_DISABLED, Compiled, cache_root, source_digest
+from servegym.simulator.policies.policy import last_ranked_first
+from servegym.simulator.runs import parking
 
 POLICY = """
-from servegym.simulator.compilation import compiled
+from servegym.simulator.compilation.kernels import compiled
 from numba import types
 import {rules} as rules
 from {rules} import FACTOR, TABLE, helper
@@ -35,7 +36,7 @@ def other(x):
 """
 RULES = """
 import numpy as np
-from servegym.simulator.compilation import kernel
+from servegym.simulator.compilation.kernels import kernel
 
 FACTOR = 10.0
 OFFSET = 0.5
@@ -203,7 +204,7 @@ def test_the_same_file_under_another_name_is_compiled_anew(tmp_path):
     """What Numba keeps of a kernel names its module: read where nothing has that name, it cannot be imported."""
     folder, cache = tmp_path / "package", tmp_path / "cache"
     folder.mkdir()
-    rules = "from servegym.simulator.compilation import compiled, kernel\nfrom numba import types\n" + RULES
+    rules = "from servegym.simulator.compilation.kernels import compiled, kernel\nfrom numba import types\n" + RULES
     alone = "\n@compiled(types.float64(types.float64))\ndef score(x):\n    return helper(x) * FACTOR\n"
     (folder / "policy.py").write_text(rules + alone)
     assert run(folder, cache)[0] == 30.0
@@ -227,7 +228,7 @@ def test_kernels_that_check_their_indices_are_never_taken_for_those_that_do_not(
     folder.mkdir()
     # Index 2 of an array of two: whatever lies there.
     beyond = POLICY.replace("TABLE[1] * 1000.0", "part(TABLE, x)")
-    beyond += "\nfrom servegym.simulator.compilation import kernel\n"
+    beyond += "\nfrom servegym.simulator.compilation.kernels import kernel\n"
     beyond += "\n@kernel\ndef part(table, x):\n    return table[int(2 * x)]\n"
     (folder / "policy.py").write_text(beyond.format(rules="rules"))
     (folder / "rules.py").write_text(RULES)
@@ -280,8 +281,8 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
 @needs_jit
 def test_any_policy_plugs_into_the_same_compiled_loop(tmp_path):
     """A new policy must not compile the event loop again: that would take seconds each time."""
-    from servegym.simulator.loop import advance
-    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.runs.loop import advance
+    from servegym.simulator.runs.simulation import Simulation
     from tests.simulator.forming import by_place
     from tests.simulator.scenes import requests, scene
 
@@ -293,8 +294,9 @@ def test_any_policy_plugs_into_the_same_compiled_loop(tmp_path):
 
 
 def test_a_digest_is_the_same_in_every_process():
-    code = "from servegym.simulator.compilation import source_digest; from servegym.simulator.loop import advance; "
-    code += "from servegym.simulator.parking import park; "
+    code = "from servegym.simulator.compilation.kernels import source_digest; "
+    code += "from servegym.simulator.runs.loop import advance; "
+    code += "from servegym.simulator.runs.parking import park; "
     digests = {
         subprocess.run(
             [sys.executable, "-c", code + "print(source_digest(advance), source_digest(park))"],

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from servegym.errors import PolicyError
-from servegym.simulator.compilation import JIT_DISABLED, kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy
-from servegym.simulator.scores import score
-from servegym.simulator.signatures import router, scheduler
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.compilation.kernels import JIT_DISABLED, kernel
+from servegym.simulator.policies.policy import Parameter, Parameters, Policy
+from servegym.simulator.policies.scores import score
+from servegym.simulator.records.signatures import router, scheduler
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 
 pytestmark = pytest.mark.skipif(JIT_DISABLED, reason="nothing is compiled")

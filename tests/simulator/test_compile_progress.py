@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from numba import types
 
-from servegym.simulator import compile_progress
-from servegym.simulator.compilation import compiled, kernel, uncompiled_kernels
-from servegym.simulator.compile_progress import CompileProgress
+from servegym.simulator.compilation import progress as compile_progress
+from servegym.simulator.compilation.kernels import compiled, kernel, uncompiled_kernels
+from servegym.simulator.compilation.progress import CompileProgress
 
 
 @kernel

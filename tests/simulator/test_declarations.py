@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from servegym.errors import PolicyError
-from servegym.simulator.compilation import kernel, source_digest
-from servegym.simulator.ordering import sort
-from servegym.simulator.policies import Parameter, Parameters, Policy, Scratch
-from servegym.simulator.signatures import router, scheduler
+from servegym.simulator.batching.ordering import sort
+from servegym.simulator.compilation.kernels import kernel, source_digest
+from servegym.simulator.policies.policy import Parameter, Parameters, Policy, Scratch
+from servegym.simulator.records.signatures import router, scheduler
 from tests.simulator.forming import ranked, state
 
 pytestmark = pytest.mark.nojit

@@ -5,8 +5,8 @@ import pytest
 
 from experiments.behaviour.fingerprint import of_result
 from servegym.baselines.registry import scheduler
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.windows import FIRST_WINDOW
+from servegym.simulator.batching.windows import FIRST_WINDOW
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from servegym.errors import DeploymentError
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS
 from tests.simulator.scenes import requests, scene
 

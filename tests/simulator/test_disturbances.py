@@ -6,12 +6,12 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.random import normal, uniform
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.random import normal, uniform
+from servegym.simulator.runs.simulation import Simulation
 from tests.timelines import iterations
 
 

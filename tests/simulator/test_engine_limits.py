@@ -11,10 +11,10 @@ from servegym.evaluation.identity import deployment_digest
 from servegym.latency_models.model import LatencyModel
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from tests.timelines import iterations
 
 SECOND = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})

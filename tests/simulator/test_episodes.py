@@ -20,11 +20,11 @@ from servegym.baselines.registry import scheduler
 from servegym.errors import ServegymError
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from tests.episodes import episodes
 from tests.simulator.test_cluster_properties import bytes_of
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator import types as layout
-from servegym.simulator.events import pop, push
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.events import pop, push
 
 pytestmark = pytest.mark.nojit
 

@@ -11,18 +11,18 @@ import pytest
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import DeploymentError, PolicyError, WorkloadError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.compilation import JIT_DISABLED
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.incidents import Incident
-from servegym.simulator.operators import Operators
-from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.scaling import stay
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LATEST_S, MOST_CHECKS
-from servegym.simulator.workload import Workload
+from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.fleet.scaling import stay
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Parameter, Policy
+from servegym.simulator.records.types import LATEST_S, MOST_CHECKS
+from servegym.simulator.runs.simulation import Simulation
 from tests import random_scheduler
 from tests.simulator.forming import SECONDS, linear
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator.fairness import LENGTH_GROUPS, fairness, in_words, length_groups
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.fairness import LENGTH_GROUPS, fairness, in_words, length_groups
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 
 ONES = np.ones(4)

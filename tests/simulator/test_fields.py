@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numba import types
 
-from servegym.simulator.fields import Field, Value, declared, fresh, longer, numba_type, zeros
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.state import RouterState, SimulationState
-from servegym.simulator.types import REQUEST, SIGNAL
+from servegym.simulator.records.fields import Field, Value, declared, fresh, longer, numba_type, zeros
+from servegym.simulator.records.state import RouterState, SimulationState
+from servegym.simulator.records.types import REQUEST, SIGNAL
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import router_names, scheduler, scheduler_names
 from servegym.errors import DeploymentError, PredictorError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.front_end import FrontEnd, front_end_of
-from servegym.simulator.gains import Gain
-from servegym.simulator.predictors import Predictor
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import TIMELINE_KINDS
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.front_end import FrontEnd, front_end_of
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.predictors import Predictor
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records.types import TIMELINE_KINDS
+from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import examples
 from tests.strategies import cluster_scenarios, scenarios, sessions_of, ticks
 

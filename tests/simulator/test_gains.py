@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.errors import GainError
-from servegym.simulator.gains import FUNCTIONS, Gain, gain_of
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.policies.gains import FUNCTIONS, Gain, gain_of
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 from tests.strategies import scenarios
 

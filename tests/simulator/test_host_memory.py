@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from servegym.errors import DeploymentError
-from servegym.simulator.deployment import HostMemory
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import EVICTED, LOADED
+from servegym.simulator.inputs.deployment import HostMemory
+from servegym.simulator.records.types import EVICTED, LOADED
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import by_place, decode, moved, state
 from tests.simulator.scenes import requests, scene
 

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.errors import PolicyError
-from servegym.simulator.compilation import kernel
-from servegym.simulator.deployment import HostMemory
-from servegym.simulator.gains import BY_TOKEN, Gain
-from servegym.simulator.policies import Parameter, Parameters, Policy, StateFields
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import router, scheduler
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.inputs.deployment import HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.gains import BY_TOKEN, Gain
+from servegym.simulator.policies.policy import Parameter, Parameters, Policy, StateFields
+from servegym.simulator.records.signatures import router, scheduler
+from servegym.simulator.records.types import LEAVE_OUT
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator import hostile
 from tests.simulator.hostile import FLAGS, HOSTILE, HOSTILE_ROUTER, HOSTILE_SCALER, LIMITS, ROUTES, WAYS
 from tests.simulator.scenes import requests, scene
@@ -201,7 +201,7 @@ def test_a_scaler_that_fails_or_names_no_tier_ends_the_run(value, words):
 
 def test_a_gain_function_or_device_model_that_raises_ends_the_run(monkeypatch):
     monkeypatch.setitem(BY_TOKEN, "hostile", hostile.hostile_gain)
-    monkeypatch.setattr("servegym.simulator.gains.FUNCTIONS", BY_TOKEN)
+    monkeypatch.setattr("servegym.simulator.policies.gains.FUNCTIONS", BY_TOKEN)
     made = scenario(HOSTILE, gain=Gain("hostile", first_weight=1.0))
     with pytest.raises(PolicyError, match=r"gain function hostile failed: hostile.py, line .*no more gains"):
         Simulation(made).run()

@@ -11,17 +11,17 @@ import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import DeploymentError, PolicyError
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.gains import Gain
-from servegym.simulator.incidents import Incident
-from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.routing import nth_taker
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.signatures import router as router_function
-from servegym.simulator.signatures import scaler as scaler_function
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import POOL, STAY
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.fleet.routing import nth_taker
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Parameter, Policy
+from servegym.simulator.records.signatures import router as router_function
+from servegym.simulator.records.signatures import scaler as scaler_function
+from servegym.simulator.records.types import POOL, STAY
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS
 from tests.simulator.replay import replay
 from tests.simulator.scenes import requests

@@ -8,11 +8,11 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.running import ThreadRunner
-from servegym.simulator import loop
-from servegym.simulator.compilation import JIT_DISABLED
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs import loop
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from servegym.simulator.kernel_cache import is_whole
+from servegym.simulator.compilation.cache import is_whole
 
 KERNEL = """
 from numba import types
-from servegym.simulator.compilation import compiled
+from servegym.simulator.compilation.kernels import compiled
 
 @compiled(types.float64(types.float64))
 def twice(x):

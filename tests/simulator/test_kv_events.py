@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import PolicyError, SpecError
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import Cluster, cluster_of
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.kv_events import hear_due
-from servegym.simulator.named_blocks import UNCHANGED
-from servegym.simulator.prefixes import Prompts, known_tokens
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_ROUTES
-from servegym.simulator.types import BATCH_END, RECALLED
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import Cluster, cluster_of
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.kv_events import hear_due
+from servegym.simulator.memory.prefixes import Prompts, known_tokens
+from servegym.simulator.records.named_blocks import UNCHANGED
+from servegym.simulator.records.statuses import AT_ROUTES
+from servegym.simulator.records.types import BATCH_END, RECALLED
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 from tests.simulator.incident_strategies import incident_scenarios
 

@@ -6,8 +6,8 @@ import numba
 import pytest
 from numba import types
 
-from servegym.simulator.compilation import Compiled, allocating_kernel, kernel
-from servegym.simulator.linking import InnerKernel, InnerLibrary, callers_first
+from servegym.simulator.compilation.kernels import Compiled, allocating_kernel, kernel
+from servegym.simulator.compilation.linking import InnerKernel, InnerLibrary, callers_first
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="there is no compiled code")
 

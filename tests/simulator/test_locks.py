@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from servegym.simulator.compilation import JIT_DISABLED
-from servegym.simulator.locks import alone_in
+from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.compilation.locks import alone_in
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_where_no_folder_can_be_made_nothing_waits(tmp_path: Path) -> None:
 @pytest.mark.skipif(JIT_DISABLED, reason="nothing is compiled")
 def test_of_processes_that_start_together_one_compiles(tmp_path: Path) -> None:
     (tmp_path / "policy.py").write_text(
-        "from numba import types\nfrom servegym.simulator.compilation import compiled\n"
+        "from numba import types\nfrom servegym.simulator.compilation.kernels import compiled\n"
         "@compiled(types.float64(types.float64))\ndef score(x):\n    return 2.0 * x\n"
     )
     code = "from policy import score; score(1.0); print(sum(score.dispatcher.stats.cache_misses.values()))"

@@ -15,14 +15,14 @@ from servegym.evaluation.identity import deployment_digest
 from servegym.latency_models.model import LatencyModel
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.events import pop, push
-from servegym.simulator.incidents import Incident
-from servegym.simulator.lockstep import delay_ends
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import EVENT, EVENT_BATCH_END, EVENT_KV_ARRIVAL, RUN_STATUS
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.lockstep import delay_ends
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.events import pop, push
+from servegym.simulator.records.types import EVENT, EVENT_BATCH_END, EVENT_KV_ARRIVAL, RUN_STATUS
+from servegym.simulator.runs.simulation import Simulation
 from tests.timelines import Iteration, iterations
 
 # A prefill takes a second a token and a decode one second.

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.figures import bin_middle
-from servegym.simulator.iterations import tbt_bin
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import TBT_BINS
-from servegym.simulator.workload import Workload
+from servegym.simulator.batching.iterations import tbt_bin
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import TBT_BINS
+from servegym.simulator.runs.figures import bin_middle
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.arrays import as_bytes
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene

@@ -11,11 +11,11 @@ from numba.core.errors import TypingError
 
 from servegym.baselines.registry import router_names, scheduler_names
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.compilation import JIT_DISABLED, Compiled, compiled, kernel, source_digest
-from servegym.simulator.loops import FLEET, LOOPS, PLAIN, WHOLE
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.variants import variant
+from servegym.simulator.compilation.kernels import JIT_DISABLED, Compiled, compiled, kernel, source_digest
+from servegym.simulator.compilation.variants import variant
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.loops import FLEET, LOOPS, PLAIN, WHOLE
+from servegym.simulator.runs.simulation import Simulation
 from tests import strategies
 from tests.seeds import examples
 

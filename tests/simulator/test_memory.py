@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from servegym.simulator import types as layout
-from servegym.simulator.memory import blocks_for, count_blocks, grow, release
+from servegym.simulator.memory.kv_memory import blocks_for, count_blocks, grow, release
+from servegym.simulator.records import types as layout
 
 pytestmark = pytest.mark.nojit
 

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler, scheduler_names
-from servegym.simulator.compilation import JIT_DISABLED
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.disturbances import Correction, Disturbance
-from servegym.simulator.gains import FUNCTIONS, Gain
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import EVICT_FOR_RUNNING
-from servegym.simulator.workload import Workload
+from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import FUNCTIONS, Gain
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import EVICT_FOR_RUNNING
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import by_place, linear
 from tests.simulator.replay import replay
 from tests.simulator.test_statistics import LEAST_SERVED_FIRST

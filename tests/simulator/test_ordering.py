@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator import types as layout
-from servegym.simulator.ordering import (
+from servegym.simulator.batching.ordering import (
     bring_forward,
     first_ranked,
     gives_up_before,
@@ -14,7 +13,8 @@ from servegym.simulator.ordering import (
     ranks_before,
     sort,
 )
-from servegym.simulator.windows import FIRST_WINDOW
+from servegym.simulator.batching.windows import FIRST_WINDOW
+from servegym.simulator.records import types as layout
 from tests.simulator.rank_strategies import plans, ranking
 
 pytestmark = pytest.mark.nojit

@@ -6,7 +6,7 @@ Unless a case says otherwise a batch takes 1 s + 1 s a token and a KV block hold
 import numpy as np
 import pytest
 
-from servegym.simulator.types import (
+from servegym.simulator.records.types import (
     EVICT_FOR_ALL,
     EVICT_FOR_RUNNING,
     EVICTED,

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from servegym.simulator.compilation import compiled
-from servegym.simulator.parking import Room, parking
-from servegym.simulator.signatures import array
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.records.signatures import array
+from servegym.simulator.runs.parking import Room, parking
 
 
 class Kept(NamedTuple):

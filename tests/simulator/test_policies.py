@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.errors import PolicyError
-from servegym.simulator import policies
-from servegym.simulator.parameters import current_name
-from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, from_json, get_policy, register
-from servegym.simulator.signatures import router
-from servegym.simulator.signatures import scheduler as scheduler_kernel
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.policies import policy as policies
+from servegym.simulator.policies.parameters import current_name
+from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, from_json, get_policy, register
+from servegym.simulator.records.signatures import router
+from servegym.simulator.records.signatures import scheduler as scheduler_kernel
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene
 from tests.strategies import policies as drawn_policies

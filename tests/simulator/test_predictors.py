@@ -8,11 +8,11 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.errors import PredictorError
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.predictors import Predictions, Predictor
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.predictors import Predictions, Predictor
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS
 from tests.simulator.scenes import requests
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.errors import PolicyError, WorkloadError
-from servegym.simulator.cluster import cluster_of
-from servegym.simulator.deployment import Deployment, HostMemory
-from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import FOUND, LOADED, SCHEDULED
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import cluster_of
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import PrefixStore, Prompts
+from servegym.simulator.records.types import FOUND, LOADED, SCHEDULED
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import examples
 from tests.simulator.forming import linear
 from tests.simulator.incident_strategies import incident_scenarios, with_prompts

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator import types as layout
-from servegym.simulator.arrays import FIRST_CAPACITY
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Disturbance
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import QUEUE_FULL, TIMELINE_FULL
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Disturbance
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.statuses import QUEUE_FULL, TIMELINE_FULL
+from servegym.simulator.runs.arrays import FIRST_CAPACITY
+from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import examples
 from tests.simulator.arrays import as_bytes
 from tests.simulator.forming import SECONDS, by_place

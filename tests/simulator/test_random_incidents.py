@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names
 from servegym.errors import PolicyError
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import DRAINED, ROLE_DECODE
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import DRAINED, ROLE_DECODE
+from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import examples
 from tests.simulator.incident_strategies import incident_scenarios
 from tests.simulator.random_policies import RANDOM_ROUTER

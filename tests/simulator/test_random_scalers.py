@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names, scaler_names
-from servegym.simulator.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
 from tests.seeds import examples
 from tests.simulator.incident_strategies import incident_scenarios, startups
 from tests.simulator.replay import replay

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator.figures import histogram_quantiles, quantiles
-from servegym.simulator.iterations import tbt_bin
-from servegym.simulator.operators import Operators
-from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import TBT_BINS, TIMELINE_KINDS
+from servegym.simulator.batching.iterations import tbt_bin
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.memory.prefixes import PrefixStore, Prompts
+from servegym.simulator.records.types import TBT_BINS, TIMELINE_KINDS
+from servegym.simulator.runs.figures import histogram_quantiles, quantiles
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.random_policies import RANDOM_SCHEDULER
 from tests.simulator.scenes import requests, scene
 

@@ -4,8 +4,8 @@ import pytest
 
 from servegym.scenarios.parts import Demand
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.compilation import JIT_DISABLED
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.runs.simulation import Simulation
 
 
 def sessions(name: str, watched: bool) -> Simulation:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from servegym.errors import PolicyError
-from servegym.simulator.compilation import kernel
-from servegym.simulator.policies import Parameter, Parameters, Policy
-from servegym.simulator.requests import left_of
-from servegym.simulator.scores import score
-from servegym.simulator.types import NO_LIMIT
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.policies.policy import Parameter, Parameters, Policy
+from servegym.simulator.policies.scores import score
+from servegym.simulator.records.requests import left_of
+from servegym.simulator.records.types import NO_LIMIT
 from tests.simulator.forming import decode, formed, ranked, state
 
 pytestmark = pytest.mark.nojit

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import router_names, scheduler, scheduler_names
 from servegym.errors import PredictorError, WorkloadError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.incidents import Incident
-from servegym.simulator.predictors import Predictor
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.session_dependencies import SessionDependencies, following_of
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies, following_of
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.predictors import Predictor
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
+from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import examples
 from tests.strategies import cluster_scenarios, scenarios, sessions_of
 

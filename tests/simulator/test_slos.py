@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.slos import MOST_CLASSES, attained, missed, slo_classes, starved, violated
+from servegym.simulator.runs.simulation import Simulation
+from servegym.simulator.runs.slos import MOST_CLASSES, attained, missed, slo_classes, starved, violated
 from tests.simulator.scenes import requests, scene
 
 pytestmark = pytest.mark.nojit

@@ -8,7 +8,7 @@ import sys
 import pytest
 from numba import types
 
-from servegym.simulator.compilation import Compiled, compiled, source_digest, specialised
+from servegym.simulator.compilation.kernels import Compiled, compiled, source_digest, specialised
 
 signature = types.float64(types.float64)
 

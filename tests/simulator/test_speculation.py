@@ -13,15 +13,15 @@ from servegym.evaluation.bounds.clairvoyant import tdg_upper_bound
 from servegym.evaluation.identity import deployment_digest
 from servegym.latency_models.forms import forms
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator import batches
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.speculating import speculating_pool
-from servegym.simulator.speculation import Speculation, speculation_of
-from servegym.simulator.types import BATCH, SCHEDULED, TBT_BINS, TOKEN
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.speculating import speculating_pool
+from servegym.simulator.features.speculation import Speculation, speculation_of
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records import batches
+from servegym.simulator.records.types import BATCH, SCHEDULED, TBT_BINS, TOKEN
+from servegym.simulator.runs.simulation import Simulation
 from tests.models import models
 from tests.random_scheduler import POLICY
 from tests.seeds import examples

@@ -7,15 +7,15 @@ import pytest
 
 from servegym.baselines.registry import scaler
 from servegym.errors import DeploymentError, PolicyError
-from servegym.simulator import loop
-from servegym.simulator.compilation import JIT_DISABLED
-from servegym.simulator.costs import Costs
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.policies import Parameter, Policy
-from servegym.simulator.signatures import router as compiled_router
-from servegym.simulator.signatures import scaler as compiled_scaler
-from servegym.simulator.startup import Startup
-from servegym.simulator.types import HOLD, POOL
+from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.fleet.startup import Startup
+from servegym.simulator.inputs.costs import Costs
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.policies.policy import Parameter, Policy
+from servegym.simulator.records.signatures import router as compiled_router
+from servegym.simulator.records.signatures import scaler as compiled_scaler
+from servegym.simulator.records.types import HOLD, POOL
+from servegym.simulator.runs import loop
 from tests.simulator.forming import SECONDS
 from tests.simulator.scenes import requests
 from tests.simulator.test_incidents import FIRST, back, drain, fail, lines, run

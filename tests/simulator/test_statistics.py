@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler as find
-from servegym.simulator.policies import Policy, StateFields
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.policies.policy import Policy, StateFields
+from servegym.simulator.records.signatures import scheduler
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 from tests.strategies import scenarios
 

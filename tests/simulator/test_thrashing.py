@@ -5,11 +5,11 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import MOST_FILLINGS
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import MOST_FILLINGS
+from servegym.simulator.runs.simulation import Simulation
 from tests import random_scheduler
 from tests.random_scenarios import random_device, random_host, random_latency, random_workload
 from tests.simulator.forming import linear

@@ -14,14 +14,14 @@ from servegym.envs.engine_batching import EngineBatchingEnv
 from servegym.errors import DeploymentError, PolicyError
 from servegym.evaluation.identity import code_digests
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import from_json
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.self_tuning import SelfTuning
-from servegym.simulator.simulation import Simulation, serve_with
-from servegym.simulator.streaming import check_streamable
-from servegym.simulator.tuner import Tuner, likely_lengths, served_so_far
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.memory.prefixes import Prompts
+from servegym.simulator.policies.policy import from_json
+from servegym.simulator.policies.self_tuning import SelfTuning
+from servegym.simulator.runs.simulation import Simulation, serve_with
+from servegym.simulator.runs.streaming import check_streamable
+from servegym.simulator.runs.tuner import Tuner, likely_lengths, served_so_far
 from tests.simulator.arrays import as_bytes
 from tests.simulator.forming import SECONDS
 from tests.strategies import scenarios

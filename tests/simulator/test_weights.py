@@ -8,7 +8,7 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Weights, from_json
+from servegym.simulator.policies.policy import Weights, from_json
 
 pytestmark = pytest.mark.nojit
 

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.simulator import types as layout
-from servegym.simulator.ordering import first_to_run, leave_out_unlisted
-from servegym.simulator.windows import (
+from servegym.simulator.batching.ordering import first_to_run, leave_out_unlisted
+from servegym.simulator.batching.windows import (
     FIRST_WINDOW,
     NOT_NUMBERS,
     OUT_OF_ORDER,
@@ -16,6 +15,7 @@ from servegym.simulator.windows import (
     next_window,
     whole_queue,
 )
+from servegym.simulator.records import types as layout
 from tests.simulator.rank_strategies import LEAVE_OUT, plans, ranking, tiers
 
 pytestmark = pytest.mark.nojit

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.errors import ServegymError, WorkloadError
-from servegym.simulator.types import WORKLOAD
-from servegym.simulator.workload import DEFAULTS, FIELDS, WEIGHTS, Workload
+from servegym.simulator.inputs.workload import DEFAULTS, FIELDS, WEIGHTS, Workload
+from servegym.simulator.records.types import WORKLOAD
 from tests.strategies import workloads
 
 pytestmark = pytest.mark.nojit

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.errors import WorkloadError
-from servegym.simulator.prefixes import ranks
+from servegym.simulator.memory.prefixes import ranks
 from servegym.traces import build_workload, convert, read_trace, write
 from servegym.traces.loading import load_trace
 from servegym.traces.prefixes import chained, prompts_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.errors import ServegymError
-from servegym.simulator.session_dependencies import SessionDependencies
+from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.traces import build_workload
 from servegym.traces.prefixes import chained
 from servegym.traces.resampling import BLOCKS, resampled

@@ -10,7 +10,7 @@ from servegym.baselines.learned.network import Network
 from servegym.envs.env import ServingEnv
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.actors import Actor, begin_with_base, load_network
 from servegym.tuners.decision_head import NetworkAgent
 from servegym.tuners.export import actor_in_float64, actor_layers, network_of

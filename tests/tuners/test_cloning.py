@@ -14,7 +14,7 @@ from servegym.baselines.registry import router, scheduler
 from servegym.envs.agents import play
 from servegym.envs.env import ServingEnv
 from servegym.errors import TrainingError
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners import cloning
 from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig
 from servegym.tuners.problem import problem_of

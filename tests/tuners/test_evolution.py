@@ -21,7 +21,7 @@ from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.network import Network, Shape
 from servegym.errors import TrainingError
 from servegym.evaluation.running import ThreadRunner
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners import evolution, generations
 from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig, to_text
 from servegym.tuners.decision_head import BaseBias

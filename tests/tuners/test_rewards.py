@@ -11,7 +11,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 
 from servegym.baselines.registry import scheduler
 from servegym.errors import TrainingError
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import CurriculumConfig
 from servegym.tuners.curriculum import Curriculum, curriculum_of
 from servegym.tuners.discounting import TimedRolloutBuffer

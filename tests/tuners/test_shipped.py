@@ -15,7 +15,7 @@ from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.provenance import TrainedOn
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.parts import STEADY
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import TrainingConfig, from_plain, load_config
 
 FOLDER = Path(str(importlib.resources.files("servegym.baselines.learned.policies")))

@@ -23,7 +23,7 @@ from servegym.baselines.learned.network import Network
 from servegym.baselines.registry import scheduler
 from servegym.errors import TrainingError
 from servegym.evaluation.running import ThreadRunner
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import load_config, to_text
 from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed

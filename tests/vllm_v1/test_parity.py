@@ -8,10 +8,10 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from tests.timelines import Iteration, iterations
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json.gz"))

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.session_dependencies import SessionDependencies
+from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, Reader, reader
 from servegym.traces.sessions import context_blocks, kept_tokens, ordered

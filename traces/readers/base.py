@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.workload import DEFAULTS
+from servegym.simulator.inputs.workload import DEFAULTS
 from servegym.traces import files
 from servegym.traces.cells import Chunk
 from servegym.traces.labels import Labels

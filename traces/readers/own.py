@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.workload import WEIGHTS, weights_allowed
+from servegym.simulator.inputs.workload import WEIGHTS, weights_allowed
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, Reader, check_span, reader
 from servegym.traces.reading import UNITS

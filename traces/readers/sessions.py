@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.workload import MAX_TOKENS
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.workload import MAX_TOKENS
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, check_span, reader
 from servegym.traces.readers.own import OwnReader

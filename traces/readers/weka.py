@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.workload import MAX_TOKENS
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.workload import MAX_TOKENS
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, Reader, reader
 from servegym.traces.sessions import NO_ENDS, context_blocks, kept_tokens

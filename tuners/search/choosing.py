@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from servegym.baselines.relations import relations_of
 from servegym.errors import SearchError
-from servegym.simulator.parameters import current_name
-from servegym.simulator.policies import Fact, Parameter, Policy
+from servegym.simulator.policies.parameters import current_name
+from servegym.simulator.policies.policy import Fact, Parameter, Policy
 from servegym.tuners.search.space import LARGEST_SHARE, ROLES, Space, Variable
 
 SEED = "seed"

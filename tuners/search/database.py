@@ -26,7 +26,7 @@ from sqlalchemy.exc import (
 )
 
 from servegym.errors import StorageError
-from servegym.simulator.locks import held
+from servegym.simulator.compilation.locks import held
 from servegym.tuners.search.presence import Presence
 
 Answer = TypeVar("Answer")

@@ -17,7 +17,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from servegym.errors import StorageError
-from servegym.simulator.locks import held
+from servegym.simulator.compilation.locks import held
 from servegym.tuners.search.presence import Presence
 
 LINE_START = b'{"op_code":'

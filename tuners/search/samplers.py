@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from servegym.errors import SearchError
-from servegym.simulator.policies import Value
+from servegym.simulator.policies.policy import Value
 from servegym.tuners.search.space import Space
 
 if TYPE_CHECKING:

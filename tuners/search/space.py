@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from servegym.errors import SearchError
-from servegym.simulator.policies import Policy, Value
+from servegym.simulator.policies.policy import Policy, Value
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -19,10 +19,10 @@ from servegym.evaluation.panels.part import Part, parts_of
 from servegym.scenarios.building import front_end_in, scenario_of
 from servegym.scenarios.fleets import DECODE_SCHEDULER, deployment_of
 from servegym.scenarios.values import fixed, plain
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.studies.config import StudyConfig
 from servegym.tuners.studies.objectives import FIGURES
 

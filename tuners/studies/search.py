@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from servegym.errors import TuningError
 from servegym.evaluation.identity import versions
 from servegym.evaluation.running import Runner
-from servegym.simulator.policies import Policy, Value
+from servegym.simulator.policies.policy import Policy, Value
 from servegym.tuners.search.choosing import build_space
 from servegym.tuners.search.samplers import Point, check_search, first_points, make_pruner, make_sampler
 from servegym.tuners.search.space import Settings, Space

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.identity import versions
 from servegym.evaluation.running import Runner
-from servegym.simulator.locks import held
+from servegym.simulator.compilation.locks import held
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.config import TuningConfig
 from servegym.tuners.studies.objectives import OBJECTIVES

@@ -1,8 +1,8 @@
 """What fifty steps of a scripted mutator made of the start program of the task batch_scheduler, as it is."""
 
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.requests import is_decoding, next_deadline_s
-from servegym.simulator.scores import score
+from servegym.simulator.policies.policy import Policy, register
+from servegym.simulator.policies.scores import score
+from servegym.simulator.records.requests import is_decoding, next_deadline_s
 
 LIMITS = {"max_num_batched_tokens": 256}
 

@@ -14,11 +14,11 @@ from experiments.claims.harness.settings import POISSON, Setting, seed_of, serve
 from servegym.errors import ExperimentError
 from servegym.scenarios import fleets
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
 
 DEFAULT_HIGH_WEIGHT = 2.0
 

@@ -17,7 +17,7 @@ from experiments.claims.harness.settings import Setting, Size, slo_recipe
 from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
-from servegym.simulator.results import Result
+from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,9 +18,9 @@ from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import FACTS_REQUESTS, FULL_SEED, Setting, idle_prefill_s, profile
 from experiments.claims.harness.slo_scale import least
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.state import SimulationState
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.state import SimulationState
+from servegym.simulator.runs.simulation import Simulation
 
 ATTAINMENT = 0.9  # FlowPrefill, section 6.1
 LOADS = (0.02, 4.0)  # between which goodput is looked for

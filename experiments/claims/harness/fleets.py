@@ -28,11 +28,11 @@ from experiments.claims.harness.violations import violated
 from servegym.evaluation.bounds.polyserve_optimal import Optimal, SteadyDevice, optimal_goodput
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.cluster import cluster_of
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import cluster_of
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import BATCH
+from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,8 @@ from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.bisection import failed_counts, highest_rate
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
 
 MOST_VIOLATIONS = 0.01  # share of the requests (QoServe, section 4.1.2)
 LOADS = (0.1, 5.0)  # of one co-located engine, between which goodput is looked for

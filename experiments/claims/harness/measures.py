@@ -9,7 +9,7 @@ import numpy as np
 from experiments.claims.harness.cells import Cell, simulation
 from experiments.claims.harness.settings import idle_prefill_s
 from servegym.evaluation.figures import figures
-from servegym.simulator.results import Result
+from servegym.simulator.runs.results import Result
 
 PRIORITIES = {"high": 0, "low": 1}
 LONG_SHARE = 0.1  # of the requests, by prompt, are long

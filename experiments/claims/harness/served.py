@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from experiments.claims.harness.settings import idle_prefill_s
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 Facts = dict[str, Any]
 MOST_VALUES = 6  # of an SLO that are told one by one; of more the smallest and the largest

@@ -14,8 +14,8 @@ from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator import types as layout
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records import types as layout
 from servegym.traces.recipes import RECIPES
 
 FAMILIES = ("azure-conv", "azure-code", "sharegpt", "mooncake-conversation")

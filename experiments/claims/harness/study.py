@@ -18,9 +18,9 @@ from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Runner, ThreadRunner
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 Progress = Callable[[int, int], None]  # (cells done, cells in all)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.claims.harness.cells import Cell, simulation
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 SAMPLES = 120  # over the time from the first to the last arrival
 URGENCY = "slide-batching"  # whose rule says which requests are urgent, whoever schedules them
@@ -66,6 +66,6 @@ class Urgency:
         arrays = self.run.arrays
         urgent = self.run.ranks_of(self.policy, self.parameters, 0, now_s)["tier"] <= self.policy.urgent_tier
         waiting = arrays.requests[arrays.queues[0][: len(urgent)]]
-        # simulator.requests.next_deadline_s, for a whole queue
+        # simulator.records.requests.next_deadline_s, for a whole queue
         late = waiting["first_deadline_s"] + waiting["num_output_tokens"] * waiting["token_interval_s"] < now_s
         return Counts(int((urgent & ~late).sum()), int((~urgent & ~late).sum()), int(late.sum()), int(urgent.sum()))

@@ -12,8 +12,8 @@ import numpy as np
 
 from experiments.claims.harness.cells import Cell, simulation
 from experiments.claims.harness.settings import rules_of, slo_recipe
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.slos import violated
+from servegym.simulator.runs.simulation import Simulation
+from servegym.simulator.runs.slos import violated
 
 CLASSES = {"interactive": 0, "TTLT 600 s": 1, "TTLT 1800 s": 2}  # by the application that recipe qoserve assigns
 LONGEST_TTLT_S = 1800.0

@@ -18,10 +18,10 @@ from experiments.claims.harness.settings import (
     saturation_per_s,
     seed_of,
 )
-from servegym.simulator.deployment import HostMemory
-from servegym.simulator.predictors import Predictor
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import HostMemory
+from servegym.simulator.inputs.predictors import Predictor
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.recipes import URGENCY_LEVELS
 
 if TYPE_CHECKING:

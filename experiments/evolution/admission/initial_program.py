@@ -1,9 +1,6 @@
 """Which requests does an overloaded engine leave out? The others run by deadline, the most important first."""
 
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.signatures import scheduler
-from servegym.simulator.types import LEAVE_OUT
+from servegym.policy import LEAVE_OUT, Policy, next_deadline_s, register, scheduler
 
 
 # EVOLVE-BLOCK-START

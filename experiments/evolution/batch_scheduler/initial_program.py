@@ -1,8 +1,6 @@
 """Which requests of an engine go into its next batch? The lowest key goes first; what fits is taken."""
 
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.requests import is_decoding, next_deadline_s
-from servegym.simulator.scores import score
+from servegym.policy import Policy, is_decoding, next_deadline_s, register, score
 
 LIMITS = {"max_num_batched_tokens": 512}
 

@@ -1,8 +1,6 @@
 """Which engine prefills a request, and which one decodes it? It is asked twice: before the prefill, and after it."""
 
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router
+from servegym.policy import Policy, register, router, takes
 
 
 # EVOLVE-BLOCK-START

@@ -1,8 +1,6 @@
 """Which engine is a request sent to? To the one with the smallest measure of those that may take it."""
 
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.routing import takes
-from servegym.simulator.signatures import router
+from servegym.policy import Policy, register, router, takes
 
 
 # EVOLVE-BLOCK-START

@@ -1,8 +1,6 @@
 """How many tokens are drafted of a decode? Each is verified with the batch, and costs time there if it is rejected."""
 
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.requests import is_decoding
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Policy, is_decoding, register, scheduler
 
 
 # EVOLVE-BLOCK-START

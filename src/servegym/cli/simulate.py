@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from servegym.scenarios.spec import ServingSpec
-    from servegym.simulator.scenario import Scenario
+    from servegym.simulator.inputs.scenario import Scenario
 
 
 EXAMPLES = """\
@@ -101,7 +101,7 @@ def simulate(
     from servegym.scenarios.fleets import profile_of
     from servegym.scenarios.parts import Policies
     from servegym.scenarios.spec import ServingSpec
-    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.runs.simulation import Simulation
 
     spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_overrides(words)
     if stream and out is not None:

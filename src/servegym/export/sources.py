@@ -16,7 +16,7 @@ from servegym.evaluation.assumptions import estimator_of, workload_of
 from servegym.evaluation.identity import versions
 from servegym.evaluation.panels.provenance import artifact_path, trained_on
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.policies import Policy, from_json
+from servegym.simulator.policies.policy import Policy, from_json
 
 OUTCOME, POLICY = "outcome.json", "policy.json"  # what a study, and a training, leave in their folders
 FIND = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}

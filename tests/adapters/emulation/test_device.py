@@ -14,10 +14,10 @@ from servegym.adapters.emulation.settings import VIRTUAL, Settings, parse_speed
 from servegym.baselines.registry import scheduler
 from servegym.errors import EmulationError, ProfileError
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import BATCH
+from servegym.simulator.runs.simulation import Simulation
 
 PROFILE = "a100-llama3-8b"
 

@@ -23,11 +23,11 @@ from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import scheduler
 from servegym.errors import ExperimentError
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 PROFILE = "a100-llama3-8b"
 PYTHON = Path(sys.executable)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from servegym.adapters.replay.front import Front, Limits, Turn
 from servegym.errors import ReplayError
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from tests.strategies import scenarios, sessions_of
 
 

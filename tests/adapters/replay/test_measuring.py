@@ -10,9 +10,9 @@ from servegym.adapters.replay.records import CUT_OFF, FAILED, FINISHED, NOT_SENT
 from servegym.adapters.replay.timing import timed
 from servegym.api import simulate
 from servegym.errors import ReplayError
-from servegym.simulator.gains import Gain
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
 
 THREE = Workload.from_columns(
     {

@@ -16,12 +16,12 @@ from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.baselines.registry import scheduler
 from servegym.errors import ReplayError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
+from servegym.simulator.runs.simulation import Simulation
 from tests.adapters.replay.fake_server import Answer, serving
 
 pytest.importorskip("httpx")

@@ -11,18 +11,18 @@ import numpy as np
 from servegym.adapters.routing.live import LiveEngine, LiveRouter
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import scheduler
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.incidents import Incident
-from servegym.simulator.policies import Policy
-from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_ROUTES, DECISION
-from servegym.simulator.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, RETURNED, TOKEN
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import PrefixStore, Prompts
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.statuses import AT_ROUTES, DECISION
+from servegym.simulator.records.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, RETURNED, TOKEN
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 
 FIRST_WEIGHT = 4.0

@@ -8,7 +8,7 @@ from servegym.adapters.routing.live import LiveEngine, LiveRouter
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import router
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.types import HOLD
+from servegym.simulator.records.types import HOLD
 
 KNOWN = (
     "up",

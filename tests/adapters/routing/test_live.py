@@ -11,9 +11,9 @@ from servegym.adapters.routing.live import LiveEngine, LiveRouter
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import RoutingError
-from servegym.simulator.policies import Policy
-from servegym.simulator.signatures import router as compiled_router
-from servegym.simulator.types import HOLD
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.signatures import router as compiled_router
+from servegym.simulator.records.types import HOLD
 from tests.simulator.forming import linear
 
 MODEL = linear(c_p=2**-12, b_d=2**-10, t_c=2**-7)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from servegym.adapters.routing import live
 from servegym.baselines.registry import router, router_names
-from servegym.simulator.incidents import Incident
-from servegym.simulator.policies import Policy
-from servegym.simulator.types import ENGINE_SNAPSHOT, HOLD
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import ENGINE_SNAPSHOT, HOLD
 from tests.adapters.routing.simulated import Decision, LiveReplay, recorded, scenario, workload
 from tests.any_router import ROUTER as ANY_ENGINE
 

@@ -12,9 +12,9 @@ from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.front import Limits
 from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.adapters.routing.proxy import OPENING
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
 from tests.adapters.routing.fakes import (
     LONGEST_S,
     QUICK,

@@ -10,11 +10,11 @@ from servegym.adapters.vllm import block_kernels as kinds
 from servegym.adapters.vllm.cached_blocks import Name, name_of
 from servegym.adapters.vllm.caching_mirror import CachingMirror, names
 from servegym.latency_models.profile import Profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy
 from tests.adapters.vllm.mirror_engine import MOST, terms_of
 
 

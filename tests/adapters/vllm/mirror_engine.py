@@ -4,8 +4,8 @@ import numpy as np
 
 from servegym.adapters.vllm.mirror import Mirror
 from servegym.adapters.vllm.terms import Terms
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.types import NO_LIMIT
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import NO_LIMIT
 from tests.timelines import Iteration
 
 MOST = int(NO_LIMIT)

@@ -18,9 +18,9 @@ from experiments.engines.prefix_parity import (
 from experiments.engines.vllm_driving import Drive, Step
 from servegym.adapters.vllm.cached_blocks import name_of, names_by_key
 from servegym.errors import VllmError
-from servegym.simulator.named_blocks import NAMES_OF_A_CHUNK
-from servegym.simulator.prefixes import Prompts
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import Prompts
+from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK
 
 
 def workload_of(chunk_tokens: int, *chunks: list[int]) -> Workload:

@@ -13,8 +13,8 @@ from servegym.adapters.vllm.block_log import chunk_numbers
 from servegym.adapters.vllm.caching_mirror import names
 from servegym.baselines import registry
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import get_policy
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.policies.policy import get_policy
 from tests.adapters.vllm.caching_engine import MOST, Engine
 
 registry.load()

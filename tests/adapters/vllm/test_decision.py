@@ -12,8 +12,8 @@ from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.errors import ServegymError, VllmError
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.policies import Policy, get_policy
-from servegym.simulator.signatures import scheduler
+from servegym.simulator.policies.policy import Policy, get_policy
+from servegym.simulator.records.signatures import scheduler
 
 registry.load()
 

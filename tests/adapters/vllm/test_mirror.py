@@ -5,11 +5,11 @@ import pytest
 
 from servegym.adapters.vllm.mirror import NO_SLOTS, Mirror, Plan
 from servegym.baselines import registry
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import get_policy, policy_names
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import get_policy, policy_names
+from servegym.simulator.runs.simulation import Simulation
 from tests.adapters.vllm.mirror_engine import MOST, mirror_of, obey, terms_of
 from tests.random_scenarios import random_device, random_latency, random_workload
 from tests.timelines import iterations

@@ -9,8 +9,8 @@ from servegym.adapters.vllm import self_tuning
 from servegym.adapters.vllm.decision import Decisions
 from servegym.adapters.vllm.settings import read_settings
 from servegym.errors import PolicyError
-from servegym.simulator.policies import get_policy
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.policies.policy import get_policy
+from servegym.simulator.runs.simulation import Simulation
 from tests.adapters.vllm.test_decision import decisions, settings_for
 
 EMPTY = np.zeros(0, "i4")

@@ -35,7 +35,7 @@ from servegym.baselines.registry import (
     scheduler_names,
 )
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Fact, Policy, from_json
+from servegym.simulator.policies.policy import Fact, Policy, from_json
 
 safetensors = pytest.importorskip("safetensors.numpy")
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.simulation import Simulation
 from tests.random_scenarios import random_device, random_latency, random_workload
 from tests.simulator.arrays import as_bytes, router_bytes
 

@@ -11,8 +11,8 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Parameter, Policy, last_ranked_first
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.policies.policy import Parameter, Policy, last_ranked_first
+from servegym.simulator.runs.simulation import Simulation
 from tests.baselines.learned.cases import bytes_of, check_served, served_by
 
 BASES = ("slide-batching", "sarathi-fcfs", "vllm-v1", "flow-prefill", "weighted-vtc")

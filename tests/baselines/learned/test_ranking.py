@@ -12,9 +12,9 @@ from servegym.baselines.learned.ranking import first_score, ranked, rerank, scor
 from servegym.baselines.observations.queue import REQUEST_FIELDS, fill_slots, queue_layout
 from servegym.baselines.registry import router, scheduler, scheduler_names
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT, RANK, REQUEST
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import LEAVE_OUT, RANK, REQUEST
+from servegym.simulator.runs.simulation import Simulation
 from tests.baselines.learned.cases import bytes_of, check_served, served_by
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene

@@ -12,7 +12,7 @@ from servegym.baselines.observations.routing import ROUTED_FIELDS, routing_layou
 from servegym.baselines.observations.tiers import SCALED_FIELDS, tiers_layout
 from servegym.baselines.registry import router, router_names, scaler
 from servegym.errors import PolicyError
-from servegym.simulator.types import ENGINE_SNAPSHOT, MOVE, REQUEST
+from servegym.simulator.records.types import ENGINE_SNAPSHOT, MOVE, REQUEST
 from tests.any_router import SCALER
 from tests.baselines.learned.cases import bytes_of, check_served, served_by
 

@@ -9,9 +9,9 @@ from servegym.baselines.observations.scheduling import WORTHY_REQUEST_FIELDS, sc
 from servegym.baselines.observations.worth import fill_with_worthy
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
-from servegym.simulator.policies import Policy
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import LEAVE_OUT, LIMITS, NO_LIMIT, RANK, REQUEST
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import LEAVE_OUT, LIMITS, NO_LIMIT, RANK, REQUEST
+from servegym.simulator.runs.simulation import Simulation
 from tests.baselines.learned.cases import check_served, served_by
 from tests.envs.small import outcome_bytes
 from tests.simulator.forming import linear

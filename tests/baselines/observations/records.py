@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.types import ENGINE, ENGINE_SNAPSHOT, LEAVE_OUT, RANK, REQUEST
+from servegym.simulator.records.types import ENGINE, ENGINE_SNAPSHOT, LEAVE_OUT, RANK, REQUEST
 
 LENGTHS = [1, 2, 100, 2**20]
 TIMES_S = [0.0, 1e-9, 0.02, 1.0, 1e3, 1e9]

@@ -10,10 +10,10 @@ from servegym.baselines.observations import queue as queue_page
 from servegym.baselines.observations import routing as routing_page
 from servegym.baselines.observations import tiers as tiers_page
 from servegym.baselines.observations.fields import Layout
-from servegym.simulator import types as layout
-from servegym.simulator.compilation import compiled
-from servegym.simulator.fields import array, fresh
-from servegym.simulator.signatures import (
+from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.fields import array, fresh
+from servegym.simulator.records.signatures import (
     QUEUE,
     RANK_TABLE,
     REQUESTS,
@@ -23,7 +23,7 @@ from servegym.simulator.signatures import (
     SchedulerContext,
     State,
 )
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 SEEN = array(types.float32)
 Seen = dict[str, float]  # by full name, each found within its bounds

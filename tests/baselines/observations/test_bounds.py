@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names, scaler, scheduler_names
-from servegym.simulator import types as layout
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.signatures import Estimator
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.statuses import AT_CHECKS, AT_ROUTES, DECISION
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.signatures import Estimator
+from servegym.simulator.records.statuses import AT_CHECKS, AT_ROUTES, DECISION
+from servegym.simulator.runs.simulation import Simulation
 from tests import strategies
 from tests.baselines.observations.records import disturb_snapshots, random_engine, random_plan, random_requests
 from tests.baselines.observations.seeing import at_batch, of_engine, of_queue, of_routing, of_tiers

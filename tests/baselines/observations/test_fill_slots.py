@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.simulator.types import IN_TASK, LEAVE_OUT, RANK, REQUEST
+from servegym.simulator.records.types import IN_TASK, LEAVE_OUT, RANK, REQUEST
 from tests.baselines.observations.seeing import choose
 
 pytestmark = pytest.mark.nojit

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.simulator.types import LEAVE_OUT, RANK
+from servegym.simulator.records.types import LEAVE_OUT, RANK
 from tests.baselines.observations.seeing import at_batch, of_engine, of_queue
 from tests.simulator.forming import by_place, decode, state, waiting_for_a_batch
 

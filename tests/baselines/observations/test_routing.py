@@ -7,12 +7,12 @@ import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment, PrefixStore
-from servegym.simulator.gains import Gain
-from servegym.simulator.prefixes import Prompts, use_chunks
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment, PrefixStore
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.memory.prefixes import Prompts, use_chunks
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
 from tests.baselines.observations.seeing import Seen, of_routing
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scaler, scheduler
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import TIERS
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.records.types import TIERS
+from servegym.simulator.runs.simulation import Simulation
 from tests.baselines.observations.seeing import Seen, of_tiers
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from servegym.simulator import batches
-from servegym.simulator.types import BATCH
+from servegym.simulator.records import batches
+from servegym.simulator.records.types import BATCH
 
 
 def batch_of(prefills: list[tuple[int, int]], decodes: list[int]) -> np.ndarray:

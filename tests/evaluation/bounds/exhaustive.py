@@ -10,8 +10,8 @@ import itertools
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.gains import Gain
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
 
 
 def best_gain(workload: Workload, device: LatencyModel, gain: Gain, evictions: bool = False) -> float:

@@ -11,9 +11,9 @@ from servegym.evaluation.bounds.cache import cached_bound
 from servegym.evaluation.bounds.clairvoyant import tdg_upper_bound
 from servegym.evaluation.bounds.tightness import shares
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
 
 
 @pytest.fixture

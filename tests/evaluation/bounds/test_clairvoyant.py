@@ -14,14 +14,14 @@ from servegym.evaluation.bounds.clairvoyant import tdg_upper_bound
 from servegym.evaluation.bounds.program import Program, Solved
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Disturbance
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Disturbance
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.bounds.exhaustive import best_gain
 from tests.seeds import examples
 from tests.strategies import cluster_scenarios, scenarios

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from servegym.evaluation.bounds.least_work import LeastWork, Line, least_work
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile, profile_names
-from servegym.simulator import batches
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.types import BATCH
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.records import batches
+from servegym.simulator.records.types import BATCH
 
 BOUNDED = [name for name in profile_names() if load_profile(name).device.form != "slowest"]
 

@@ -14,7 +14,7 @@ from servegym.evaluation.bounds.polyserve_optimal import (
 )
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 from tests.evaluation.bounds.batches import batch_of
 
 # GEMM(B) = 10 ms + 0.1 ms B; PF(n) = 1 us (n^2 - n); DcAttn(x) = 1 us x.

@@ -16,11 +16,11 @@ from servegym.evaluation.comparison import COMPARED, Comparison
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.incidents import Incident
-from servegym.simulator.prefixes import PrefixStore, Prompts
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.session_dependencies import SessionDependencies
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import PrefixStore, Prompts
 from tests.cli.conftest import servegym  # noqa: F401 - a fixture
 
 PROFILE = load_profile("a100-llama3-8b")

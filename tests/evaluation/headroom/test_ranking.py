@@ -14,10 +14,10 @@ from servegym.evaluation.headroom.point import NO_CHANGE, SEARCHED, Change, Poin
 from servegym.evaluation.headroom.ranking import NEVER_S
 from servegym.evaluation.headroom.search import gain_of, run_of
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.gains import Gain
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
 
 pytestmark = pytest.mark.nojit
 DEVICE = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0.01, "a_d": 0, "b_d": 0.01, "t_c": 0.01})

@@ -21,8 +21,8 @@ from servegym.evaluation.headroom.point import DIMENSIONS, Point
 from servegym.evaluation.headroom.search import STARTS, gain_of, rounds, run_of
 from servegym.evaluation.running import ThreadRunner
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 from tests.strategies import cluster_scenarios, scenarios
 
 PAGE = Path(__file__).parents[3] / "docs/headroom.md"

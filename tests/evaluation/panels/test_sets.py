@@ -13,8 +13,8 @@ from servegym.evaluation.panels.panel import SERVED, Panel
 from servegym.evaluation.panels.provenance import ProvenanceError
 from servegym.evaluation.panels.sets import SET, artifact_of, find_set, reference_sets
 from servegym.evaluation.panels.tables import cells_table, groups_table
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 NOTHING = {"traces": [], "devices": [], "loads": [], "seeds": []}
 PANEL = Panel("pair", SERVED.replaced(trace="azure-code", load=1.2, requests=40, engines=2, router="min-load"), seeds=2)

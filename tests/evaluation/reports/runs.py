@@ -3,12 +3,12 @@
 import numpy as np
 
 from servegym.baselines.registry import scheduler as find_scheduler
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.policies import Policy
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests, scene
 

@@ -8,7 +8,7 @@ import pytest
 from servegym.evaluation.reports.iterations import iterations
 from servegym.evaluation.reports.memory import kv_blocks
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.reports.test_tables import read_slowly
 
 

@@ -14,11 +14,11 @@ from servegym.evaluation.reports.perfetto import write_perfetto
 from servegym.evaluation.reports.phases import phases
 from servegym.evaluation.reports.simulate_report import simulate_report
 from servegym.evaluation.reports.urgency import urgency
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.reports.runs import cramped
 from tests.evaluation.reports.test_perfetto import check_trace, trace_of
 from tests.simulator.forming import SECONDS

@@ -13,12 +13,12 @@ from servegym.evaluation.reports.memory import kv_blocks
 from servegym.evaluation.reports.phases import phases
 from servegym.evaluation.reports.plots import batches_over_time, kv_blocks_over_time, requests_over_time
 from servegym.evaluation.reports.simulate_report import simulate_report
-from servegym.simulator.cluster import Cluster, Link
-from servegym.simulator.incidents import Incident
-from servegym.simulator.operators import Operators
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.cluster import Cluster, Link
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.reports.runs import cramped
 from tests.evaluation.reports.test_perfetto import check_trace, trace_of
 from tests.simulator.random_policies import RANDOM_ROUTER, RANDOM_SCALER, RANDOM_SCHEDULER

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from servegym.evaluation.reports import load_gradient
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 
 def test_engines_of_a_tier_the_fullest_first():

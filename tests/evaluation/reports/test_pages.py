@@ -19,7 +19,7 @@ from servegym.evaluation.reports.figures_table import figures_rows, unit_of
 from servegym.evaluation.reports.simulate_report import simulate_report
 from servegym.evaluation.summary import summarise
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.reports.runs import NAME, cramped
 
 VOID = {"meta", "img", "br"}

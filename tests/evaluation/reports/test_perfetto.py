@@ -13,8 +13,8 @@ import pytest
 from servegym.baselines.registry import scheduler_names
 from servegym.errors import ExperimentError
 from servegym.evaluation.reports.perfetto import write_perfetto
-from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.reports.runs import by_hand, cramped
 from tests.simulator.scenes import requests, scene
 

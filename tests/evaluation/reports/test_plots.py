@@ -9,8 +9,8 @@ from servegym.evaluation.reports import plots
 from servegym.evaluation.reports.bins import Bins
 from servegym.evaluation.reports.latency_plots import distribution, latencies, plot_latencies
 from servegym.evaluation.reports.urgency import urgency
-from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.reports.runs import by_hand, cramped
 from tests.simulator.scenes import requests, scene
 

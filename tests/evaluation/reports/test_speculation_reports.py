@@ -9,8 +9,8 @@ from servegym.evaluation.reports.iterations import iterations
 from servegym.evaluation.reports.memory import kv_blocks
 from servegym.scenarios.parts import Demand, Fleet, Policies
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 
 
 def result(**fleet) -> Result:

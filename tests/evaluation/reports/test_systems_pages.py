@@ -17,7 +17,7 @@ from servegym.evaluation.reports.systems_pages import (
     policy_names,
     value_range,
 )
-from servegym.simulator.policies import ByWord, Fact, Parameter, Policy, last_ranked_first
+from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, last_ranked_first
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "systems"

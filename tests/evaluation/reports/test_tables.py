@@ -11,8 +11,8 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.reports.iterations import iterations
 from servegym.evaluation.reports.phases import phases
 from servegym.evaluation.reports.urgency import urgency
-from servegym.simulator.results import Result
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests import timelines
 from tests.evaluation.reports.runs import by_hand, cramped
 

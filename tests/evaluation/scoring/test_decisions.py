@@ -26,10 +26,10 @@ from servegym.evaluation.scoring.decisions import (
     traits_of,
     written_down,
 )
-from servegym.simulator.loops import WHOLE
-from servegym.simulator.policies import Policy
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.loops import WHOLE
+from servegym.simulator.runs.simulation import Simulation
 
 PANEL = Path(__file__).with_name("small.yaml")
 # Between them: ranks, victims of their own, lists, tasks that are suspended, numbers a policy keeps.

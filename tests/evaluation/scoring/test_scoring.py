@@ -17,15 +17,13 @@ import servegym
 from servegym.errors import PolicyError, ServegymError
 from servegym.evaluation.scoring import client, sandbox
 from servegym.evaluation.scoring.server import OWN_CACHES
-from servegym.simulator.compilation import cache_root
+from servegym.simulator.compilation.kernels import cache_root
 
 PANEL = Path(__file__).with_name("small.yaml")
 FILE = """
 import numpy as np
 
-from servegym.simulator.policies import Policy, register
-from servegym.simulator.requests import next_deadline_s
-from servegym.simulator.signatures import scheduler
+from servegym.policy import Policy, next_deadline_s, register, scheduler
 
 {module}
 
@@ -73,7 +71,7 @@ def test_a_run_is_that_of_the_panels_scenario() -> None:
     """What a policy of a file gets is what the same policy gets by name in an evaluation."""
     from servegym.evaluation.panels.evaluation import Evaluation
     from servegym.evaluation.panels.panel import load_panel
-    from servegym.simulator.simulation import Simulation
+    from servegym.simulator.runs.simulation import Simulation
 
     found = scored("qoserve")
     part = Evaluation(load_panel(PANEL), ("qoserve", "edf")).parts[0]
@@ -119,7 +117,7 @@ SHIPPED = """
 import dataclasses
 
 from servegym.baselines import registry
-from servegym.simulator.policies import register
+from servegym.policy import register
 
 register(dataclasses.replace(registry.scheduler("vllm-v1"), name="mine"))
 """
@@ -135,14 +133,14 @@ def test_a_file_comes_to_what_its_policy_comes_to_by_name(tmp_path: Path) -> Non
 
 FORGERIES = {
     "figures": """
-from servegym.simulator.figures import FIGURES
+from servegym.simulator.runs.figures import FIGURES
 
 FIGURES["tdg_ratio"] = lambda result: 9.0
 """,
     "results": """
 import functools
 
-from servegym.simulator.results import Result
+from servegym.simulator.runs.results import Result
 
 
 class Forged:

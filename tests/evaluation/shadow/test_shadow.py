@@ -13,10 +13,10 @@ from servegym.errors import WorkloadError
 from servegym.evaluation.shadow.estimating import GAIN, Candidate, Shadow, shadow
 from servegym.evaluation.shadow.served import read_served
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 DEVICE = "a100-llama3-8b"
 FACTOR, CLIENT_S = 1.3, 0.02

@@ -25,9 +25,9 @@ from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.parts import Fleet
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator import batches
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.types import BATCH, ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.records import batches
+from servegym.simulator.records.types import BATCH, ROLE_DECODE, ROLE_PREFILL
+from servegym.simulator.runs.simulation import Simulation
 
 SIZES = Sizes(requests=200, repetitions=2, compared_cluster_requests=200)
 ONE_PAIR = dataclasses.replace(SIZES, repetitions=1)

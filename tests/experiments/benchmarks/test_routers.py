@@ -11,7 +11,7 @@ from servegym.baselines.registry import router_names
 from servegym.errors import ExperimentError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.simulator.fields import copied
+from servegym.simulator.records.fields import copied
 
 SIZES = Sizes(repetitions=2, routed_engines=6, routed_requests_per_engine=40, routed_decisions=50)
 TOGETHER, OVERLOAD, APART, _ = routers.CASES

@@ -12,7 +12,7 @@ from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.baselines.registry import router_names, scheduler_names
 from servegym.errors import ExperimentError
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 SIZES = Sizes(
     requests=200,

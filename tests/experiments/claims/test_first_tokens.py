@@ -18,7 +18,7 @@ from experiments.claims.harness.first_tokens import (
 )
 from experiments.claims.harness.settings import Setting
 from experiments.claims.harness.slo_scale import PRECISION, least
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 
 SETTING = Setting("flowprefill", "a100-llama3-8b")

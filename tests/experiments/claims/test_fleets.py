@@ -11,8 +11,8 @@ from experiments.claims.harness import fleets
 from experiments.claims.harness.fleets import DEVICE, POLYSERVE, Fleet, co_chunk, of_fleet, scenario
 from experiments.claims.harness.settings import Setting, profile
 from servegym.baselines.registry import scheduler
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 SETTING = Setting("uniform-512-512", DEVICE)
 PD, CO = POLYSERVE

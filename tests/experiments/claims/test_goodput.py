@@ -8,7 +8,7 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.settings import Setting, saturation_per_s
 from experiments.claims.harness.violations import QOSERVE, sarathi, serve_violations, slo_of, violated
 from experiments.claims.qoserve_fig11 import LOADS, breaking_load
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.scenes import requests, scene
 
 SETTING = Setting("qoserve-code", "a100-llama3-8b")

@@ -9,8 +9,8 @@ from experiments.claims.harness.cells import Cell, scenario, simulation
 from experiments.claims.harness.measures import by_priority, serve, serve_by_first_token
 from experiments.claims.harness.settings import idle_prefill_s, profile, slo_recipe, workload
 from experiments.claims.harness.timelines import Urgency, serve_sampled
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 from tests.experiments.claims.synthetic import DEVICE
 
 CELL = Cell("azure-conv", DEVICE, "slide-batching", 2.0, 3, 120)

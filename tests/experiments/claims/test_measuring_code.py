@@ -55,9 +55,9 @@ def test_what_a_claim_measures_with_is_reached():
     found = reached_code(qoserve_fig8.measure)
     assert {
         "servegym.evaluation.bisection.highest_rate",
-        "servegym.simulator.slos.violated",
-        "servegym.simulator.simulation.Simulation",
-        "servegym.simulator.results.Result.summary",
+        "servegym.simulator.runs.slos.violated",
+        "servegym.simulator.runs.simulation.Simulation",
+        "servegym.simulator.runs.results.Result.summary",
         "experiments.claims.harness.served.begin",
     } <= set(found)
     assert found["experiments.claims.harness.goodput.goodput: PRECISION"] == repr(search.PRECISION)

@@ -26,7 +26,7 @@ from experiments.claims.harness.study import Study
 from experiments.claims.harness.violations import sarathi
 from servegym.errors import ExperimentError, ProfileError
 from servegym.latency_models.profile import profile_document
-from servegym.simulator.front_end import FrontEnd
+from servegym.simulator.features.front_end import FrontEnd
 from tests.experiments.claims.synthetic import DEVICE, TINY, synthetic_claim
 
 OTHER, LARGE = "h100-llama3-8b", "a100-llama3-70b-tp4"

@@ -12,10 +12,10 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.settings import Setting, profile
 from experiments.claims.harness.violations import CLASSES, slo_of
 from servegym.baselines.registry import router, scheduler
-from servegym.simulator.cluster import Cluster
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.runs.simulation import Simulation
 
 DEVICE = needed.DEVICE
 CONV, CODE = Setting("qoserve-conv", DEVICE), Setting("qoserve-code", DEVICE)

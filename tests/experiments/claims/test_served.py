@@ -11,7 +11,7 @@ from experiments.claims.harness import fleets
 from experiments.claims.harness.claim import claims
 from experiments.claims.harness.served import facts_of, noting, of_cell
 from experiments.claims.harness.settings_table import settings_table
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 from tests.experiments.claims.synthetic import TINY
 
 FOLDER = Path(experiments.claims.__path__[0])

@@ -13,7 +13,7 @@ from experiments.claims.harness.waiting import (
     settings_of,
     simulation,
 )
-from servegym.simulator.predictors import Predictor
+from servegym.simulator.inputs.predictors import Predictor
 from tests.simulator.scenes import requests
 
 SETTING = Setting("semantic", "a5000-qwen1.5-7b")

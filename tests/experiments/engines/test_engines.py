@@ -21,9 +21,9 @@ from servegym.baselines.registry import scheduler
 from servegym.errors import ExperimentError
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 PROFILE = "a100-llama3-8b"
 SPEED = 0.25

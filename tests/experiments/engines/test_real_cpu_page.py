@@ -16,9 +16,9 @@ from servegym.adapters.replay.records import Replayed
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.measured.runs import read_own
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.front_end import FrontEnd
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 from tests.simulator.forming import linear
 

@@ -16,7 +16,7 @@ from experiments.gpu.records import RUNS, Budget, Lines, coded, decoded, read_li
 from experiments.gpu.served import LOADS, Run, planned
 from experiments.gpu.shapes import ON_A_CPU, SHAPES
 from experiments.gpu.workloads import STOCK, artifact, profile_of, workload_of
-from servegym.simulator.workload import Workload
+from servegym.simulator.inputs.workload import Workload
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,7 +9,7 @@ import pytest
 from experiments.measured import client_side
 from experiments.measured.giving_up import with_giving_up
 from servegym.evaluation.measured.runs import Run
-from servegym.simulator.prefixes import Prompts
+from servegym.simulator.memory.prefixes import Prompts
 
 
 def run_of(model, arrival_s, tokens, ttft_s, e2e_s, **words):

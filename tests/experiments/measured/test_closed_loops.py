@@ -16,7 +16,7 @@ from servegym.evaluation.measured.plot import plot_loops
 from servegym.evaluation.measured.runs import folder_of_runs
 from servegym.evaluation.measured.study import HEADLINE
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.types import BATCH
+from servegym.simulator.records.types import BATCH
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no measured loops")
 ROW = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.tuning import together
-from servegym.simulator.simulation import Simulation
+from servegym.simulator.runs.simulation import Simulation
 
 
 @pytest.fixture(scope="module")

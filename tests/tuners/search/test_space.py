@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from servegym.baselines import registry
 from servegym.baselines.relations import relations_of
 from servegym.errors import SearchError
-from servegym.simulator.policies import Parameter
+from servegym.simulator.policies.policy import Parameter
 from servegym.tuners.search.choosing import Range, build_space, searched_by_default
 
 SLIDE, GO = registry.scheduler("slide-batching"), registry.router("gorouting")

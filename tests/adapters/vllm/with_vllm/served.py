@@ -12,13 +12,13 @@ from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.evaluation.assumptions import estimator_of
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.deployment import Deployment
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import Policy, get_policy
-from servegym.simulator.results import Result
-from servegym.simulator.scenario import Scenario
-from servegym.simulator.simulation import Simulation
-from servegym.simulator.workload import Workload
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy, get_policy
+from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.simulation import Simulation
 from tests.timelines import iterations
 
 registry.load()

@@ -9,8 +9,8 @@ from experiments.engines.plugin_parity import own_scheduler
 from experiments.engines.plugin_prefixes import demanding_sessions
 from experiments.engines.vllm_driving import Limits
 from experiments.engines.vllm_driving_ahead import drive_ahead
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import get_policy
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.policies.policy import get_policy
 from tests.adapters.vllm.with_vllm.served import (
     PROFILE,
     assert_same,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from experiments.engines.vllm_driving import Limits
-from servegym.simulator.disturbances import Correction
-from servegym.simulator.policies import get_policy
+from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.policies.policy import get_policy
 from tests.adapters.vllm.with_vllm.served import (
     PROFILE,
     assert_same,

@@ -10,8 +10,8 @@ import pytest
 
 from experiments.engines.vllm_driving import Limits, make_request, make_scheduler
 from servegym.errors import ServegymError, VllmError
-from servegym.simulator.policies import Policy, get_policy
-from servegym.simulator.signatures import scheduler
+from servegym.simulator.policies.policy import Policy, get_policy
+from servegym.simulator.records.signatures import scheduler
 from tests.adapters.vllm.with_vllm.served import (
     PROFILE,
     UnderWay,

@@ -13,7 +13,7 @@ from experiments.engines.prefix_parity import first_difference, found_share
 from experiments.engines.vllm_driving import Limits, block_hasher, make_request, token_ids
 from servegym.adapters.vllm.block_log import chunk_numbers
 from servegym.adapters.vllm.caching_mirror import CachingMirror, names
-from servegym.simulator.policies import get_policy
+from servegym.simulator.policies.policy import get_policy
 from tests.adapters.vllm.with_vllm.served import PROFILE, drive, drive_async, plugged, saved, stock
 
 CRAMPED = Limits(400, max_num_batched_tokens=2**16, prefix_caching=True)

@@ -1,0 +1,76 @@
+"""Giving memory to a request that has none (rule 4 of docs/simulation.md)."""
+
+import numpy as np
+
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.features.flags import HAS_CACHE
+from servegym.simulator.memory.kv_memory import blocks_for, load
+from servegym.simulator.memory.prefix_caching import grow_named, hold_found, name_filled
+from servegym.simulator.records.requests import cached_of
+from servegym.simulator.records.statistics import count_admitted
+from servegym.simulator.records.timeline import note
+from servegym.simulator.records.types import LOADED, NOT_PREEMPTIBLE
+
+
+@kernel
+def blocks_lacking(request, chunk, engine):
+    """Blocks that the request needs, over those it holds, to compute a chunk."""
+    tokens = cached_of(request) + chunk
+    if tokens <= request.blocks * engine.block_tokens:
+        return 0
+    return blocks_for(tokens, engine.block_tokens) - request.blocks
+
+
+@kernel
+def can_admit(engine, limits, request, need, headroom_blocks):
+    """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk and what is kept."""
+    if engine.running >= limits.max_num_seqs:
+        return False
+    # Found blocks that others hold need no free block; without a look-up, shared_blocks is 0.
+    room = room_for(engine, limits, request, need, headroom_blocks, engine.running)
+    return room <= engine.free_blocks + engine.cache.shared_blocks
+
+
+@kernel
+def room_for(engine, limits, request, need, headroom_blocks, running):
+    """Blocks that must be free to admit a request beside `running` requests (rule 4)."""
+    room = need
+    if limits.reserve_context:
+        room = blocks_for(request.prompt_tokens + request.num_output_tokens, engine.block_tokens)
+    if running > 0:  # capped at all blocks, so that sums do not overflow
+        room += min(limits.watermark_blocks, engine.total_blocks) + min(headroom_blocks, engine.total_blocks)
+    return room
+
+
+@kernel
+def admit(run, e, r, now_s):
+    """Admit request r, which has no memory, and load the KV that it has kept."""
+    request, outcome, engine, status = run.requests[r], run.outcomes[r], run.engines[e], run.status[0]
+    status.admissions += 1
+    request.admitted = status.admissions
+    if np.isnan(outcome.admitted_s):
+        outcome.admitted_s = now_s
+    if outcome.counted == 0:
+        engine.totals.admitted_tokens += request.prompt_tokens + request.num_output_tokens
+        engine.totals.cached_tokens += cached_of(request)
+    to_load = hold_found(run, e, r) if HAS_CACHE and engine.cache.on else request.offloaded_tokens
+    if outcome.counted == 0:
+        outcome.counted = 1
+        count_admitted(run.state, e, request)
+    if request.offloaded_tokens > 0 or to_load > 0:
+        if status.recording and to_load > 0:
+            note(run, LOADED, e, r, to_load, to_load * engine.load_s_per_token)
+        load(request, outcome, engine, to_load)
+
+
+@kernel
+def give_named(run, e, r, chunk, now_s):
+    """Give request r, at an engine that caches prefixes, the blocks it lacks for its chunk, and name them (rule 6)."""
+    request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
+    if request.blocks == 0:
+        admit(run, e, r, now_s)
+    tokens = request.computed_tokens + chunk
+    grow_named(request, outcome, engine, run.cache, tokens)
+    if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else named at the end of the batch, which may be suspended first
+        known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
+        name_filled(r, outcome, engine, run.cache, min(tokens, known))

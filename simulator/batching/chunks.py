@@ -1,0 +1,103 @@
+"""What a request gets in a batch, within budgets of tokens and time (docs/simulation.md, rules 3 and 6)."""
+
+import numpy as np
+
+from servegym.simulator.batching.admission import blocks_lacking
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.features.speculation import counted_tokens
+from servegym.simulator.memory.kv_memory import grow, load_time_s
+from servegym.simulator.records import batches
+from servegym.simulator.records.requests import cached_of, is_decoding, left_of
+
+
+@kernel
+def take_decodes(run, estimator, e, visited, n):
+    """Take the leading decodes of order[visited:n], up to the first request that is no decode, lacks memory or, if
+    decodes are timed, exceeds the time budget. Returns their number.
+
+    A fast path of `fill`, since most batches are mostly decodes: sums in local variables avoid stalls on memory.
+    """
+    engine, packing, limits, sums = run.engines[e], run.packing[0], run.limits[0], run.sums[0]
+    queue, order, requests, entries = run.queues[e], run.order[0], run.requests, run.entries[e]
+    length, with_next, budget_s = packing.length, run.sums[1], limits.time_budget_s - engine.moving_s
+    most = min(n - visited, limits.sequence_budget - length, limits.max_num_batched_tokens - packing.tokens)
+    timed = limits.time_budget_s < np.inf and limits.untimed_decodes == 0
+    taken, cached_tokens, longest = 0, 0.0, 0.0
+    if timed:
+        batches.copy(with_next, sums)
+    while taken < most:
+        r = queue[order[visited + taken]]
+        request = requests[r]
+        if request.blocks == 0 or not is_decoding(request):
+            break
+        need = blocks_lacking(request, 1, engine)
+        if need > engine.free_blocks:
+            break
+        if timed:
+            batches.add(with_next, 1, request.computed_tokens, True)
+            if not estimator.batch_s(with_next, estimator.coefficients) <= budget_s:
+                break
+        if need > 0:
+            grow(request, engine, need)
+        entries[length + taken].request, entries[length + taken].tokens = r, 1
+        taken += 1
+        cached_tokens += request.computed_tokens
+        longest = max(longest, float(request.computed_tokens))
+    if taken > 0:
+        if length == 0:
+            packing.decoding = 1
+        packing.length += taken
+        packing.tokens += taken
+        packing.visited = visited + taken
+        sums.decode_requests += taken
+        sums.decode_cached_tokens += cached_tokens
+        sums.longest_decode_cached = max(sums.longest_decode_cached, longest)
+    return taken
+
+
+@kernel
+def see_what_fits(packing, engine, limits, sums, scratch, estimator):
+    """Note the phases whose cheapest request, one token with nothing cached, does not fit the time left."""
+    budget_s = limits.time_budget_s - engine.moving_s
+    if limits.untimed_decodes == 0:
+        packing.decodes_fit = batches.estimate_with(sums, scratch, 1, 0, True, estimator) <= budget_s
+    if sums.prefill_tokens >= limits.untimed_prefill_tokens:
+        packing.prefills_fit = batches.estimate_with(sums, scratch, 1, 0, False, estimator) <= budget_s
+
+
+@kernel
+def chunk_of(request, decoding, limits, packing):
+    """Tokens the request gets within the token budgets; 0: it does not fit (rule 3)."""
+    if decoding:
+        return 1
+    left = left_of(request)
+    if limits.whole_prompts == 0:
+        return min(left, limits.chunk_tokens, limits.max_num_batched_tokens - packing.tokens)
+    if packing.length == 0 or left <= limits.max_num_batched_tokens - packing.tokens:
+        return left
+    return 0
+
+
+@kernel
+def cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator):
+    """The part of the chunk that fits the time budget; 0: it does not fit (rule 3)."""
+    budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
+    cut = batches.largest_chunk(sums, scratch, chunk, cached_of(request), decoding, budget_s, estimator)
+    if decoding:
+        return cut
+    cut = max(cut, min(chunk, limits.untimed_prefill_tokens - int(sums.prefill_tokens)))
+    if cut < chunk and (limits.whole_prompts or cut < limits.smallest_chunk_tokens):
+        return 0
+    return cut
+
+
+@kernel
+def take(request, r, entry, chunk, decoding, engine, packing, sums):
+    """Put request r into the batch with its chunk (rule 6); it has the blocks."""
+    if packing.length == 0:
+        packing.decoding = decoding
+    entry.request = r
+    entry.tokens = chunk
+    packing.length += 1
+    packing.tokens += counted_tokens(chunk, decoding, engine)
+    batches.add(sums, chunk, request.computed_tokens, decoding)

@@ -1,0 +1,321 @@
+"""The packer: turns a scheduler's ranks and limits into a batch under KV memory, for every scheduler alike.
+
+The rules, numbered, are in docs/simulation.md.
+"""
+
+import numpy as np
+
+from servegym.simulator.batching.admission import admit, blocks_lacking, can_admit, give_named
+from servegym.simulator.batching.chunks import chunk_of, cut_to_time, see_what_fits, take, take_decodes
+from servegym.simulator.batching.eviction import ask_scheduler, make_room, make_room_for_newcomer
+from servegym.simulator.batching.ordering import first_ranked, leave_out_unlisted
+from servegym.simulator.batching.windows import (
+    NOT_NUMBERS,
+    can_get_something,
+    keep_visits,
+    listed_ones,
+    next_window,
+    stop_admitting,
+    whole_queue,
+)
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_CLUSTER, HAS_DRAFTS, HAS_TASKS
+from servegym.simulator.features.speculation import decode_chunk
+from servegym.simulator.features.suspended_batches import blocks_in_tasks, see_left_out, see_tasks
+from servegym.simulator.memory.kv_memory import count_blocks, grow, load_time_s
+from servegym.simulator.memory.prefix_caching import cancel_prefix_lookup, lookup_prefix
+from servegym.simulator.policies.refusals import are_legal_limits, are_legal_listed
+from servegym.simulator.records import batches
+from servegym.simulator.records.requests import cached_of, is_decoding, left_of
+from servegym.simulator.records.timeline import events_left
+from servegym.simulator.records.types import (
+    EVICT_FOR_ALL,
+    EVICT_FOR_DECODES,
+    MISFIT_PASS_OVER,
+    MISFIT_STOP,
+    NO_LIMIT,
+    NOT_PREEMPTIBLE,
+    PHASE_FIRST_DECIDES,
+    PHASE_MIXED,
+)
+
+FORMED, WAITING, TIMELINE_SHORT, RESUME, RANK_AGAIN, REFUSED = range(6)
+
+
+@inlined_kernel
+def form_batch(run, decider, e, now_s):
+    """Form the next batch of engine e in run.entries[e]; its sums are run.sums[0].
+
+    FORMED: at least one request runs. RESUME: none, but the suspended task packing.resumed_task. WAITING: none can
+    before KV that is on its way has arrived. TIMELINE_SHORT: the timeline may be too short for what can happen; make it
+    longer and call again. REFUSED: the policy wrote what is refused (see `refusals`).
+    """
+    engine, status, packing = run.engines[e], run.status[0], run.packing[0]
+    count_blocks(engine, now_s)
+    while True:
+        # In one attempt each request is evicted, found, loaded and scheduled twice at most, and not scheduled twice.
+        if status.recording and events_left(run) < 7 * engine.queue_length + 1:
+            return TIMELINE_SHORT
+        if not rank_queue(run, decider, e, now_s):
+            return REFUSED
+        if HAS_TASKS and engine.suspended > 0 and see_tasks(run, e):
+            return RESUME
+        attempted = pack(run, decider, e, now_s)
+        if attempted == REFUSED:
+            return REFUSED
+        if attempted == WAITING:
+            return RESUME if HAS_TASKS and engine.suspended > 0 else WAITING
+        if attempted == FORMED:
+            break
+    engine.batch_length = packing.length
+    engine.last_batch_length = packing.length
+    engine.scheduled_tokens += packing.tokens
+    return FORMED
+
+
+@inlined_kernel
+def pack(run, decider, e, now_s):
+    """One attempt at the queue of engine e as it is ranked, within run.limits[0].
+
+    FORMED, WAITING, REFUSED: as `form_batch`. RANK_AGAIN: nothing fits yet, and requests have given up memory.
+    """
+    packing = run.packing[0]
+    packing.length = 0
+    packing.tokens = 0
+    packing.admitting = 1
+    packing.victims_ranked = 0
+    packing.gave_up = 0
+    packing.decodes_fit = 1
+    packing.prefills_fit = 1
+    packing.windows = 0
+    packing.places_given = 0
+    packing.window_length = 0
+    if HAS_AHEAD:
+        packing.evictions = run.status[0].evictions if run.engines[e].ahead.forming else NO_LIMIT
+    batches.begin(run.sums[0], run.engines[e])
+    fill(run, decider, e, now_s)
+    keep_visits(run.engines[e].visits, packing, run.order[0], run.ranks)
+    if HAS_CACHE and run.engines[e].cache.on:
+        cancel_prefix_lookup(run, e)
+    if packing.refused == 1:
+        return REFUSED
+    if packing.length > 0:
+        return FORMED
+    if HAS_AHEAD and run.engines[e].ahead.forming:
+        return WAITING  # for the batch that runs to end
+    if packing.gave_up == 1:
+        return RANK_AGAIN
+    ran = run_first(run, decider, e, now_s)
+    if HAS_CACHE and run.engines[e].cache.on:
+        cancel_prefix_lookup(run, e)
+    if packing.refused == 1:  # the ranks of victims, asked for only now
+        return REFUSED
+    return FORMED if ran else WAITING
+
+
+@kernel
+def rank_queue(run, decider, e, now_s):
+    """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
+    engine, limits, own = run.engines[e], run.limits[0], run.engine_limits[e]
+    open_limits(limits, engine, own)
+    if HAS_CLUSTER and run.engines[run.engines.shape[0] - 1].pool > 0:  # the scheduler of another pool may have used it
+        for position in range(engine.queue_length):
+            run.ranks[position].headroom_blocks = 0
+    ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
+    legal = are_legal_limits(limits) and are_legal_listed(run.ranks, limits, engine.queue_length)
+    run.packing[0].refused = run.status[0].failed == 1 or not legal
+    limits.max_num_batched_tokens = min(limits.max_num_batched_tokens, own.max_num_batched_tokens)
+    limits.max_num_seqs = min(limits.max_num_seqs, own.max_num_seqs)
+    return run.packing[0].refused == 0
+
+
+@kernel
+def open_limits(limits, engine, own):
+    """No limits but the engine's own."""
+    limits.max_num_batched_tokens = own.max_num_batched_tokens
+    limits.chunk_tokens = NO_LIMIT
+    limits.sequence_budget = NO_LIMIT
+    limits.max_num_seqs = own.max_num_seqs
+    limits.time_budget_s = np.inf
+    limits.smallest_chunk_tokens = 1
+    limits.untimed_prefill_tokens = 0
+    limits.most_drafts = NO_LIMIT
+    limits.untimed_decodes = 0
+    limits.watermark_blocks = engine.watermark_blocks
+    limits.whole_prompts = 0
+    limits.reserve_context = 1
+    limits.phase = PHASE_MIXED
+    limits.misfit = MISFIT_PASS_OVER
+    limits.evict_for = EVICT_FOR_DECODES
+    limits.preemptible = NOT_PREEMPTIBLE
+    limits.slice_s = np.inf
+    limits.listed = NO_LIMIT
+
+
+@inlined_kernel
+def fill(run, decider, e, now_s):
+    """Visit the queue in rank order and take what fits (rules 1 to 6)."""
+    engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
+    sums, scratch, estimator = run.sums[0], run.sums[1], decider.estimator
+    queue, previous_order, order, ranks, requests = (
+        run.queues[e],
+        run.previous_order[e],
+        run.order[0],
+        run.ranks,
+        run.requests,
+    )
+    entries = run.entries[e]
+    timed = limits.time_budget_s < np.inf
+    visited, position = 0, -1
+    running_seen, evictions = 0, run.status[0].evictions
+    if limits.listed < NO_LIMIT:
+        n = listed_ones(run.order, ranks, limits.listed, previous_order, engine.visits.previous_length, packing)
+    else:
+        n = whole_queue(run.order, ranks, previous_order, engine, packing)
+        packing.window_length = max(n, 0)
+    if n == NOT_NUMBERS:
+        packing.refused = 1
+        return
+    more = n < 0
+    if more:
+        n = 0
+    alike = not (limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0 or engine.cache.on)
+    of_decodes = alike  # what comes next may be a row of decodes
+    while True:
+        if of_decodes and packing.decodes_fit == 1:
+            taken = take_decodes(run, estimator, e, visited, n)
+            running_seen, visited, of_decodes = running_seen + taken, visited + taken, False
+            if taken > 0:
+                position = order[visited - 1]
+        if visited == n:
+            if not more:
+                return
+            n, more = next_window(run.order, ranks, previous_order, engine, position, requests, queue, packing)
+            if n == NOT_NUMBERS:
+                packing.refused = 1
+                return
+            visited = 0
+            packing.window_length = n
+            continue
+        if packing.admitting == 0 and running_seen >= engine.running and run.status[0].evictions == evictions:
+            return  # no other request holds memory
+        if packing.length >= limits.sequence_budget or packing.tokens >= limits.max_num_batched_tokens:
+            return
+        position = order[visited]
+        visited += 1
+        packing.visited = visited
+        r = queue[position]
+        request = requests[r]
+        is_running = request.blocks > 0
+        running_seen += is_running
+        if not can_get_something(request, packing):
+            continue
+        if HAS_CACHE and engine.cache.on and not is_running:
+            lookup_prefix(run, e, r)
+        decoding = is_decoding(request)
+        if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
+            continue
+        chunk = chunk_of(request, decoding, limits, packing)
+        if HAS_DRAFTS and decoding and is_running and engine.speculation.k > 0:
+            chunk = decode_chunk(request, run.outcomes[r], engine, limits, packing)
+        if timed and chunk > 0 and not (decoding and limits.untimed_decodes):
+            chunk = cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator)
+        if chunk == 0:
+            if limits.misfit == MISFIT_STOP:
+                return
+            if timed:
+                see_what_fits(packing, engine, limits, sums, scratch, estimator)
+                if packing.decodes_fit == 0 and packing.prefills_fit == 0:
+                    return
+            continue
+        need = blocks_lacking(request, chunk, engine)
+        if not is_running:
+            if ranks[position].headroom_blocks < 0:
+                packing.refused = 1
+                return
+            if not can_admit(engine, limits, request, need, ranks[position].headroom_blocks):
+                taken = packing.length
+                if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(
+                    run, decider, e, position, chunk, now_s
+                ):
+                    stop_admitting(engine.visits, packing, order, ranks)
+                    continue
+                if packing.length < taken:
+                    n, more = visited, True
+            running_seen += 1
+        elif need > engine.free_blocks:
+            if not decoding and limits.evict_for == EVICT_FOR_DECODES:
+                continue
+            stop_admitting(engine.visits, packing, order, ranks)
+            taken = packing.length
+            has_room_now = make_room(run, decider, e, position, need, True, now_s)
+            if not has_room_now and (request.blocks == 0 or packing.refused == 1):
+                packing.gave_up = 1
+                return
+            if packing.length < taken:
+                n, more = visited, True  # budget came back: look again at all that rank after this one
+            if not has_room_now:
+                continue
+        if HAS_CACHE and engine.cache.on:
+            give_named(run, e, r, chunk, now_s)
+        elif need > 0:
+            if not is_running:
+                admit(run, e, r, now_s)
+            grow(request, engine, need)
+        if packing.length == 0 and limits.phase == PHASE_FIRST_DECIDES:
+            packing.decodes_fit, packing.prefills_fit = decoding, not decoding
+        take(request, r, entries[packing.length], chunk, decoding, engine, packing, sums)
+        of_decodes = alike and decoding
+
+
+@kernel
+def run_first(run, decider, e, now_s):
+    """Nothing fits and there is work: the first-ranked request runs with what fits (Progress).
+
+    False: it cannot, with all the memory of all requests in the queue; some is held for KV that is on its way.
+    """
+    engine, limits, packing, sums = run.engines[e], run.limits[0], run.packing[0], run.sums[0]
+    leave_out_unlisted(run.ranks, limits, engine.queue_length)
+    if HAS_TASKS and engine.suspended > 0:
+        see_left_out(run, e)
+    position = first_ranked(run.ranks, engine.queue_length)
+    r = run.queues[e][position]
+    request = run.requests[r]
+    if request.task >= 0:
+        return False
+    if HAS_CACHE and engine.cache.on and request.blocks == 0:
+        lookup_prefix(run, e, r)
+    # What is held for KV on its way and by tasks belongs to no request here.
+    lacking = blocks_lacking(request, left_of(request), engine)
+    others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + blocks_in_tasks(run, e)
+    fits_whole = lacking + request.blocks + others_blocks <= engine.total_blocks
+    if engine.suspended > 0 and not fits_whole:
+        return False  # a piece of it could give up its memory again and again, and no task would ever be resumed
+    decoding = is_decoding(request)
+    least = left_of(request) if limits.whole_prompts else 1
+    chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.max_num_batched_tokens))
+    if limits.time_budget_s < np.inf:
+        budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
+        estimator = decider.estimator
+        fits = batches.largest_chunk(sums, run.sums[1], chunk, cached_of(request), decoding, budget_s, estimator)
+        untimed = 0 if decoding else min(chunk, limits.untimed_prefill_tokens)
+        chunk = max(least, fits, untimed)
+    if blocks_lacking(request, least, engine) > engine.free_blocks + engine.cache.shared_blocks:
+        # What takes memory must emit a token, or two requests could take it from each other forever.
+        chunk = left_of(request)
+        if not fits_whole:
+            return False
+        make_room(run, decider, e, position, lacking, False, now_s)
+        if HAS_CACHE and engine.cache.considered == r:
+            lookup_prefix(run, e, r)
+    room = request.blocks + engine.free_blocks + engine.cache.shared_blocks
+    chunk = min(chunk, room * engine.block_tokens - cached_of(request))
+    if HAS_CACHE and engine.cache.on:
+        give_named(run, e, r, chunk, now_s)
+    else:
+        need = blocks_lacking(request, chunk, engine)
+        if request.blocks == 0:
+            admit(run, e, r, now_s)
+        grow(request, engine, need)
+    take(request, r, run.entries[e][packing.length], chunk, decoding, engine, packing, sums)
+    return True

@@ -1,0 +1,344 @@
+"""Compiling kernels: once per source text, cached on disk, called as first-class functions.
+
+`kernel` marks a helper that other kernels call. `Compiled` is a kernel with a fixed signature that is
+passed around as a value: the event loop takes policies, latency models and gain functions in this form,
+so it is compiled once and any of them plugs in without recompiling it.
+
+Numba's own cache notices a change in a function's file but not in the files of the kernels it calls. Here
+the cache directory of a function is named after a digest of its source and of every kernel, intrinsic, type and
+constant it reaches, so an edit anywhere takes effect and nothing else is compiled again.
+"""
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+import tempfile
+import types as python_types
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import NumbaExperimentalFeatureWarning
+from numba.core.event import install_listener
+
+from servegym.simulator.compilation import linking
+from servegym.simulator.compilation.cache import use_cache
+from servegym.simulator.compilation.linking import InnerKernel, OuterCompiler, kernel_named
+from servegym.simulator.compilation.locks import alone_in
+from servegym.simulator.compilation.progress import CompileProgress
+
+# Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
+# counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
+# and a kernel cannot make arrays; a helper that must, and keeps them to itself, is an `allocating_kernel`.
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False}
+# Of Numba's settings (NUMBA_BOUNDSCHECK, ...) those that the code depends on and Numba's own cache does not look at: a
+# kernel compiled under one is never taken for a kernel compiled under another.
+FLAGS = ("BOUNDSCHECK", "OPT", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "EXTEND_VARIABLE_LIFETIMES")
+# What counts by how it is written. Of a type that is its layout: an intrinsic may read it from memory. An object of
+# another kind that kernels can use (a declaration of parameters) has a `kernel_text`: all that they make of it.
+VALUES = int | float | str | tuple | np.generic | np.dtype | types.Type
+PACKAGE = f"{__name__.partition('.')[0]}."
+_config: Any = numba.config
+JIT_DISABLED = bool(_config.DISABLE_JIT)
+LINKING = inspect.getsource(linking)  # how kernels are put together counts as they do
+_njit: Any = numba.njit
+
+
+def _inner(**options: Any) -> Callable[[Callable], Any]:
+    """Decorator: a kernel that other kernels call."""
+    return (lambda function: function) if JIT_DISABLED else lambda function: InnerKernel(function, options)
+
+
+kernel = _inner(**OPTIONS)
+# A kernel called from one place with all the arrays of a run: inlined, or copying them costs more than the work
+# (arguments are stored one by one and copied on in vectors, which stalls each time).
+inlined_kernel = _inner(**OPTIONS | {"forceinline": True})
+allocating_kernel = _inner(**OPTIONS | {"_nrt": True})
+
+
+def plain_function(function: Any) -> Any:
+    """The Python function behind a dispatcher, a Compiled or an intrinsic, or None."""
+    if not isinstance(function, python_types.FunctionType):
+        function = getattr(function, "py_func", getattr(function, "__wrapped__", None))
+    return function if isinstance(function, python_types.FunctionType) else None
+
+
+def _counts(value: Any) -> bool:
+    """Whether a function that is reached is part of what is compiled: a kernel, an intrinsic, and, as intrinsics call
+    them to make code, the plain functions of this package."""
+    if isinstance(value, python_types.FunctionType):
+        return value.__module__.startswith(PACKAGE)
+    return hasattr(value, "py_func") or hasattr(value, "_defn")
+
+
+def _names(code: python_types.CodeType) -> set[str]:
+    """Every name a function's code uses, inner functions and comprehensions included."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, python_types.CodeType):
+            names |= _names(constant)
+    return names
+
+
+def reached_values(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function's code names outside itself: globals, attributes of modules, and what it closes over."""
+    # In order: a module can be reached in two ways, and is named by the first; a set has another order in each process.
+    names = sorted(_names(function.__code__))
+    todo = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
+    seen = set()
+    while todo:
+        name, value = todo.pop(0)
+        if not isinstance(value, python_types.ModuleType):
+            yield name, value
+        elif value not in seen:
+            seen.add(value)
+            todo += [(f"{name}.{inner}", vars(value)[inner]) for inner in names if inner in vars(value)]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name, cell.cell_contents
+
+
+@functools.cache  # to find where a function ends takes 0.1 ms, and most are reached by many
+def _source(function: python_types.FunctionType) -> str | None:
+    """A function's text; None where there is no file to read it from (typed at a prompt)."""
+    if hasattr(function, "kernel_text"):  # made, not written
+        return str(function.kernel_text)
+    try:
+        return inspect.getsource(function)
+    except OSError:
+        return None
+
+
+def signature_text(signature: Any) -> str:
+    """A signature's types, and where the classes of its tuples are: what Numba keeps imports them from there."""
+    classes: set[str] = set()
+    todo: list[Any] = [signature.return_type, *signature.args]
+    while todo:
+        kind = todo.pop()
+        if isinstance(kind, types.BaseTuple):
+            todo += kind.types  # type: ignore[attr-defined]
+        if isinstance(kind, types.NamedTuple | types.NamedUniTuple):
+            classes.add(f"{kind.instance_class.__module__}.{kind.instance_class.__qualname__}")
+        if isinstance(kind, types.FunctionType):
+            todo += [kind.signature.return_type, *kind.signature.args]
+    return f"{signature} {sorted(classes)}"
+
+
+def source_digest(function: Any) -> str | None:
+    """Digest of the sources of `function` and of all kernels, types and constants it can reach, and of the
+    signature of a Compiled; None if one has no source."""
+    digest, seen, todo = hashlib.sha256(), set(), [plain_function(function)]
+    if isinstance(function, Compiled):
+        digest.update(signature_text(function.signature()).encode())
+    while todo:
+        current = todo.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        source = _source(current)
+        if source is None:
+            return None
+        # With its module: what Numba keeps names the modules of all that is in it, and imports them when it is read.
+        digest.update(f"{current.__module__}\n{source}".encode())
+        for name, value in sorted(reached_values(current), key=lambda item: item[0]):
+            if isinstance(value, np.ndarray):
+                digest.update(f"{name}={value.dtype!r}{value.shape}".encode() + value.tobytes())
+            elif hasattr(value, "kernel_text"):
+                digest.update(f"{name}={value.kernel_text}".encode())
+            elif value is None or isinstance(value, VALUES):
+                digest.update(f"{name}={value!r}".encode())
+            elif _counts(value):
+                todo.append(plain_function(value))
+    flags = [f"{flag}={getattr(_config, flag, None)}" for flag in FLAGS]
+    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {flags}\n{LINKING}".encode())
+    return digest.hexdigest()[:20]
+
+
+def reached_kernels(function: Any) -> list[python_types.FunctionType]:
+    """The Python functions of a kernel and of all it can call."""
+    found: list[python_types.FunctionType] = []
+    todo = [plain_function(function)]
+    while todo:
+        current = todo.pop()
+        if current not in found:
+            found.append(current)
+            todo += [plain_function(value) for _, value in reached_values(current) if hasattr(value, "py_func")]
+    return found
+
+
+def uncompiled_kernels(function: Any) -> int:
+    """How many kernels a kernel can call, directly or not, that this process has not compiled yet."""
+    seen: set[Any] = set()
+    todo, count = [function], 0
+    while todo:
+        current = todo.pop()
+        plain = plain_function(current)
+        if plain not in seen:
+            seen.add(plain)
+            count += isinstance(current, InnerKernel) and not current.overloads
+            todo += [value for _, value in reached_values(plain) if hasattr(value, "py_func")]
+    return count
+
+
+def cache_root() -> Path:
+    """Where compiled kernels are kept: $SERVEGYM_CACHE, else the user's cache folder."""
+    root = os.environ.get("SERVEGYM_CACHE")
+    if root is None:
+        root = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "servegym")
+    path = Path(root)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir()) / f"servegym-{os.getuid()}"
+
+
+def check_bounds() -> None:
+    """What this process compiles from now on checks the bounds of arrays. In the cache it has places of its own."""
+    _config.BOUNDSCHECK = 1
+
+
+class Compiled(types.WrapperAddressProtocol):
+    """A kernel of a fixed signature, usable as a value inside other kernels and callable from Python.
+
+    It is compiled (or read from the cache) when it is first used, not when it is defined.
+    """
+
+    def __init__(
+        self,
+        py_func: Callable,
+        signature: Any,
+        made_from: tuple[Callable, tuple] | None = None,
+        written: Callable | None = None,
+    ):
+        self.py_func = py_func
+        self._signature = signature
+        self.made_from = made_from  # the function that made it, and what of; None: it is where it was written
+        # What its author wrote, under whose name it is found: py_func, or what that was made of.
+        self.written: Any = py_func if written is None else written
+        functools.update_wrapper(self, py_func)
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        if JIT_DISABLED:
+            return self.py_func
+        digest = source_digest(self)
+        directory = cache_root() / (digest or "none")
+        progress = CompileProgress(self.py_func, lambda: uncompiled_kernels(self))
+        before, _config.CACHE_DIR = _config.CACHE_DIR, str(directory)
+        try:
+            dispatcher = _njit(pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
+            if digest:
+                use_cache(dispatcher, directory)
+            # Of processes that start together one compiles, and the others read what it wrote. Numba's lock first: a
+            # thread that compiles holds it, and comes here for a kernel that its own reaches.
+            alone = alone_in(directory) if digest else contextlib.nullcontext()
+            listening = install_listener("numba:compile", progress)
+            with (
+                global_compiler_lock,
+                alone,
+                listening,
+                warnings.catch_warnings(),
+            ):  # first-class functions are what this is about
+                warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
+                dispatcher.compile(self._signature)
+        finally:
+            _config.CACHE_DIR = before
+        dispatcher.disable_compile()
+        return dispatcher
+
+    @functools.cached_property
+    def _address(self) -> int:
+        (result,) = self.dispatcher.overloads.values()
+        return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+
+    def __wrapper_address__(self) -> int:
+        return self._address
+
+    def signature(self) -> Any:
+        return self._signature
+
+    @property
+    def value(self) -> Any:
+        """What to pass to a kernel: this object, or the plain function when compilation is off."""
+        return self.py_func if JIT_DISABLED else self
+
+    @functools.cached_property
+    def entry(self) -> Callable:
+        """The compiled function without Numba's look at the arguments' types, which costs half a millisecond for
+        the arrays of a run. Only for arguments known to be of the signature's types."""
+        if JIT_DISABLED:
+            return self.py_func
+        (result,) = self.dispatcher.overloads.values()
+        return result.entry_point
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.dispatcher(*arguments)
+
+    def __reduce__(self) -> Any:
+        # Pickled by reference: the module's name gives it back, or what it was made from.
+        if self.made_from is not None:
+            return self.made_from
+        return kernel_named, (self.written.__module__, self.written.__qualname__)
+
+
+_specialised: dict[Any, Compiled] = {}
+_plain_kernel = functools.cache(kernel)
+
+
+def specialised(template: Compiled, **names: Any) -> Compiled:
+    """`template` with some of its globals replaced: kernels of its own, called directly and compiled with it.
+
+    A Compiled is called as a plain kernel, and so is a kernel; a number is a constant; a declaration is read. (A
+    closure would do the same, but Numba compiles those again in each process.) The same template and names give the
+    same object. Raises ValueError for a name it does not use.
+    """
+    used = _names(template.py_func.__code__)
+    for name in names:
+        if name not in used or name not in template.py_func.__globals__:
+            raise ValueError(f"{template.py_func.__name__} uses no global {name}")
+    values = {name: _identity(value) for name, value in names.items()}
+    key = (template.py_func, *((name, type(value), value) for name, value in sorted(values.items())))
+    if key not in _specialised:
+        _specialised[key] = _specialise(template, names)
+    return _specialised[key]
+
+
+def _identity(value: Any) -> Any:
+    """What makes a specialised kernel another one."""
+    return getattr(value, "kernel_text", None) or getattr(value, "py_func", value)
+
+
+def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:
+    original = template.py_func
+    plain = {name: _plain_kernel(value.py_func) if isinstance(value, Compiled) else value
+             for name, value in names.items()}  # fmt: skip
+    copy = with_globals(original, plain, "")
+    copy.__name__ = copy.__qualname__ = copy.__name__ + (source_digest(copy) or str(len(_specialised)))[:8]
+    return Compiled(copy, template.signature(), (_make, (template, names)))
+
+
+def with_globals(original: Any, replaced: dict[str, Any], named: str) -> python_types.FunctionType:
+    """A copy of a function with some of its globals replaced. named: what its name ends with, as symbols of compiled
+    code are named after functions, and what differs must not have the same name."""
+    name = f"{original.__name__}_{named}"
+    copy = python_types.FunctionType(original.__code__, {**original.__globals__, **replaced}, name)
+    copy.__qualname__, copy.__doc__ = name, original.__doc__
+    return copy
+
+
+def _make(template: Compiled, names: dict[str, Any]) -> Compiled:
+    return specialised(template, **names)
+
+
+def compiled(signature: Any) -> Callable[[Callable], Compiled]:
+    """Decorator: a first-class kernel of this signature."""
+    return lambda py_func: Compiled(py_func, signature)

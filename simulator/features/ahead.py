@@ -1,0 +1,111 @@
+"""Asynchronous scheduling: an engine forms the next batch while one runs. The rules: docs/async_scheduling.md.
+
+What a batch computes and emits counts as done once it is formed. So a request's `num_output_tokens` includes tokens
+still under way, and OUTCOME.under_way is their number.
+"""
+
+import numpy as np
+
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.features.disturbances import disturbed
+from servegym.simulator.fleet.routing import report_busy
+from servegym.simulator.memory.prefix_caching import name_filled
+from servegym.simulator.records.events import push
+from servegym.simulator.records.statuses import BAD_DURATION, BAD_ESTIMATE, STARTED
+from servegym.simulator.records.timeline import note
+from servegym.simulator.records.types import BATCH_START, EVENT_BATCH_END, LATEST_S, SCHEDULED
+
+
+@kernel
+def set_aside(run, router_state, e):
+    """Take requests with their last token under way out of the queue of engine e while it forms a batch; `bring_back`
+    restores it. Returns the queue's former length."""
+    engine, queue, before = run.engines[e], run.queues[e], router_state.queued
+    queued, kept = engine.queue_length, 0
+    for position in range(queued):
+        r = queue[position]
+        before[position] = r
+        if run.requests[r].num_output_tokens < run.outcomes[r].output_tokens:
+            queue[kept] = r
+            kept += 1
+    engine.queue_length = kept
+    engine.ahead.forming = engine.batch_length > 0
+    return queued
+
+
+@kernel
+def bring_back(run, router_state, e, queued):
+    """Restore the queue of engine e after `set_aside`. queued: the queue's former length."""
+    run.engines[e].queue_length = queued
+    run.engines[e].ahead.forming = 0
+    for position in range(queued):
+        run.queues[e, position] = router_state.queued[position]
+
+
+@kernel
+def count_as_done(run, e):
+    """Count the batch that engine e has formed as computed, and its tokens as emitted."""
+    for k in range(run.engines[e].ahead.length):
+        entry = run.entries[e, k]
+        request, outcome = run.requests[entry.request], run.outcomes[entry.request]
+        request.computed_tokens += entry.tokens
+        entry.emitted = request.computed_tokens == request.prompt_tokens + request.num_output_tokens
+        request.num_output_tokens += entry.emitted
+        outcome.under_way += entry.emitted
+
+
+@inlined_kernel
+def keep_formed(run, functions, decider, e, running):
+    """Engine e has formed a batch, in run.entries[e], while one of so many requests runs. Returns STARTED, or why not:
+    its times cannot be."""
+    engine, pool = run.engines[e], run.engines[e].pool
+    engine.ahead.length, engine.batch_length = engine.batch_length, running
+    engine.ahead.estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
+    engine.ahead.scale = engine.estimate_scale
+    engine.ahead.model_s = functions.devices[pool](run.sums[0], run.device[e])
+    if not 0.0 <= engine.ahead.model_s <= LATEST_S:
+        return BAD_DURATION
+    if not 0.0 <= engine.ahead.estimate_s <= LATEST_S:
+        engine.batch_estimate_s = engine.ahead.estimate_s
+        return BAD_ESTIMATE
+    count_as_done(run, e)
+    return STARTED
+
+
+@kernel
+def start_formed(run, router_state, e, now_s):
+    """The batch that engine e has formed starts. Returns STARTED, or BAD_DURATION."""
+    engine, status = run.engines[e], run.status[0]
+    duration_s = disturbed(engine.ahead.model_s, run.disturbance[0], engine, now_s)
+    if not 0.0 <= duration_s <= LATEST_S:
+        return BAD_DURATION
+    engine.batch_length, engine.ahead.length = engine.ahead.length, 0
+    engine.batch_start_s = now_s
+    engine.batch_estimate_s, engine.correction.batch_scale = engine.ahead.estimate_s, engine.ahead.scale
+    engine.iterations += 1
+    if status.recording:
+        note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)
+    for k in range(engine.batch_length):
+        formed, running = run.entries[e, k], router_state.running[e, k]
+        running.request, running.tokens, running.emitted = formed.request, formed.tokens, formed.emitted
+        if status.recording:
+            note(run, SCHEDULED, e, formed.request, formed.tokens, 0.0)
+    push(run.events, status, now_s + duration_s, EVENT_BATCH_END, e)
+    if run.engines.shape[0] > 1:
+        report_busy(run, router_state, e, now_s + engine.batch_estimate_s, now_s)
+    return STARTED
+
+
+@kernel
+def commit_token(run, e, r):
+    """A token of request r that was under way has just been emitted, and `num_output_tokens` are those that are out."""
+    request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
+    if engine.cache.on:  # what it says is known now, and so what it fills
+        known = request.prompt_tokens + request.num_output_tokens - 1
+        name_filled(r, outcome, engine, run.cache, min(request.computed_tokens, known))
+    outcome.under_way -= 1
+
+
+def out_of(requests: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
+    """int[requests]: the tokens of each that are out."""
+    return np.asarray(requests["num_output_tokens"] - outcomes["under_way"])

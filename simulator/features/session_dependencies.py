@@ -1,0 +1,106 @@
+"""Turns of sessions: which request follows which, and when it comes then (docs/sessions.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from servegym.errors import WorkloadError
+from servegym.simulator.records.types import FOLLOWING, LATEST_S
+
+NO_TURN = -1  # instead of a request
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionDependencies:
+    """Which request each one follows, and when it comes then.
+
+    after: int64[requests], the request whose end it waits for; -1: it follows none, and comes at its own time.
+    think_s: float64[requests], s from that end to its coming; of those that follow none it says nothing.
+
+    Raises WorkloadError for turns that follow no request, or in a circle, and for times that are none.
+    """
+
+    after: np.ndarray
+    think_s: np.ndarray
+
+    def __post_init__(self) -> None:
+        after, think_s = np.asarray(self.after), np.asarray(self.think_s, "f8")
+        if after.ndim != 1 or after.shape != think_s.shape:
+            raise WorkloadError(f"turns: after has shape {after.shape}, think_s {think_s.shape}; they should be alike")
+        if after.dtype.kind not in "iu" and not np.array_equal(after, after.astype("i8")):
+            raise WorkloadError("turns: after should be whole numbers")
+        object.__setattr__(self, "after", np.ascontiguousarray(after, "i8"))
+        object.__setattr__(self, "think_s", np.where(self.after < 0, 0.0, think_s))
+        outside = (self.after < NO_TURN) | (self.after >= len(after))
+        if outside.any():
+            at = int(np.argmax(outside))
+            raise WorkloadError(
+                f"turns, request {at}: it follows request {after[at]}; there are 0 to {len(after) - 1} (-1: none)"
+            )
+        wrong = ~((self.think_s >= 0) & (self.think_s <= LATEST_S))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise WorkloadError(
+                f"turns, request {at}: think_s is {think_s[at]:g}; it should be a time from 0 to {LATEST_S:g} s"
+            )
+        in_circle = self.after[self.session] >= 0
+        if in_circle.any():
+            at = int(np.argmax(in_circle))
+            raise WorkloadError(f"turns, request {at}: it follows itself, by way of others; a session begins somewhere")
+
+    def __len__(self) -> int:
+        return len(self.after)
+
+    @property
+    def session(self) -> np.ndarray:
+        """int64[requests]: the request with which the session of each begins. (In a circle: one that follows.)"""
+        first = np.where(self.after < 0, np.arange(len(self)), self.after)
+        for _ in range(len(self).bit_length()):  # twice as far back each time
+            first = first[first]
+        return first
+
+    def order(self, arrival_s: np.ndarray) -> np.ndarray:
+        """int64[requests]: those that follow none by their times, then the others as they are."""
+        return np.lexsort((np.where(self.after == NO_TURN, arrival_s, 0.0), self.after != NO_TURN))
+
+    def take(self, rows: np.ndarray) -> SessionDependencies:
+        """Those of some requests, by index, in this order. Raises WorkloadError where one follows none of them."""
+        place = np.full(len(self), NO_TURN)
+        place[rows] = np.arange(len(rows))
+        after = self.after[rows]
+        moved = np.where(after < 0, NO_TURN, place[after])
+        lost = (after >= 0) & (moved < 0)
+        if lost.any():
+            at = int(np.argmax(lost))
+            raise WorkloadError(
+                f"turns, request {int(np.asarray(rows)[at])}: it follows request {after[at]}, which is not among those "
+                "taken; of a session its first turns are taken"
+            )
+        return SessionDependencies(moved, self.think_s[rows])
+
+    def whole(self, keep: np.ndarray) -> np.ndarray:
+        """bool[requests]: of those to be kept, the ones whose predecessors are all kept."""
+        kept, before = np.asarray(keep, bool).copy(), None
+        while before is None or (kept != before).any():
+            before = kept.copy()
+            kept &= (self.after < 0) | kept[self.after]
+        return kept
+
+
+def following_of(turns: SessionDependencies | None) -> np.ndarray:
+    """FOLLOWING[requests]: which request follows which, as the loop reads it; empty where none does."""
+    if turns is None:
+        return np.zeros(0, FOLLOWING)
+    rows = np.zeros(len(turns), FOLLOWING)
+    rows["first"] = rows["next"] = NO_TURN
+    rows["session"], rows["think_s"] = turns.session, turns.think_s
+    rows["unfinished"] = np.bincount(rows["session"], minlength=len(turns))
+    order = np.argsort(turns.after, kind="stable")  # those that follow one beside each other, in order of their numbers
+    order = order[turns.after[order] >= 0]
+    after = turns.after[order]
+    is_first = np.r_[True, after[1:] != after[:-1]][: len(order)]
+    rows["first"][after[is_first]] = order[is_first]
+    rows["next"][order[:-1][~is_first[1:]]] = order[1:][~is_first[1:]]
+    return rows

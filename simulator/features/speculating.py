@@ -1,0 +1,181 @@
+"""Latency models of engines that speculate: a model of batches without drafts, and what drafts add ("Time" of
+docs/speculation.md).
+
+The functions here are templates: `base_...` stand for those of the model. Its coefficients follow behind those of
+speculation (speculation.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.simulator.compilation.kernels import Compiled, kernel, specialised
+from servegym.simulator.features.speculation import ACCEPTANCE, DRAFT_S, DRAFT_S_PER_REQUEST, START, VERIFIED, K
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.records.requests import cached_of, is_decoding
+from servegym.simulator.records.signatures import latency, queue_latency, request_latency
+
+
+class Sums(NamedTuple):
+    """Of a batch, as latency models read them (types.BATCH)."""
+
+    prefill_requests: float
+    prefill_tokens: float
+    prefill_tokens_squared: float
+    prefill_tokens_cached: float
+    prefill_cached_tokens: float
+    longest_prefill_tokens: float
+    decode_requests: float
+    decode_cached_tokens: float
+    longest_decode_cached: float
+
+
+class Drafts(NamedTuple):
+    """Of a batch (types.DRAFTS)."""
+
+    requests: float
+    tokens: float
+    tokens_squared: float
+    tokens_cached: float
+    longest: float
+
+
+@latency
+def base_batch_s(batch, coefficients):
+    """Stands for the model's time of a batch."""
+    return 0.0
+
+
+@request_latency
+def base_request_s(tokens, cached, decoding, coefficients):
+    """Stands for its time of a request."""
+    return 0.0
+
+
+@queue_latency
+def base_exec_s(requests, queue, coefficients, ranks):
+    """Stands for its times of what queued requests have left."""
+
+
+@kernel
+def drafts_of(batch, k):
+    """The drafts in a batch: those that it says, or as many as its decodes may have."""
+    if batch.drafts.known != 0.0:
+        said = batch.drafts
+        return Drafts(said.requests, said.tokens, said.tokens_squared, said.tokens_cached, said.longest)
+    n = batch.decode_requests
+    return Drafts(n, k * n, k * k * n, k * (batch.decode_cached_tokens + n), k if n > 0.0 else 0.0)
+
+
+@kernel
+def with_drafts(batch, drafts, verified):
+    """The sums of the batch with drafts as chunks whose context the decodes have read; verified 0: without them."""
+    return Sums(
+        batch.prefill_requests + verified * drafts.requests,
+        batch.prefill_tokens + verified * drafts.tokens,
+        batch.prefill_tokens_squared + verified * drafts.tokens_squared,
+        batch.prefill_tokens_cached + verified * drafts.tokens_cached,
+        batch.prefill_cached_tokens,
+        max(batch.longest_prefill_tokens, verified * drafts.longest),
+        batch.decode_requests,
+        batch.decode_cached_tokens,
+        batch.longest_decode_cached,
+    )
+
+
+@kernel
+def decode_alone(cached, drafts):
+    """The sums of a batch of one decode."""
+    requests = 1.0 if drafts > 0.0 else 0.0
+    return Sums(requests, drafts, drafts * drafts, drafts * (cached + 1.0), 0.0, drafts, 1.0, cached, cached)
+
+
+@latency
+def batch_s(batch, coefficients):
+    drafts = drafts_of(batch, coefficients[K])
+    seconds = base_batch_s(with_drafts(batch, drafts, coefficients[VERIFIED]), coefficients[int(coefficients[START]) :])
+    return seconds + drafts.longest * coefficients[DRAFT_S] + drafts.tokens * coefficients[DRAFT_S_PER_REQUEST]
+
+
+@request_latency
+def request_s(tokens, cached, decoding, coefficients):
+    own = coefficients[int(coefficients[START]) :]
+    seconds = base_request_s(tokens, cached, decoding, own)
+    if decoding:
+        k = coefficients[K]
+        beside = decode_alone(float(cached), coefficients[VERIFIED] * k)
+        seconds += base_batch_s(beside, own) - base_batch_s(decode_alone(float(cached), 0.0), own)
+        seconds += k * (coefficients[DRAFT_S] + coefficients[DRAFT_S_PER_REQUEST])
+    return seconds
+
+
+@queue_latency
+def exec_s(requests, queue, coefficients, ranks):
+    own, k = coefficients[int(coefficients[START]) :], coefficients[K]
+    base_exec_s(requests, queue, own, ranks)
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
+        if is_decoding(request):
+            cached = float(cached_of(request))
+            beside = decode_alone(cached, coefficients[VERIFIED] * k)
+            seconds = base_batch_s(beside, own) - base_batch_s(decode_alone(cached, 0.0), own)
+            ranks[position].exec_s += seconds + k * (coefficients[DRAFT_S] + coefficients[DRAFT_S_PER_REQUEST])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SpeculatingModel:
+    """A latency model of an engine that speculates. head: float64[...], the coefficients of speculation."""
+
+    model: Any  # LatencyModel or EstimatorModel (deployment.py)
+    head: np.ndarray
+
+    @property
+    def batch_s(self) -> Compiled:
+        return specialised(batch_s, base_batch_s=self.model.batch_s)
+
+    @property
+    def request_s(self) -> Compiled:
+        return specialised(request_s, base_request_s=self.model.request_s, base_batch_s=self.model.batch_s)
+
+    @property
+    def exec_s(self) -> Compiled:
+        return specialised(exec_s, base_exec_s=self.model.exec_s, base_batch_s=self.model.batch_s)
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        return np.concatenate([self.head, self.model.coefficients])
+
+    @property
+    def scaled(self) -> np.ndarray:
+        """Times are proportional to the model's own and to what drafts cost."""
+        head = np.zeros(len(self.head), bool)
+        head[[DRAFT_S, DRAFT_S_PER_REQUEST]] = True
+        return np.concatenate([head, self.model.scaled])
+
+
+def speculating_pool(pool: Deployment) -> Deployment:
+    """The pool with models that know of its drafts; one without speculation is given back as it is."""
+    one = pool.speculation
+    if one is None:
+        return pool
+    device = np.zeros(ACCEPTANCE + int(one.k))
+    device[[START, K, DRAFT_S, DRAFT_S_PER_REQUEST, VERIFIED]] = (
+        len(device), one.k, one.draft_s, one.draft_s_per_request, not one.free_verification,
+    )  # fmt: skip
+    device[ACCEPTANCE:] = one.by_position
+    estimator = device[:ACCEPTANCE].copy()  # no policy knows the acceptance
+    estimator[START] = ACCEPTANCE
+    return dataclasses.replace(
+        pool, device=SpeculatingModel(pool.device, device), estimator=SpeculatingModel(pool.estimator, estimator)
+    )
+
+
+def speculating(cluster: Cluster) -> Cluster:
+    """The cluster with such pools."""
+    if all(pool.speculation is None for pool in cluster.pools):
+        return cluster
+    return dataclasses.replace(cluster, pools=tuple(map(speculating_pool, cluster.pools)))

@@ -1,0 +1,277 @@
+"""Preemptible batches: suspended at the end of an operator or a layer, and resumed where they stopped.
+
+A task is a batch that has been started and is not done; docs/simulation.md, "Preemptible prefill".
+"""
+
+import numpy as np
+
+from servegym.simulator.batching.ordering import first_to_run, ranks_before
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.events import push, remove
+from servegym.simulator.records.random import uniform
+from servegym.simulator.records.timeline import note
+from servegym.simulator.records.types import (
+    AT_OPERATORS,
+    EVENT_BATCH_END,
+    EVENT_SUSPENSION,
+    IN_TASK,
+    LEAVE_OUT,
+    NO_LIMIT,
+    NOT_PREEMPTIBLE,
+    RESUMED,
+    SUSPENDED,
+)
+
+STREAM = 0x6A697474
+
+
+@kernel
+def becomes_task(run, engine):
+    """Whether the batch that has been formed is one that can be suspended."""
+    return (
+        run.limits[0].preemptible != NOT_PREEMPTIBLE
+        and run.sums[0].decode_requests == 0.0
+        and engine.suspended < run.state.tasks.shape[1]
+    )
+
+
+@kernel
+def boundaries_of(engine, preemptible):
+    """Boundaries in a batch, its end included."""
+    return engine.preemption.layers * (engine.preemption.operators if preemptible == AT_OPERATORS else 1)
+
+
+@kernel
+def open_task(run, router_state, e, computing_s):
+    """The batch just formed by engine e becomes a task, which is about to run."""
+    engine, tasks, entries = run.engines[e], run.state.tasks[e], run.entries[e]
+    slot = 0
+    while tasks[slot].length > 0:
+        slot += 1
+    task, running = tasks[slot], router_state.tasks[e, slot]
+    task.length, task.leader, task.tokens = engine.batch_length, entries[0].request, run.packing[0].tokens
+    task.estimate_s, task.executed_s = engine.batch_estimate_s, 0.0
+    running.computing_s, running.moving_s = computing_s, engine.moving_s
+    running.boundaries = run.limits[0].preemptible
+    for k in range(engine.batch_length):
+        r = entries[k].request
+        run.requests[r].task = slot
+        run.outcomes[r].task_tokens, run.outcomes[r].task_position = entries[k].tokens, k
+    engine.running_task = slot
+    running.scale = engine.correction.batch_scale
+
+
+@kernel
+def resume(run, router_state, e, slot):
+    """The suspended task takes up the engine's batch again; returns what it has run before."""
+    engine, queue, entries = run.engines[e], run.queues[e], run.entries[e]
+    task = run.state.tasks[e, slot]
+    found = 0
+    for position in range(engine.queue_length - 1, -1, -1):
+        if found == task.length:
+            break
+        r = queue[position]
+        if run.requests[r].task == slot:
+            entry = entries[run.outcomes[r].task_position]
+            entry.request, entry.tokens = r, run.outcomes[r].task_tokens
+            found += 1
+    engine.batch_length = task.length
+    engine.running_task = slot
+    engine.suspended -= 1
+    engine.batch_estimate_s = task.estimate_s
+    engine.correction.batch_scale = router_state.tasks[e, slot].scale
+    engine.preemption.owed_s = engine.moving_s
+    engine.moving_s = router_state.tasks[e, slot].moving_s
+    if run.status[0].recording:
+        note(run, RESUMED, e, task.leader, slot, task.executed_s)
+    return task.executed_s
+
+
+@kernel
+def schedule_end(run, router_state, e, now_s):
+    """The engine's running task will end, unless its slice does before."""
+    slot = run.engines[e].running_task
+    task, running = run.state.tasks[e, slot], router_state.tasks[e, slot]
+    end_s, slice_s = running.moving_s + running.computing_s, run.limits[0].slice_s
+    if slice_s < np.inf:
+        late_s = lateness_s(run.engines[e])
+        stop_s = boundary_s(run, router_state, e, task.executed_s + slice_s - late_s, task.executed_s)
+        if stop_s + late_s < end_s:
+            running.stop_s = stop_s
+            push(run.events, run.status[0], now_s + (stop_s + late_s - task.executed_s), EVENT_SUSPENSION, e)
+            return
+    push(run.events, run.status[0], now_s + (end_s - task.executed_s), EVENT_BATCH_END, e)
+
+
+@kernel
+def lateness_s(engine):
+    """How late the engine is at its next boundary: ranks of a tensor-parallel engine do not get there together."""
+    return (
+        engine.preemption.jitter_s * uniform(0, STREAM, engine.totals.suspensions)
+        if engine.preemption.jitter_s > 0.0
+        else 0.0
+    )
+
+
+@kernel
+def boundary_s(run, router_state, e, least_s, after_s):
+    """What the running task will have run at its first boundary at or after one time and after another."""
+    engine = run.engines[e]
+    running = router_state.tasks[e, engine.running_task]
+    moving_s, computing_s, layers = running.moving_s, running.computing_s, engine.preemption.layers
+    done = (least_s - moving_s) * layers / computing_s if computing_s > 0.0 else np.inf
+    layer = max(0, int(min(max(done, 0.0), float(layers))) - 1) if done < np.inf else layers
+    at_operators = running.boundaries == AT_OPERATORS
+    sums, operators, whole = batch_of(run, e), router_state.operators[engine.pool], 0.0
+    for k in range(engine.preemption.operators):
+        whole += operator_s(operators[k], sums)
+    while layer < layers:
+        part = 0.0
+        for k in range(engine.preemption.operators if at_operators else 1):
+            part += operator_s(operators[k], sums)
+            share = part / whole if at_operators and whole > 0.0 else 1.0
+            at_s = moving_s + (layer + share) * computing_s / layers
+            if at_s >= least_s and at_s > after_s:
+                return at_s
+        layer += 1
+    return np.inf
+
+
+@kernel
+def operator_s(coefficients, sums):
+    """Time of an operator of a layer for a batch (only shares of it are used)."""
+    tokens, squared, cached = sums
+    return coefficients[0] * tokens + coefficients[1] * squared + coefficients[2] * cached + coefficients[3]
+
+
+@kernel
+def batch_of(run, e):
+    """(prefill tokens, sum lq^2, sum lq lkv) of the running batch of engine e."""
+    tokens, squared, cached = 0.0, 0.0, 0.0
+    for k in range(run.engines[e].batch_length):
+        lq = float(run.entries[e, k].tokens)
+        tokens += lq
+        squared += lq * lq
+        cached += lq * run.requests[run.entries[e, k].request].computed_tokens
+    return tokens, squared, cached
+
+
+@kernel
+def preempt(run, router_state, e, now_s):
+    """A round has found that something else should run: the task is to be suspended at its next boundary."""
+    engine, status = run.engines[e], run.status[0]
+    task, running = run.state.tasks[e, engine.running_task], router_state.tasks[e, engine.running_task]
+    ran_s, late_s = task.executed_s + (now_s - engine.batch_start_s), lateness_s(engine)
+    stop_s = boundary_s(run, router_state, e, ran_s - late_s, task.executed_s)
+    if stop_s + late_s >= running.moving_s + running.computing_s:
+        return
+    running.stop_s = stop_s
+    at_s = max(now_s, engine.batch_start_s + (stop_s + late_s - task.executed_s))
+    remove(run.events, status, EVENT_BATCH_END, e)
+    remove(run.events, status, EVENT_SUSPENSION, e)
+    push(run.events, status, at_s, EVENT_SUSPENSION, e)
+    engine.preemption.suspending = 1
+    running.blocked_since_s = now_s
+
+
+@kernel
+def suspend(run, router_state, e, now_s):
+    """The running task of engine e stops at a boundary."""
+    engine = run.engines[e]
+    task = run.state.tasks[e, engine.running_task]
+    ran_s = now_s - engine.batch_start_s
+    running = router_state.tasks[e, engine.running_task]
+    if engine.preemption.suspending == 1:
+        blocking_s = now_s - running.blocked_since_s
+        engine.totals.suspensions += 1
+        engine.totals.blocking_s += blocking_s
+        engine.totals.longest_blocking_s = max(engine.totals.longest_blocking_s, blocking_s)
+    task.executed_s = running.stop_s
+    engine.busy_s += ran_s
+    if run.status[0].recording:
+        note(run, SUSPENDED, e, task.leader, engine.running_task, ran_s)
+    engine.batch_length = 0
+    engine.running_task = -1
+    engine.preemption.suspending = 0
+    engine.suspended += 1
+    engine.preemption.resuming = 1
+    engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
+
+
+@kernel
+def close_task(run, e):
+    """The running task of engine e is done (or lost); returns how long it ran before it was resumed last."""
+    engine = run.engines[e]
+    task = run.state.tasks[e, engine.running_task]
+    executed_s = task.executed_s
+    task.length = 0
+    for k in range(engine.batch_length):
+        run.requests[run.entries[e, k].request].task = -1
+    engine.running_task = -1
+    engine.preemption.suspending = 0
+    return executed_s
+
+
+@kernel
+def close_all(run, e):
+    """All tasks of engine e are lost."""
+    engine, queue = run.engines[e], run.queues[e]
+    for position in range(engine.queue_length):
+        run.requests[queue[position]].task = -1
+    for slot in range(run.state.tasks.shape[1]):
+        run.state.tasks[e, slot].length = 0
+    engine.running_task = -1
+    engine.preemption.suspending, engine.suspended, engine.preemption.resuming = 0, 0, 0
+
+
+@kernel
+def see_tasks(run, e):
+    """Whether the first-ranked request is in a suspended task; if not, keep members of tasks out of the batch.
+
+    packing.resumed_task is the task of the first-ranked request among members; -1 where the policy has left out all of
+    them (`see_left_out`).
+    """
+    length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
+    packing, limits, members, found, first = run.packing[0], run.limits[0], run.order[0], 0, -1
+    packing.resumed_task = requests[queue[first_to_run(ranks, limits, length)]].task
+    if packing.resumed_task >= 0:
+        return True
+    for k in range(min(limits.listed, length)):
+        position = k if limits.listed >= NO_LIMIT else ranks[k].listed
+        if ranks[position].tier < LEAVE_OUT and requests[queue[position]].task >= 0:
+            members[found] = position
+            found += 1
+            if first < 0 or ranks_before(ranks, position, first):
+                first = position
+    if first >= 0:
+        packing.resumed_task = requests[queue[first]].task
+    for position in members[:found]:
+        ranks[position].tier = IN_TASK
+    return False
+
+
+@kernel
+def see_left_out(run, e):
+    """`see_tasks` of members that the policy has left out. (Most are, in most batches, and are never asked for.)"""
+    length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
+    packing, first = run.packing[0], -1
+    for position in range(length):
+        if requests[queue[position]].task >= 0 and (first < 0 or ranks_before(ranks, position, first)):
+            first = position
+    if packing.resumed_task < 0:
+        packing.resumed_task = requests[queue[first]].task
+    for position in range(length):
+        if requests[queue[position]].task >= 0:
+            ranks[position].tier = IN_TASK
+
+
+@kernel
+def blocks_in_tasks(run, e):
+    """Blocks of the members of suspended tasks."""
+    blocks = 0
+    if run.engines[e].suspended > 0:
+        for position in range(run.engines[e].queue_length):
+            request = run.requests[run.queues[e][position]]
+            if request.task >= 0:
+                blocks += request.blocks
+    return blocks

@@ -1,0 +1,125 @@
+"""How requests come to an engine: routed there, as they arrive or from a held queue, or with their KV over a link."""
+
+import numpy as np
+
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.features.flags import HAS_CACHE, HAS_CLUSTER, HAS_TASKS
+from servegym.simulator.features.front import appear
+from servegym.simulator.features.front_end import leave_front_end, next_ready
+from servegym.simulator.fleet.held_queues import READY, is_legal, keep_waiting, route_request, take_from
+from servegym.simulator.fleet.incidents import close, count_service, move
+from servegym.simulator.fleet.routing import queue_has_space, send
+from servegym.simulator.fleet.transfers import leave_source, next_transfer, queue_transfer
+from servegym.simulator.memory.prefixes import borrow
+from servegym.simulator.records.events import make_due
+from servegym.simulator.records.statistics import clear_state, count_queued
+from servegym.simulator.records.statuses import AT_ROUTES, BAD_ROUTE, DECISION, GOING_ON, QUEUE_FULL, TIMELINE_FULL
+from servegym.simulator.records.timeline import events_left, note
+from servegym.simulator.records.types import ARRIVAL, HOLD, RECEIVED, STAY
+
+
+@kernel
+def next_to_route(run, router_state, held_queue):
+    """The first request of a held queue, or the next that is ready."""
+    decided = run.status[0].router.decided
+    if held_queue != READY:
+        return np.int64(router_state.known.tiers[held_queue].first)
+    # The one that was asked about before the caller came back has arrived, and is not the one that came first any more.
+    return np.int64(decided) if decided >= 0 else np.int64(next_ready(run, router_state)[0])
+
+
+@inlined_kernel
+def route_one(run, router_state, held_queue, alone, stop_at):
+    """Route the first request of a held queue, or the next that is ready. Returns GOING_ON, or why it has not."""
+    status, route, now_s = run.status[0], router_state.route[0], run.status[0].now_s
+    if not HAS_CLUSTER or alone:
+        if run.engines[0].queue_length == run.queues.shape[1]:
+            return QUEUE_FULL
+        if status.recording and events_left(run) < 1:
+            return TIMELINE_FULL
+        r = next_ready(run, router_state)[0]
+        leave_front_end(run, router_state, r)
+        if status.front_end.delays == 0:
+            appear(run, r)
+        arrive(run, router_state, 0, r)
+        if HAS_CLUSTER and run.engines[0].drained == 1:
+            count_service(status, router_state, run.engines[0], status.now_s)
+        return GOING_ON
+    r = next_to_route(run, router_state, held_queue)
+    request = run.requests[r]
+    if status.router.decided != r:
+        if held_queue == READY and status.front_end.delays == 0:
+            appear(run, r)
+        undecided = route_request(run, router_state, r, held_queue, now_s)
+        status.router.decided = r
+        if undecided and stop_at & AT_ROUTES:
+            status.deciding_request = r
+            return DECISION
+    status.deciding_request = -1
+    if not is_legal(run, router_state, r):
+        return BAD_ROUTE
+    e = route.engine
+    most_lines = 3 if route.tier == STAY else 2 * run.requests.shape[0] + run.engines.shape[0] + 3
+    if status.recording and events_left(run) < most_lines:
+        return TIMELINE_FULL
+    if e != HOLD and not queue_has_space(run, router_state, e):
+        return QUEUE_FULL
+    status.router.decided = -1
+    if e == HOLD:
+        keep_waiting(run, router_state, held_queue, r)
+        return GOING_ON
+    status.router.final_retry = 0
+    if route.tier != STAY:
+        move(run, router_state, e, route.tier, now_s)
+        close(run, router_state, e, 0)
+    take_from(run, router_state, held_queue, r)
+    send(router_state.known, e, r, request, run.outcomes[r], now_s)
+    if request.computed_tokens > 0:
+        queue_transfer(run, router_state, e, r, now_s)
+    else:
+        run.outcomes[r].decode_engine = route.decode_engine
+        arrive(run, router_state, e, r)
+    return GOING_ON
+
+
+@inlined_kernel
+def arrive(run, router_state, e, r):
+    """A request without anything computed joins the queue of engine e."""
+    engine, request = run.engines[e], run.requests[r]
+    request.engine = e
+    if HAS_CACHE and engine.store_sets > 0:
+        borrow(request, run.outcomes[r], engine, router_state.known.prefixes, router_state.stores[e], r)
+    join(run, e, r)
+    if run.status[0].recording:
+        note(run, ARRIVAL, e, r, 0, 0.0)
+
+
+@kernel
+def receive(run, router_state, r, now_s):
+    """The KV of request r has arrived: it joins the queue of its decode engine, with memory."""
+    status, request = run.status[0], run.requests[r]
+    e, source = request.engine, run.engines[leave_source(run, r, now_s)]
+    run.engines[e].transfers.coming_blocks -= request.blocks
+    run.engines[e].decode_tokens += request.prompt_tokens + request.num_output_tokens
+    status.admissions += 1
+    request.admitted = status.admissions
+    clear_state(run.state, r)
+    join(run, e, r)
+    if status.recording:
+        note(run, RECEIVED, e, r, request.blocks, 0.0)
+    if source.batch_length == 0 and source.queue_length > 0:
+        make_due(run, source.index)
+    if source.drained == 1:
+        count_service(status, router_state, source, now_s)
+    next_transfer(run, router_state, e, now_s)
+
+
+@kernel
+def join(run, e, r):
+    """Request r joins the queue of engine e, which may start or hold a round for it."""
+    engine = run.engines[e]
+    run.queues[e][engine.queue_length], run.previous_order[e][engine.queue_length] = r, 0
+    engine.queue_length += 1
+    count_queued(run.state, e, run.requests[r])
+    if engine.batch_length == 0 or (HAS_TASKS and engine.running_task >= 0):
+        make_due(run, e)

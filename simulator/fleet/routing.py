@@ -1,0 +1,270 @@
+"""What a router knows: of each engine the requests it sent there and what the engine reported, both perhaps late.
+
+Never an engine's live state. With one engine there is nothing to know, and nothing is kept.
+"""
+
+import numpy as np
+
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.features.flags import HAS_CACHE
+from servegym.simulator.memory.kv_events import hear_due
+from servegym.simulator.memory.prefixes import use_chunks
+from servegym.simulator.records.events import drop_of_engine
+from servegym.simulator.records.lists import drop
+from servegym.simulator.records.signatures import router
+from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, REPORTS, ROLE_DECODE, ROLE_PREFILL
+
+
+@kernel
+def takes(snapshot, request):
+    """Whether an engine takes the request: one whose KV waits on a prefill engine a decode engine, any other not."""
+    return snapshot.closed == 0 and could_take(snapshot, request)
+
+
+@kernel
+def could_take(snapshot, request):
+    """Whether an engine takes the request when it is open."""
+    return snapshot.up == 1 and (snapshot.role == ROLE_DECODE) == (request.computed_tokens > 0)
+
+
+@kernel
+def may_decode(snapshot):
+    """Whether an engine can be named for the decode of a request that has yet to be prefilled."""
+    return snapshot.up == 1 and snapshot.closed == 0 and snapshot.role == ROLE_DECODE
+
+
+@kernel
+def would_take(snapshot, request):
+    """Whether an engine would take the request if it were not pending."""
+    return snapshot.pending == 1 and (snapshot.role == ROLE_DECODE) == (request.computed_tokens > 0)
+
+
+@kernel
+def is_taken(snapshots, request):
+    """Whether any engine takes the request."""
+    for e in range(snapshots.shape[0]):  # noqa: SIM110 (kernels have no generators)
+        if takes(snapshots[e], request):
+            return True
+    return False
+
+
+@kernel
+def takers(snapshots, request):
+    """How many engines take the request."""
+    count = 0
+    for e in range(snapshots.shape[0]):
+        count += takes(snapshots[e], request)
+    return count
+
+
+@kernel
+def nth_taker(n, snapshots, request):
+    """The engine at position n, from 0, of those that take the request."""
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], request):
+            if n == 0:
+                return e
+            n -= 1
+    return -1
+
+
+@router
+def in_turn(context, request, route):
+    """Request i goes to engine i mod n, of those that take it."""
+    snapshots, record = context.known.snapshots, context.requests[request]
+    route.engine = nth_taker(request % takers(snapshots, record), snapshots, record)
+
+
+@kernel
+def queue_has_space(run, router_state, e):
+    """Whether the queue and the lists of engine e have room for one more (and the record of a router for its work)."""
+    capacity = run.queues.shape[1]
+    if run.engines[e].queue_length == capacity:
+        return False
+    return run.engines.shape[0] == 1 or router_state.known.snapshots[e].requests + 2 <= capacity
+
+
+@kernel
+def send(known, e, r, request, outcome, now_s):
+    """The router notes that it sends request r to engine e."""
+    snapshot = known.snapshots[e]
+    snapshot.requests += 1
+    snapshot.version += 1
+    if snapshot.role == ROLE_DECODE:
+        known.decoding[e, snapshot.decodes] = r
+        snapshot.decodes += 1
+        return
+    outcome.sent_tokens = request.num_output_tokens
+    known.prefilling[e, snapshot.prefills] = r
+    snapshot.prefills += 1
+    snapshot.prefill_tokens += request.prompt_tokens + request.num_output_tokens
+    snapshot.changed_s = now_s
+    if snapshot.index_sets > 0:
+        prefixes = known.prefixes
+        snapshot.index_uses = use_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r, snapshot.index_uses)
+
+
+@kernel
+def emit_signal(run, router_state, e, r, kind, now_s):
+    """A first or last token of request r on engine e is on its way to the router."""
+    status = run.status[0]
+    tokens = run.outcomes[r].sent_tokens if kind == FIRST_TOKEN else run.requests[r].num_output_tokens
+    if status.signals.delay_s == 0.0:
+        status.router.held_dirty = 1
+        apply_signal(router_state.known, e, r, run.requests[r].prompt_tokens, tokens, kind, now_s)
+        return
+    signal = router_state.signals[status.signals.sent]
+    status.signals.sent += 1
+    signal.time_s, signal.request, signal.engine, signal.tokens, signal.kind = now_s, r, e, tokens, kind
+
+
+@kernel
+def signals_fit(run, router_state, length):
+    """Whether an iteration of so many requests can tell the router of its tokens."""
+    status, capacity = run.status[0], router_state.signals.shape[0]
+    if status.signals.delay_s > 0.0 and status.signals.sent + 2 * length > capacity:
+        drop_signals(status, router_state.signals, -1)
+        return status.signals.sent + 2 * length <= capacity
+    return True
+
+
+@kernel
+def report(run, router_state, e, now_s):
+    """Engine e reports what memory it has at the end of an iteration."""
+    engine, snapshot = run.engines[e], router_state.known.snapshots[e]
+    if run.status[0].signals.delay_s == 0.0:
+        snapshot.free_blocks, snapshot.decode_tokens, snapshot.busy_until_s = (
+            engine.free_blocks,
+            engine.decode_tokens,
+            now_s,
+        )
+        return
+    latest = next_report(router_state.reports[e], now_s)
+    latest.free_blocks, latest.decode_tokens, latest.busy_until_s = engine.free_blocks, engine.decode_tokens, now_s
+
+
+@kernel
+def report_busy(run, router_state, e, until_s, now_s):
+    """Engine e reports how long its iteration is estimated to take."""
+    if run.status[0].signals.delay_s == 0.0:
+        router_state.known.snapshots[e].busy_until_s = until_s
+        return
+    next_report(router_state.reports[e], now_s).busy_until_s = until_s
+
+
+@kernel
+def next_report(reports, now_s):
+    """The latest report, at present like the one before it; two at one time are one."""
+    if reports[0].time_s < now_s:
+        for k in range(REPORTS - 1, 0, -1):
+            older, newer = reports[k], reports[k - 1]
+            older.time_s, older.busy_until_s = newer.time_s, newer.busy_until_s
+            older.free_blocks, older.decode_tokens = newer.free_blocks, newer.decode_tokens
+        reports[0].time_s = now_s
+    return reports[0]
+
+
+@kernel
+def catch_up(run, router_state, now_s):
+    """Take in the signals and reports that have come by now."""
+    status, known = run.status[0], router_state.known
+    if status.signals.delay_s == 0.0:
+        return
+    while status.signals.heard < status.signals.sent and (
+        router_state.signals[status.signals.heard].time_s + status.signals.delay_s <= now_s
+    ):
+        signal = router_state.signals[status.signals.heard]
+        status.signals.heard += 1
+        r, heard_s = signal.request, signal.time_s + status.signals.delay_s
+        apply_signal(known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
+        if status.router.held > 0:
+            status.router.held_dirty = 1
+    if HAS_CACHE:
+        hear_due(run, router_state, now_s)
+    for e in range(run.engines.shape[0]):
+        for k in range(REPORTS):
+            one = router_state.reports[e, k]
+            if one.time_s + status.signals.delay_s <= now_s:
+                snapshot = known.snapshots[e]
+                snapshot.free_blocks, snapshot.decode_tokens = one.free_blocks, one.decode_tokens
+                snapshot.busy_until_s = one.busy_until_s
+                break
+
+
+@kernel
+def is_heard_now(status, signals):
+    """Whether a signal reaches the router at this very instant; they are in order of time."""
+    low, high = status.signals.heard, status.signals.sent
+    while low < high:
+        middle = (low + high) // 2
+        if signals[middle].time_s + status.signals.delay_s < status.now_s:
+            low = middle + 1
+        else:
+            high = middle
+    return low < status.signals.sent and signals[low].time_s + status.signals.delay_s == status.now_s
+
+
+@kernel
+def apply_signal(known, e, r, prompt_tokens, tokens, kind, now_s):
+    """The router hears of a first token (the prefill leaves the queue record), or of a last one.
+
+    tokens: those out when the request was sent there; or all it has emitted.
+    """
+    snapshot = known.snapshots[e]
+    snapshot.version += 1
+    if kind == LAST_TOKEN:
+        snapshot.finished += 1
+        snapshot.finished_tokens += tokens
+        if snapshot.role == ROLE_PREFILL:
+            return  # the first token told the rest
+        drop(known.decoding[e], snapshot.decodes, r)
+        snapshot.decodes -= 1
+        snapshot.requests -= 1
+        return
+    drop(known.prefilling[e], snapshot.prefills, r)
+    snapshot.prefills -= 1
+    snapshot.prefill_tokens -= prompt_tokens + tokens
+    snapshot.changed_s = now_s
+    if snapshot.role == ROLE_PREFILL:
+        snapshot.requests -= 1
+    else:
+        known.decoding[e, snapshot.decodes] = r
+        snapshot.decodes += 1
+
+
+@kernel
+def take_off(known, e, r):
+    """As far as the router knows request r runs on engine e no more."""
+    snapshot = known.snapshots[e]
+    drop(known.decoding[e], snapshot.decodes, r)
+    snapshot.decodes -= 1
+    snapshot.requests -= 1
+    snapshot.version += 1
+
+
+@kernel
+def clear_snapshot(run, router_state, e, now_s):
+    """The router takes engine e to be empty; what was on its way to the router from there is lost."""
+    snapshot = router_state.known.snapshots[e]
+    empty(snapshot, run.engines[e].free_blocks, now_s)
+    drop_signals(run.status[0], router_state.signals, e)
+    for k in range(REPORTS):
+        one = router_state.reports[e, k]
+        one.time_s, one.busy_until_s = -np.inf, 0.0
+        one.free_blocks, one.decode_tokens = snapshot.free_blocks, 0
+
+
+@kernel
+def empty(snapshot, free_blocks, now_s):
+    """As far as the router knows nothing is at an engine any more."""
+    snapshot.requests, snapshot.prefills, snapshot.prefill_tokens, snapshot.decodes = 0, 0, 0, 0
+    snapshot.version += 1
+    snapshot.changed_s = now_s
+    snapshot.free_blocks, snapshot.decode_tokens, snapshot.busy_until_s = free_blocks, 0, 0.0
+
+
+@kernel
+def drop_signals(status, signals, e):
+    """Drop the signals that have been taken in, and those of engine e."""
+    kept = drop_of_engine(signals, status.signals.heard, status.signals.sent, e)
+    status.signals.heard, status.signals.sent = 0, kept

@@ -1,0 +1,53 @@
+"""Asking the scaler: which tier each engine is in, and which is closed to new requests."""
+
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.fleet.held_queues import unrouted_queue
+from servegym.simulator.fleet.incidents import close, move
+from servegym.simulator.fleet.routing import catch_up
+from servegym.simulator.records.signatures import ScalerContext, scaler
+from servegym.simulator.records.types import POOL
+
+
+@scaler
+def stay(context, moves):
+    """Engines stay in their tiers."""
+
+
+@kernel
+def scaler_context_of(run, router_state, now_s):
+    """What the scaler is given."""
+    return ScalerContext(
+        now_s, run.requests, router_state.known, router_state.scaler_state, router_state.scaler_parameters,
+        router_state.estimates, run.scratch,
+    )  # fmt: skip
+
+
+@kernel
+def ask_scaler(run, router_state, now_s):
+    """Have the scaler write router_state.moves."""
+    for e in range(run.engines.shape[0]):
+        router_state.moves[e].tier, router_state.moves[e].closed = run.engines[e].tier, run.engines[e].closed
+    catch_up(run, router_state, now_s)
+    router_state.scaler(scaler_context_of(run, router_state, now_s), router_state.moves)
+
+
+@kernel
+def are_legal(router_state):
+    """Whether every tier that the scaler names exists."""
+    tiers = unrouted_queue(router_state.known.tiers) - 1
+    legal = True
+    for e in range(router_state.moves.shape[0]):
+        legal = legal and -1 <= router_state.moves[e].tier < tiers
+    return legal
+
+
+@kernel
+def make_moves(run, router_state, now_s):
+    """Do what the scaler has decided, by engine index."""
+    status = run.status[0]
+    for e in range(run.engines.shape[0]):
+        status.scaler.starts += run.engines[e].tier == POOL and router_state.moves[e].tier != POOL
+        move(run, router_state, e, router_state.moves[e].tier, now_s)
+        close(run, router_state, e, int(router_state.moves[e].closed != 0))
+    status.router.held_dirty, status.router.held_cursor = 1, 0
+    status.scaler.next_check_s += status.scaler.interval_s

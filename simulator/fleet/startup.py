@@ -1,0 +1,86 @@
+"""Engines that take time to start: off while in the common pool, and loading when they go into a tier.
+docs/simulation.md, "Starting"."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from servegym.errors import DeploymentError
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.timeline import note
+from servegym.simulator.records.types import POOL, STARTED
+
+
+@dataclasses.dataclass(frozen=True)
+class Startup:
+    """How the engines of a pool start. It counts where a scaler is asked; else all are up.
+
+    seconds: from an engine's going into a tier until it takes requests. started: how many, the first ones, serve from
+    the beginning; the others are off. Raises DeploymentError.
+    """
+
+    seconds: float
+    started: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seconds < np.inf:
+            raise DeploymentError(f"start-up: seconds is {self.seconds}; it should be 0 or more, and finite")
+        if self.started < 0 or self.started != int(self.started):
+            raise DeploymentError(f"start-up: started is {self.started}; it should be a whole number of 0 or more")
+
+
+@kernel
+def show_state(engine, snapshot):
+    """The router knows at once whether an engine takes requests, is off, and whether it could open it."""
+    snapshot.closed = max(engine.closed, engine.drained, engine.off)
+    snapshot.pending = int(engine.up == 1 and engine.closed == 1 and engine.drained == 0 and engine.off == 0)
+    snapshot.off = engine.off
+
+
+@kernel
+def goes_off(engine, tier):
+    """Whether an engine is off when it is in that tier."""
+    return tier == POOL and engine.startup_s >= 0.0
+
+
+@kernel
+def load(run, router_state, e, tier, now_s):
+    """Engine e goes into another tier: it is off in the pool, and loading when it comes from there."""
+    engine = run.engines[e]
+    if goes_off(engine, tier):
+        engine.ready_s = np.inf
+        run.status[0].router.final_retry = 0  # the next check may start it, for another tier
+    elif goes_off(engine, engine.tier):
+        engine.ready_s = now_s + engine.startup_s
+    else:
+        return
+    engine.off = int(engine.ready_s > now_s)
+    show_state(engine, router_state.known.snapshots[e])
+    run.status[0].scaler.next_ready_s = first_ready_s(run.engines)
+
+
+@kernel
+def first_ready_s(engines):
+    """When the next of the engines that are loading is ready; inf: none is loading."""
+    first_s = np.inf
+    for e in range(engines.shape[0]):
+        if engines[e].off == 1:
+            first_s = min(first_s, engines[e].ready_s)
+    return first_s
+
+
+@kernel
+def end_loading(run, router_state, now_s):
+    """Engines that are ready by now take requests."""
+    status = run.status[0]
+    for e in range(run.engines.shape[0]):
+        engine = run.engines[e]
+        if engine.off == 1 and engine.ready_s <= now_s:
+            engine.off = 0
+            show_state(engine, router_state.known.snapshots[e])
+            status.router.held_dirty, status.router.held_cursor, status.router.final_retry = 1, 0, 0
+            if status.recording:
+                note(run, STARTED, e, -1, 0, 0.0)
+    status.scaler.next_ready_s = first_ready_s(run.engines)

@@ -1,0 +1,1 @@
+"""What determines a run, checked once, then only read: workload, deployment, policies' settings, seeds."""

@@ -1,0 +1,220 @@
+"""What serves a workload: engines, each with a device, KV memory and an estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+
+from servegym.errors import DeploymentError
+from servegym.simulator.compilation.kernels import Compiled
+from servegym.simulator.features.operators import Operators
+from servegym.simulator.features.speculation import Speculation
+from servegym.simulator.fleet.startup import Startup
+from servegym.simulator.inputs.costs import Costs
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.prefixes import PrefixStore
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.types import ROLES
+
+OWN_LIMITS = ("max_num_batched_tokens", "max_num_seqs")  # fields of a Deployment; None: no limit
+MAX_ENGINES = 4096
+
+
+class LatencyModel(Protocol):
+    """Time of a batch as a compiled function of its sums and some coefficients."""
+
+    @property
+    def batch_s(self) -> Compiled: ...
+
+    @property
+    def coefficients(self) -> np.ndarray: ...
+
+
+class EstimatorModel(LatencyModel, Protocol):
+    """A latency model that also gives the time of a request alone, and of all that each request of a queue has left.
+
+    scaled: bool[k], the coefficients that times are proportional to, taken together; online correction multiplies
+    these and no others.
+    """
+
+    @property
+    def request_s(self) -> Compiled: ...
+
+    @property
+    def exec_s(self) -> Compiled: ...
+
+    @property
+    def scaled(self) -> np.ndarray: ...
+
+
+def check_coefficients(device: LatencyModel, estimator: EstimatorModel, where: str) -> None:
+    """Raise DeploymentError for coefficients that a kernel cannot take, or that are not said to be scaled or not."""
+    for role, model in (("device", device), ("estimator", estimator)):
+        numbers = np.asarray(model.coefficients)
+        if numbers.dtype != np.float64 or numbers.ndim != 1 or not np.isfinite(numbers).all():
+            raise DeploymentError(
+                f"{where}: {role}: coefficients are {numbers.dtype}{list(numbers.shape)}, or not finite; "
+                "they should be finite float64[k]"
+            )
+    scaled = np.asarray(getattr(estimator, "scaled", None))
+    if scaled.dtype != np.bool_ or scaled.shape != estimator.coefficients.shape:
+        raise DeploymentError(
+            f"{where}: estimator: `scaled` is {scaled.dtype}{list(scaled.shape)}; it should be "
+            f"bool[{len(estimator.coefficients)}], True for each coefficient that online correction multiplies"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class HostMemory:
+    """Host memory of each engine, to which the KV of a victim can be saved and from which it is loaded back.
+
+    blocks: of the engine's block_tokens. load_s_per_token, save_s_per_token: the engine computes nothing meanwhile.
+    """
+
+    blocks: int
+    load_s_per_token: float
+    save_s_per_token: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.blocks < 2**31 or self.blocks != int(self.blocks):
+            raise DeploymentError(
+                f"host memory: blocks is {self.blocks}; it should be a whole number from 0 to {2**31 - 1}"
+            )
+        for field in ("load_s_per_token", "save_s_per_token"):
+            if not 0 <= getattr(self, field) < np.inf:
+                raise DeploymentError(f"host memory: {field} is {getattr(self, field)}; it should be 0 or more")
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """`engines` equal engines.
+
+    device: what a batch takes. estimator: what policies believe it takes.
+    total_blocks: KV blocks of an engine, each of block_tokens tokens.
+    watermark: share of the blocks kept free when a request is admitted beside others.
+    host: host memory for KV; None: what is evicted is lost.
+    role: "both" (prefill and decode), or in a `Cluster` "prefill" or "decode".
+    scheduler: of these engines; None: the scenario's.
+    tier: of these engines at first, from 0; None: the common pool. Only routers and scalers make anything of it.
+    operators: of a layer, at whose ends a batch can be suspended; None: at its own end only.
+    prefix_store: for the KV of beginnings of prompts, in host memory; None: there is none. Of engines that cache
+        prefixes it keeps the blocks that their KV memory overwrites.
+    prefix_caching: whether requests that begin alike share KV blocks; None: where the workload says which do, and there
+        is no prefix store. Engines with role decode never do.
+    kv_events: where they share KV blocks, they tell the router which they have at the end of each iteration.
+    startup: engines of the common pool are off, and take time to start; None: they are up.
+    costs: of each engine; None: nothing is known of them.
+    speculation: how they draft tokens and what that takes; None: they do not.
+    async_scheduling: they form the next batch while one runs, as vLLM does by default (docs/async_scheduling.md).
+    lockstep: they are groups of so many, data-parallel ranks with experts spread over them: a group starts and ends
+        every iteration together. 1: each runs by itself.
+    max_num_batched_tokens, max_num_seqs: most tokens in a batch, and requests that hold KV memory, whatever a scheduler
+        says; vLLM's settings of these names. None: no limit.
+    """
+
+    device: LatencyModel
+    estimator: EstimatorModel
+    total_blocks: int
+    engines: int = 1
+    block_tokens: int = 16
+    watermark: float = 0.01
+    name: str = "deployment"
+    host: HostMemory | None = None
+    role: str = "both"
+    scheduler: Policy | None = None
+    tier: int | None = None
+    operators: Operators | None = None
+    prefix_store: PrefixStore | None = None
+    prefix_caching: bool | None = None
+    startup: Startup | None = None
+    costs: Costs | None = None
+    speculation: Speculation | None = None
+    kv_events: bool = False
+    async_scheduling: bool = False
+    lockstep: int = 1
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+
+    def __post_init__(self) -> None:
+        own = dict.fromkeys((field for field in OWN_LIMITS if getattr(self, field) is not None), 2**31 - 1)
+        whole = {"engines": MAX_ENGINES, "total_blocks": 2**31 - 1, "block_tokens": 2**20, **own}
+        for field, most in whole.items():
+            value = getattr(self, field)
+            if not 1 <= value <= most or value != int(value):
+                raise DeploymentError(f"{self.name}: {field} is {value}; it should be a whole number from 1 to {most}")
+        if self.role not in ROLES:
+            raise DeploymentError(f"{self.name}: role is {self.role!r}; it should be one of {', '.join(ROLES)}")
+        host, store = self.host, self.prefix_store
+        if host is not None and store is not None and host.load_s_per_token != store.load_s_per_token:
+            raise DeploymentError(
+                f"{self.name}: host memory loads at {host.load_s_per_token:g} s a token and the prefix store at "
+                f"{store.load_s_per_token:g}; both are host memory, and should load alike"
+            )
+        check_coefficients(self.device, self.estimator, self.name)
+        if self.async_scheduling:
+            self._check_ahead()
+        if self.startup is not None and self.startup.started > self.engines:
+            raise DeploymentError(
+                f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
+            )
+        if self.lockstep < 1 or self.engines % self.lockstep != 0:
+            raise DeploymentError(
+                f"{self.name}: lockstep is {self.lockstep}; it should divide the number of engines, {self.engines}"
+            )
+        if not 0 <= self.watermark < 1:
+            raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
+
+    def _check_ahead(self) -> None:
+        beside = (
+            (self.role != "both", f"the role {self.role!r}"),
+            (self.host is not None, "host memory"),
+            (self.prefix_store is not None, "a prefix store"),
+            (self.speculation is not None, "speculation"),
+        )
+        for there, what in beside:
+            if there:
+                raise DeploymentError(f"{self.name}: async_scheduling is not simulated with {what}; leave out one")
+
+    @property
+    def pools(self) -> tuple[Deployment, ...]:
+        """These engines, as the one pool of a cluster."""
+        return (self,)
+
+    def caches_prefixes(self, workload: Workload) -> bool:
+        """Whether these engines share KV blocks among requests of this workload."""
+        if self.role == "decode":
+            return False
+        if self.prefix_caching is None:
+            return workload.prefixes is not None and self.prefix_store is None
+        return self.prefix_caching
+
+    def stored_blocks(self, workload: Workload) -> int:
+        """Blocks that one of these engines keeps in its prefix store, below KV memory that caches prefixes; 0: none."""
+        if self.prefix_store is None or workload.prefixes is None or not self.caches_prefixes(workload):
+            return 0
+        return max(1, int(self.prefix_store.tokens) // self.block_tokens)
+
+    def kept_tokens(self, workload: Workload) -> int:
+        """Room in one of these engines for beginnings of prompts: its prefix store, and KV memory that is shared."""
+        in_store = 0 if self.prefix_store is None or self.role == "decode" else int(self.prefix_store.tokens)
+        return in_store + self.total_blocks * self.block_tokens * self.caches_prefixes(workload)
+
+    def check_fits(self, workload: Workload, again: bool = False) -> None:
+        """Raise DeploymentError if some request could never be held in an engine's KV memory.
+
+        again: requests can be taken back from engines, and are then prefilled with the tokens they have emitted.
+        """
+        table = workload.table
+        # The last token is emitted, never cached; a prefill engine emits but the first since a request was sent there.
+        later = 0 if self.role == "prefill" and not again else table["output_tokens"] - 1
+        need = table["prompt_tokens"].astype("i8") + later
+        capacity = self.total_blocks * self.block_tokens
+        if (need > capacity).any():
+            at = int(np.argmax(need))
+            raise DeploymentError(
+                f"workload '{workload.name}', request {at}: {table['prompt_tokens'][at]} prompt + "
+                f"{table['output_tokens'][at]} output tokens do not fit the KV cache of {self.name}, which holds "
+                f"{capacity} tokens; shorten the requests or give it more blocks"
+            )

@@ -1,0 +1,103 @@
+"""What a scenario comes to: its policies with their numbers, its tiers, incidents and predictions."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from servegym.simulator.compilation.kernels import JIT_DISABLED, reached_kernels
+from servegym.simulator.features.speculating import speculating
+from servegym.simulator.fleet.incidents import to_array as incidents_as_array
+from servegym.simulator.fleet.routing import in_turn
+from servegym.simulator.fleet.scaling import stay
+from servegym.simulator.inputs.cluster import Cluster, cluster_of
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.predictors import Predictions
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+
+IN_TURN = Policy("in-turn", "router", "Request i goes to engine i mod n.", "", in_turn)
+STATIC = Policy("static", "scaler", "Engines stay in their tiers.", "", stay)
+
+
+class Settings(NamedTuple):
+    """What a scenario comes to, worked out once for all its runs."""
+
+    cluster: Cluster
+    schedulers: list[Policy]  # of each pool
+    parameters: np.ndarray  # float64[engines, most parameters]
+    router: Policy
+    router_parameters: np.ndarray  # float64[parameters]
+    scaler: Policy
+    scaler_parameters: np.ndarray  # float64[parameters]
+    interval_s: float  # between the scaler's being asked; 0: it is not
+    tiers: np.ndarray  # float64[tiers], TPOT SLOs
+    incidents: np.ndarray  # INCIDENT[...]
+    predictions: Predictions | None
+    # Numbered from 0 without gaps: a table by client or by application has no rows for unused numbers.
+    clients: np.ndarray  # int64[requests]
+    applications: np.ndarray  # int64[requests]
+    indexed: bool  # whether a policy reads what the router notes of the prompts it has sent (Prefixes.sent)
+
+
+def settings_of(scenario: Scenario, watched: bool) -> Settings:
+    """watched: whether others than the policies read what the router knows."""
+    cluster, table = speculating(cluster_of(scenario.deployment)), scenario.workload.table
+    pools = cluster.pools
+    router, scaler = scenario.router or IN_TURN, scenario.scaler or STATIC
+    facts = scenario.facts_of(pools[0])
+    return Settings(
+        cluster,
+        schedulers_of(scenario, pools),
+        numbers_by_engine(scenario, pools),
+        router,
+        router.numbers(facts),
+        scaler,
+        scaler.numbers(facts),
+        scenario.check_interval_s,
+        cluster.tiers_for(scenario.workload),
+        incidents_as_array(scenario.incidents, cluster.engines),
+        None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),
+        without_gaps(table["client"]),
+        without_gaps(table["application"]),
+        watched or any(names_prefixes(policy.function) for policy in (router, scaler)),
+    )
+
+
+def schedulers_of(scenario: Scenario, pools: tuple[Deployment, ...]) -> list[Policy]:
+    """Of each pool: its own, or the scenario's."""
+    return [pool.scheduler or scenario.scheduler for pool in pools]
+
+
+def numbers_by_engine(scenario: Scenario, pools: tuple[Deployment, ...]) -> np.ndarray:
+    """float64[engines, most parameters]: the numbers of each engine's scheduler. pools: of `Settings.cluster`."""
+    schedulers = schedulers_of(scenario, pools)
+    return by_engine(
+        pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]
+    )
+
+
+def without_gaps(numbers: np.ndarray) -> np.ndarray:
+    """int64[requests]: the place of each among the different ones, ascending."""
+    if not numbers.any():  # most often; and to sort them takes a tenth of an environment's reset
+        return np.zeros(len(numbers), "i8")
+    return np.unique(numbers, return_inverse=True)[1]
+
+
+@functools.lru_cache(maxsize=1024)
+def names_prefixes(function: Any) -> bool:
+    """Whether a policy can read `known.prefixes`. (An index that is not read takes a tenth of a run's time.)"""
+    return JIT_DISABLED or any("prefixes" in one.__code__.co_names for one in reached_kernels(function))
+
+
+def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:
+    """[engines, longest]: the numbers of each engine's pool, zeros after the end of shorter ones."""
+    longest = max(len(values) for values in numbers)
+    together = np.zeros((sum(pool.engines for pool in pools), longest), numbers[0].dtype)
+    first = 0
+    for pool, values in zip(pools, numbers, strict=True):
+        together[first : first + pool.engines, : len(values)] = values
+        first += pool.engines
+    return together

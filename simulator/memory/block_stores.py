@@ -1,0 +1,40 @@
+"""Host memory below KV memory that caches prefixes: it keeps blocks that are overwritten ("Host memory" of
+docs/prefix_caching.md).
+
+A store is named blocks (named_blocks.py) that no request ever holds: its queue is the order of their last use.
+"""
+
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.named_blocks import find_block, give_name, leave_queue, name_of, queue_last, take_name
+
+
+@kernel
+def keep_name(store, blocks, name):
+    """Note the use of the store's block of this name; if there is none, it replaces the least recently used block."""
+    block = find_block(store, blocks, name)
+    if block < 0:
+        block = store.cache.first_free
+        if blocks[block].name != 0:
+            take_name(store, blocks, block)
+        give_name(store, blocks, block, name)
+    leave_queue(store, blocks, block)
+    queue_last(store, blocks, block)
+
+
+@kernel
+def count_stored(engine, cache, r, first, most):
+    """Number of consecutive blocks of request r, from `first` on and below `most`, that the store has."""
+    count = 0
+    while first + count < most:
+        name = name_of(cache, r, first + count, engine.block_tokens)
+        if find_block(engine.block_store, cache.stored[engine.index], name) < 0:
+            break
+        count += 1
+    return count
+
+
+@kernel
+def use_stored(engine, cache, r, first, count):
+    """Blocks first, first + 1, ... of request r are loaded from the store, and stay there: the deepest goes first."""
+    for i in range(first + count - 1, first - 1, -1):
+        keep_name(engine.block_store, cache.stored[engine.index], name_of(cache, r, i, engine.block_tokens))

@@ -1,0 +1,84 @@
+"""KV events: at the end of an iteration an engine tells the router which blocks it has stored and overwritten.
+
+docs/prefix_caching.md, "What routers know of it". What it has been told of an engine the router keeps in blocks like
+the engine's own, by their numbers (Prefixes.told).
+"""
+
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.events import drop_of_engine
+from servegym.simulator.records.named_blocks import UNCHANGED, find_block, give_name, lose_names, name_of, take_name
+
+
+@kernel
+def publish(run, router_state, e, now_s):
+    """Engine e tells of each block whose name has changed since it did so last."""
+    engine, blocks, signals = run.engines[e], run.cache.blocks[e], run.status[0].signals
+    block = engine.cache.first_changed
+    while block >= 0:
+        one = blocks[block]
+        name = max(one.name, 0)  # what only one request knows is nothing to others
+        if signals.delay_s == 0.0:
+            hear(router_state.known, e, block, name)
+        else:
+            event = router_state.kv_events[signals.kv_sent]
+            signals.kv_sent += 1
+            event.time_s, event.engine, event.block, event.name = now_s, e, block, name
+        block, one.changed = one.changed, UNCHANGED
+    engine.cache.first_changed = -1
+
+
+@kernel
+def hear(known, e, block, name):
+    """The router hears what a block of engine e holds now; 0: nothing that others could find."""
+    snapshot, told = known.snapshots[e], known.prefixes.told[e]
+    if told[block].name != 0:
+        take_name(snapshot, told, block)
+    if name != 0:
+        give_name(snapshot, told, block, name)
+
+
+@kernel
+def hear_due(run, router_state, now_s):
+    """Take in the events that have come by now."""
+    signals, events = run.status[0].signals, router_state.kv_events
+    while signals.kv_heard < signals.kv_sent and events[signals.kv_heard].time_s + signals.delay_s <= now_s:
+        event = events[signals.kv_heard]
+        hear(router_state.known, event.engine, event.block, event.name)
+        signals.kv_heard += 1
+
+
+@kernel
+def events_fit(run, router_state, e):
+    """Whether engine e can tell of all its blocks."""
+    engine, signals, capacity = run.engines[e], run.status[0].signals, router_state.kv_events.shape[0]
+    if engine.cache.publishes == 0 or signals.delay_s == 0.0 or signals.kv_sent + engine.total_blocks <= capacity:
+        return True
+    drop_events(signals, router_state.kv_events, -1)
+    return signals.kv_sent + engine.total_blocks <= capacity
+
+
+@kernel
+def drop_events(signals, events, e):
+    """Drop the events that have been heard, and those of engine e."""
+    kept = drop_of_engine(events, signals.kv_heard, signals.kv_sent, e)
+    signals.kv_heard, signals.kv_sent = 0, kept
+
+
+@kernel
+def forget_told(run, router_state, e):
+    """Engine e has lost its memory: the router takes it to hold nothing, and what is on its way is lost."""
+    run.engines[e].cache.first_changed = -1
+    lose_names(router_state.known.snapshots[e], router_state.known.prefixes.told[e])
+    drop_events(run.status[0].signals, router_state.kv_events, e)
+
+
+@kernel
+def told_tokens(snapshot, prefixes, r, e):
+    """The tokens at the beginning of the prompt of request r in blocks that engine e has, by what it has told."""
+    chunks = prefixes.offsets[r + 1] - prefixes.offsets[r]
+    most, found = chunks * prefixes.chunk_tokens // snapshot.block_tokens, 0
+    while found < most:
+        if find_block(snapshot, prefixes.told[e], name_of(prefixes, r, found, snapshot.block_tokens)) < 0:
+            break
+        found += 1
+    return found * snapshot.block_tokens

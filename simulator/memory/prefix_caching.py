@@ -1,0 +1,162 @@
+"""Requests that begin alike share KV blocks, as vLLM V1 has it: docs/prefix_caching.md.
+
+While the packer considers a request without memory, the tokens it has found count as computed and the blocks it has
+found are in its table, though it does not hold them yet. So the packer's rules need not know how they came about.
+"""
+
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.features.flags import HAS_CACHE
+from servegym.simulator.memory.block_stores import count_stored, keep_name, use_stored
+from servegym.simulator.memory.kv_memory import blocks_for, release
+from servegym.simulator.records.named_blocks import (
+    find_block,
+    give_name,
+    hold_block,
+    let_go_of,
+    mark_changed,
+    name_of,
+    take_first,
+    take_name,
+)
+from servegym.simulator.records.timeline import note
+from servegym.simulator.records.types import FOUND
+
+
+@kernel
+def lookup_prefix(run, e, r):
+    """Look up the cached blocks of request r, which has no memory, at engine e. They count as its own until
+    `cancel_prefix_lookup`, or for good if it is admitted."""
+    cancel_prefix_lookup(run, e)
+    request, engine, cache, table = run.requests[r], run.engines[e], run.cache, run.outcomes[r].table
+    blocks = cache.blocks[e]
+    most = (request.prompt_tokens + request.num_output_tokens - 1) // engine.block_tokens  # one token is computed anew
+    found, shared = 0, 0
+    while found < most:
+        block = find_block(engine, blocks, name_of(cache, r, found, engine.block_tokens))
+        if block < 0:
+            break
+        cache.tables[table + found] = block
+        shared += blocks[block].references > 0
+        found += 1
+    engine.cache.considered, engine.cache.offloaded_tokens = r, request.offloaded_tokens
+    engine.cache.found_blocks, engine.cache.shared_blocks = found, shared
+    request.computed_tokens = found * engine.block_tokens
+    request.offloaded_tokens = max(0, request.offloaded_tokens - request.computed_tokens)
+    if engine.block_store.total_blocks > 0:
+        stored = count_stored(engine, cache, r, found, most)
+        if stored * engine.block_tokens > request.offloaded_tokens:
+            engine.cache.stored_blocks, request.offloaded_tokens = stored, stored * engine.block_tokens
+
+
+@kernel
+def cancel_prefix_lookup(run, e):
+    """Undo the look-up of the request under consideration, if any, which has not been admitted."""
+    cache = run.engines[e].cache
+    if cache.considered >= 0:
+        request = run.requests[cache.considered]
+        request.computed_tokens, request.offloaded_tokens = 0, cache.offloaded_tokens
+    cache.considered, cache.found_blocks, cache.shared_blocks, cache.stored_blocks = -1, 0, 0, 0
+
+
+@kernel
+def hold_found(run, e, r):
+    """Request r, which is being considered, is admitted: it holds what it has found. Returns the tokens to be loaded;
+    offloaded_tokens is again all that it has kept."""
+    request, outcome, engine, cache = run.requests[r], run.outcomes[r], run.engines[e], run.cache
+    blocks, found = cache.blocks[e], engine.cache.found_blocks
+    for i in range(found):
+        hold_block(engine, blocks, cache.tables[outcome.table + i])
+    to_load, request.offloaded_tokens = request.offloaded_tokens, engine.cache.offloaded_tokens
+    from_store = engine.cache.stored_blocks * engine.block_tokens
+    if from_store > 0:
+        use_stored(engine, cache, r, found, engine.cache.stored_blocks)
+    if outcome.counted:
+        engine.totals.regained_tokens += request.computed_tokens
+    else:
+        outcome.cached_tokens += max(0, request.computed_tokens + from_store - request.offloaded_tokens)
+    if found > 0:
+        request.blocks = found
+        engine.running += 1
+        if run.status[0].recording:
+            note(run, FOUND, e, r, request.computed_tokens, 0.0)
+    engine.cache.considered, engine.cache.found_blocks, engine.cache.shared_blocks = -1, 0, 0
+    engine.cache.stored_blocks = 0
+    return to_load
+
+
+@kernel
+def grow_named(request, outcome, engine, cache, tokens):
+    """Give the request the blocks it lacks to hold `tokens` in all; the caller has checked that they are free."""
+    blocks, count = cache.blocks[engine.index], blocks_for(tokens, engine.block_tokens)
+    if request.blocks == 0 and count > 0:
+        engine.running += 1
+    for i in range(request.blocks, count):
+        overwritten = blocks[engine.cache.first_free].name
+        if overwritten != 0 and engine.block_store.total_blocks > 0:
+            keep_name(engine.block_store, cache.stored[engine.index], overwritten)
+        block = take_first(engine, blocks)
+        blocks[block].references = 1
+        cache.tables[outcome.table + i] = block
+    request.blocks = max(request.blocks, count)
+    engine.totals.peak_blocks = max(engine.totals.peak_blocks, engine.total_blocks - engine.free_blocks)
+
+
+@kernel
+def name_filled(r, outcome, engine, cache, tokens):
+    """Name the blocks that the first `tokens` of request r fill, where they have no name yet."""
+    blocks, i = cache.blocks[engine.index], tokens // engine.block_tokens - 1
+    while i >= 0:
+        block = cache.tables[outcome.table + i]
+        if blocks[block].name != 0:
+            break
+        give_name(engine, blocks, block, name_of(cache, r, i, engine.block_tokens))
+        mark_changed(engine, blocks, block)
+        i -= 1
+
+
+@kernel
+def let_go(outcome, engine, cache, count, computed_tokens):
+    """Release the `count` blocks of a request. Returns how many lose their names because they were not filled."""
+    blocks, unfilled = cache.blocks[engine.index], 0
+    for i in range(computed_tokens // engine.block_tokens, count):
+        block = cache.tables[outcome.table + i]
+        if blocks[block].name != 0:
+            mark_changed(engine, blocks, block)
+            take_name(engine, blocks, block)
+            unfilled += 1
+    for i in range(count - 1, -1, -1):
+        let_go_of(engine, blocks, cache.tables[outcome.table + i])
+    engine.running -= 1
+    return unfilled
+
+
+@kernel
+def give_up(run, e, r):
+    """Request r gives up all its blocks, whether engine e caches or not; computed_tokens are as they were until now.
+    Returns how many blocks of the batch being formed lose their names."""
+    request, engine = run.requests[r], run.engines[e]
+    if not HAS_CACHE or engine.cache.on == 0:
+        release(request, engine)
+        return 0
+    if request.blocks == 0:
+        return 0
+    unfilled = let_go(run.outcomes[r], engine, run.cache, request.blocks, request.computed_tokens)
+    request.blocks = 0
+    return unfilled
+
+
+@kernel
+def first_with_lost_prefix(run, e):
+    """The position in the queue of the first request of the batch being formed that holds a block, among those it has
+    computed, that has lost its name; -1: there is none."""
+    engine, cache, queue = run.engines[e], run.cache, run.queues[e]
+    for k in range(run.packing[0].length):
+        r = run.entries[e, k].request
+        request, outcome = run.requests[r], run.outcomes[r]
+        known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
+        for i in range(min(request.computed_tokens, known) // engine.block_tokens):
+            if cache.blocks[e, cache.tables[outcome.table + i]].name == 0:
+                for position in range(engine.queue_length):
+                    if queue[position] == r:
+                        return position
+    return -1

@@ -1,0 +1,139 @@
+"""Gain functions: what a token earns when it is emitted (ProServe, section 2 and Table 1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from servegym.errors import GainError, unknown_name
+from servegym.simulator.compilation.kernels import Compiled, kernel
+from servegym.simulator.records.key_values import YES_OR_NO, key_values
+from servegym.simulator.records.requests import next_deadline_s
+from servegym.simulator.records.signatures import gain
+
+
+@gain
+def tdg(request, outcome, now_s):
+    """Token-level Deadline-aware Gain (Eq. 3): the token's weight, iff it is out strictly before its deadline."""
+    if now_s < next_deadline_s(request):
+        return request.first_token_gain if request.num_output_tokens == 0 else request.decode_token_gain
+    return 0.0
+
+
+@gain
+def ta_slo(request, outcome, now_s):
+    """Token-level Accumulated SLO (Eq. 2): the first token by TTFT, each later one by its interval, TBT < TPOT SLO.
+
+    A TTLT class has no intervals: its tokens count until its deadline.
+    """
+    if request.num_output_tokens == 0:
+        return request.first_token_gain if now_s < request.first_deadline_s else 0.0
+    if request.ttlt_slo_s < np.inf:
+        in_time = now_s < request.first_deadline_s
+    else:
+        in_time = now_s - outcome.last_token_s < request.tpot_slo_s
+    return request.decode_token_gain if in_time else 0.0
+
+
+@kernel
+def attains_slo(request, outcome, now_s):
+    """Whether the token emitted now is the last and the request met TTFT and mean TPOT (or TTLT)."""
+    if request.num_output_tokens + 1 < outcome.output_tokens:
+        return False
+    if request.ttlt_slo_s < np.inf:
+        return now_s - request.arrival_s < request.ttlt_slo_s
+    if request.num_output_tokens == 0:
+        return now_s - request.arrival_s < request.ttft_slo_s
+    tpot_s = (now_s - outcome.first_token_s) / request.num_output_tokens
+    return outcome.first_token_s - request.arrival_s < request.ttft_slo_s and tpot_s < request.tpot_slo_s
+
+
+@gain
+def weighted_slo(request, outcome, now_s):
+    """Weighted SLO attainment (Eq. 1): the request's weight with its last token, iff it met its SLOs."""
+    return request.weight if attains_slo(request, outcome, now_s) else 0.0
+
+
+@gain
+def vanilla_slo(request, outcome, now_s):
+    """SLO attainment: 1 with the last token, iff the request met its SLOs."""
+    return 1.0 if attains_slo(request, outcome, now_s) else 0.0
+
+
+BY_TOKEN: dict[str, Compiled] = {"tdg": tdg, "ta-slo": ta_slo}
+BY_REQUEST: dict[str, Compiled] = {"weighted-slo": weighted_slo, "vanilla-slo": vanilla_slo}
+FUNCTIONS = BY_TOKEN | BY_REQUEST
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """A gain function and the weights of tokens, which policies see too.
+
+    name: tdg, ta-slo, weighted-slo or vanilla-slo.
+    first_weight: w_p, worth of a first token; None: mean prompt tokens / mean output tokens of the workload.
+    decode_weight: w_d, worth of a later token.
+    buffered_first_token: deadlines count from the TTFT SLO; if False, from the first token where it is earlier
+    (ProServe, footnote 2).
+    """
+
+    name: str = "tdg"
+    first_weight: float | None = None
+    decode_weight: float = 1.0
+    buffered_first_token: bool = True
+
+    def __post_init__(self) -> None:
+        if self.name not in FUNCTIONS:
+            raise GainError(unknown_name("gain function", self.name, sorted(FUNCTIONS)))
+        for field in ("first_weight", "decode_weight"):
+            value = getattr(self, field)
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise GainError(f"gain {self.name}: {field} is {value}; it should be 0 or more")
+
+        if self.name in BY_TOKEN and self.first_weight == self.decode_weight == 0:
+            raise GainError(f"gain {self.name}: first_weight and decode_weight are 0; one token at least has a worth")
+
+    @property
+    def function(self) -> Compiled:
+        return FUNCTIONS[self.name]
+
+    def token_gains(self, workload: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """float64[requests] twice: what a first and a later token of each request is worth."""
+        first_weight = self.first_weight
+        if first_weight is None:
+            first_weight = workload["prompt_tokens"].mean() / workload["output_tokens"].mean()
+        return workload["weight"] * first_weight, workload["weight"] * self.decode_weight
+
+    def ideal(self, workload: np.ndarray) -> np.ndarray:
+        """float64[requests]: the gain of each request when everything is in time."""
+        if self.name == "vanilla-slo":
+            return np.ones(len(workload))
+        if self.name in BY_REQUEST:
+            return workload["weight"].copy()
+        first, decode = self.token_gains(workload)
+        return first + (workload["output_tokens"] - 1) * decode
+
+
+def gain_of(text: str) -> Gain:
+    """A gain from "name" or "name:key=value,key=value", the keys those of `Gain`, yes or no for what is so or not.
+
+    Raises GainError for an unknown name or key, or a wrong value.
+    """
+    name, _, rest = text.partition(":")
+    settings: dict[str, float | bool] = {}
+    for key, value in key_values(filter(None, rest.split(",")), f"gain {text!r}", SETTINGS, GainError):
+        if key == BUFFERED:
+            if value not in YES_OR_NO:
+                raise GainError(f"gain {text!r}: {key} is {value!r}; it should be yes or no")
+            settings[key] = YES_OR_NO[value]
+            continue
+        try:
+            settings[key] = float(value)
+        except ValueError:
+            raise GainError(f"gain {text!r}: {key} is {value!r}; it should be a number, 0 or more") from None
+    return Gain(name, **settings)  # type: ignore[arg-type]
+
+
+BUFFERED = "buffered_first_token"
+SETTINGS = tuple(field.name for field in dataclasses.fields(Gain) if field.name != "name")

@@ -1,0 +1,202 @@
+"""KV blocks that keep their contents: each knows by a name what it holds, and free ones stand in a queue.
+
+A block is held by any number of requests, each of which has a table of its blocks. Free blocks are a doubly linked
+list through the blocks themselves; names are found by a hash table of which the rows are the blocks too. So whatever
+happens to a block takes a few steps, however many there are. docs/prefix_caching.md, "Memory".
+"""
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numba import types
+
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.fields import Field, Value, numba_type
+from servegym.simulator.records.types import record
+
+NAMED_BLOCK = record(
+    [
+        ("name", "i8"),  # of what it holds; 0: none
+        ("references", "i4"),  # requests that hold it
+        ("before", "i4"),  # neighbours in the queue of free blocks; -1: none
+        ("after", "i4"),
+        ("older", "i4"),  # neighbours among the blocks whose names fall to one place, in the order they were named
+        ("newer", "i4"),
+        ("oldest", "i4"),  # of the blocks whose names fall to the place of this number; -1: there are none
+        ("newest", "i4"),
+        (
+            "changed",
+            "i4",
+        ),  # of those whose names the router has not been told the next; -1: the last; UNCHANGED
+    ]
+)
+UNCHANGED = -2
+NAMES_OF_A_CHUNK = 33_554_467  # a prime above the blocks of any request: names of all chunks spread over the places
+
+
+class Cache(NamedTuple):
+    """Memory of the engines that cache prefixes, and what names its blocks; where none does, its arrays are empty."""
+
+    blocks: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "named_blocks"), "KV memory of each")]
+    stored: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "stored_blocks"), "what each keeps in host memory")]
+    tables: Annotated[np.ndarray, Field("i4", ("cells",), "request r has the blocks tables[outcomes[r].table :]")]
+    chunk_tokens: Annotated[int, Value(types.int64, "tokens in a chunk; 0: requests have no chunks")]
+    offsets: Annotated[np.ndarray, Field("i8", ("offsets",), "request r has chunks[offsets[r]:offsets[r + 1]]")]
+    chunks: Annotated[np.ndarray, Field("i4", ("chunks",), "of prompts and answers; equal numbers, equal beginnings")]
+
+
+CACHE = numba_type(Cache)
+
+
+def empty_named_blocks(counts: list[int]) -> np.ndarray:
+    """NAMED_BLOCK[engines, most blocks]: so many blocks of each engine, free and without names, 0 the first."""
+    table = np.zeros((len(counts), max(counts)), NAMED_BLOCK)
+    if not table.size:
+        return table
+    for field in ("older", "newer", "oldest", "newest"):
+        table[field] = -1
+    table["changed"] = UNCHANGED
+    for row, blocks in zip(table, counts, strict=True):
+        row["before"] = np.arange(-1, len(row) - 1)
+        row["after"][:blocks] = np.r_[np.arange(1, blocks), -1][:blocks]
+    return table
+
+
+@kernel
+def name_of(prompts, r, i, block_tokens):
+    """The name of block i of request r, once it is full: by the chunk in which it ends, or its own, below 0.
+
+    prompts: which chunks requests have (Cache, Prefixes).
+    """
+    if prompts.chunk_tokens > 0:
+        chunk = prompts.offsets[r] + ((i + 1) * block_tokens - 1) // prompts.chunk_tokens
+        if chunk < prompts.offsets[r + 1]:
+            return (np.int64(prompts.chunks[chunk]) + 1) * NAMES_OF_A_CHUNK + i
+    return -((np.int64(r) + 1) * NAMES_OF_A_CHUNK + i)
+
+
+@kernel
+def find_block(engine, blocks, name):
+    """The block with a name, of several the one that was named first; -1: there is none."""
+    block = blocks[name % engine.total_blocks].oldest
+    while block >= 0 and blocks[block].name != name:
+        block = blocks[block].newer
+    return block
+
+
+@kernel
+def give_name(engine, blocks, block, name):
+    """The block, which has no name, gets one."""
+    place, one = blocks[name % engine.total_blocks], blocks[block]
+    one.name, one.older, one.newer = name, place.newest, -1
+    if place.newest >= 0:
+        blocks[place.newest].newer = block
+    else:
+        place.oldest = block
+    place.newest = block
+
+
+@kernel
+def take_name(engine, blocks, block):
+    """Remove the block's name."""
+    one = blocks[block]
+    place = blocks[one.name % engine.total_blocks]
+    if one.older >= 0:
+        blocks[one.older].newer = one.newer
+    else:
+        place.oldest = one.newer
+    if one.newer >= 0:
+        blocks[one.newer].older = one.older
+    else:
+        place.newest = one.older
+    one.name, one.older, one.newer = 0, -1, -1
+
+
+@kernel
+def mark_changed(engine, blocks, block):
+    """The block has got its name, or is to lose it; if others know the name the router is to be told (kv_events.py)."""
+    one, cache = blocks[block], engine.cache
+    if cache.publishes == 1 and one.name > 0 and one.changed == UNCHANGED:
+        one.changed = cache.first_changed
+        cache.first_changed = block
+
+
+@kernel
+def queue_last(engine, blocks, block):
+    """Put a free block at the end of the queue of free blocks, to be reused last."""
+    one, cache = blocks[block], engine.cache
+    one.before, one.after = cache.last_free, -1
+    if cache.last_free >= 0:
+        blocks[cache.last_free].after = block
+    else:
+        cache.first_free = block
+    cache.last_free = block
+    engine.free_blocks += 1
+
+
+@kernel
+def queue_first(engine, blocks, block):
+    """Put a free block at the front of the queue of free blocks, to be reused next."""
+    one, cache = blocks[block], engine.cache
+    one.before, one.after = -1, cache.first_free
+    if cache.first_free >= 0:
+        blocks[cache.first_free].before = block
+    else:
+        cache.last_free = block
+    cache.first_free = block
+    engine.free_blocks += 1
+
+
+@kernel
+def leave_queue(engine, blocks, block):
+    """The block is no longer free."""
+    one, cache = blocks[block], engine.cache
+    if one.before >= 0:
+        blocks[one.before].after = one.after
+    else:
+        cache.first_free = one.after
+    if one.after >= 0:
+        blocks[one.after].before = one.before
+    else:
+        cache.last_free = one.before
+    engine.free_blocks -= 1
+
+
+@kernel
+def take_first(engine, blocks):
+    """The next free block, whose contents are overwritten; the caller has checked that there is one."""
+    block = engine.cache.first_free
+    leave_queue(engine, blocks, block)
+    if blocks[block].name != 0:
+        mark_changed(engine, blocks, block)
+        take_name(engine, blocks, block)
+        engine.totals.overwritten_blocks += 1
+    return block
+
+
+@kernel
+def hold_block(engine, blocks, block):
+    """Increment the block's reference count; its contents stay."""
+    if blocks[block].references == 0:
+        leave_queue(engine, blocks, block)
+    blocks[block].references += 1
+
+
+@kernel
+def let_go_of(engine, blocks, block):
+    """Decrement the block's reference count. At 0 it is free: last in the queue if its contents may still be found."""
+    blocks[block].references -= 1
+    if blocks[block].references == 0:
+        if blocks[block].name != 0:
+            queue_last(engine, blocks, block)
+        else:
+            queue_first(engine, blocks, block)
+
+
+@kernel
+def lose_names(engine, blocks):
+    """Remove the names of all blocks."""
+    for block in range(engine.total_blocks):
+        one = blocks[block]
+        one.changed = UNCHANGED
+        one.name, one.older, one.newer, one.oldest, one.newest = 0, -1, -1, -1, -1

@@ -1,0 +1,52 @@
+"""What a request's record says of its state (docs/simulation.md, "Words")."""
+
+from typing import Any
+
+import numpy as np
+
+from servegym.simulator.compilation.kernels import kernel
+
+
+def begin_requests(requests: Any) -> None:
+    """REQUEST[...] or one of them, with its arrival and SLOs: set its deadlines; nothing has happened to it."""
+    by_ttlt = np.isfinite(requests["ttlt_slo_s"])
+    requests["first_deadline_s"] = requests["arrival_s"] + np.where(
+        by_ttlt, requests["ttlt_slo_s"], requests["ttft_slo_s"]
+    )
+    requests["token_interval_s"] = np.where(by_ttlt, 0.0, requests["tpot_slo_s"])
+    requests["first_token_s"] = np.nan
+    for name in ("engine", "task", "session"):
+        requests[name] = -1
+
+
+@kernel
+def arrive_now(request, outcome, now_s, way_back_s):
+    """Set the arrival of a request whose time was not known beforehand; deadlines count from it, minus the way back."""
+    outcome.ready_s = now_s
+    request.arrival_s = now_s - way_back_s
+    slo_s = request.ttlt_slo_s if request.ttlt_slo_s < np.inf else request.ttft_slo_s
+    request.first_deadline_s = request.arrival_s + slo_s
+
+
+@kernel
+def cached_of(request):
+    """Tokens whose KV exists, in the engine or in host memory."""
+    return request.computed_tokens + request.offloaded_tokens
+
+
+@kernel
+def left_of(request):
+    """Tokens the request could compute next: its context less those whose KV exists."""
+    return request.prompt_tokens + request.num_output_tokens - cached_of(request)
+
+
+@kernel
+def is_decoding(request):
+    """Whether all that is left is the token it emitted last."""
+    return request.num_output_tokens > 0 and left_of(request) == 1
+
+
+@kernel
+def next_deadline_s(request):
+    """Deadline of the next token, absolute."""
+    return request.first_deadline_s + request.num_output_tokens * request.token_interval_s

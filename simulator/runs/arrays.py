@@ -1,0 +1,276 @@
+"""The arrays of a run in their initial state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from servegym.simulator.features.front import front_of
+from servegym.simulator.features.front_end import NO_FRONT_END
+from servegym.simulator.features.session_dependencies import following_of
+from servegym.simulator.inputs.deployment import Deployment, EstimatorModel
+from servegym.simulator.inputs.predictors import Predictions
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.settings import Settings, by_engine
+from servegym.simulator.inputs.workload import FIELDS, Workload
+from servegym.simulator.memory.prefixes import empty_stores, sets_of
+from servegym.simulator.policies.policy import Policy, StateFields
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.fields import fresh, zeros
+from servegym.simulator.records.named_blocks import NAMED_BLOCK, Cache, empty_named_blocks
+from servegym.simulator.records.requests import begin_requests
+from servegym.simulator.records.signatures import KINDS, Estimates, Known, Prefixes, StateTables
+from servegym.simulator.records.state import Functions, RouterState, SimulationState
+from servegym.simulator.runs.engine_arrays import (
+    as_fitted,
+    fresh_engines,
+    fresh_reports,
+    fresh_snapshots,
+    limits_of,
+    operators_of,
+)
+
+FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
+FIRST_TIMELINE = 4096  # events of the timeline; doubled whenever it is full
+GIVEN = tuple(name for name in layout.REQUEST.names or () if name in FIELDS)  # of a request, by the workload
+
+
+def functions_of(scenario: Scenario, settings: Settings) -> Functions:
+    pools = settings.cluster.pools
+    return Functions(
+        of_kinds([policy.function.value for policy in settings.schedulers]),
+        of_kinds([policy.victims.value for policy in settings.schedulers]),
+        of_kinds([pool.device.batch_s.value for pool in pools]),
+        of_kinds([pool.estimator.batch_s.value for pool in pools]),
+        of_kinds([pool.estimator.exec_s.value for pool in pools]),
+        scenario.gain.function.value,
+    )
+
+
+def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bool) -> SimulationState:
+    """The engines' arrays at the start of a run."""
+    pools, requests = settings.cluster.pools, len(scenario.workload)
+    capacity = min(requests, FIRST_CAPACITY)
+    clients, applications = (int(numbers.max()) + 1 for numbers in (settings.clients, settings.applications))
+    sizes = {
+        "requests": requests,
+        "engines": settings.cluster.engines,
+        "capacity": capacity,
+        "timeline": FIRST_TIMELINE if recording else 1,
+        "scratch": scratch_rows(*settings.schedulers, settings.router, settings.scaler),
+    }
+    states = [policy.state for policy in settings.schedulers]
+    tables = sizes | state_sizes(states, sizes["engines"], requests, clients, applications)
+    tables["slots"] = capacity if any(state.tasks for state in states) else 0
+    status = np.zeros(1, layout.RUN_STATUS)
+    status["deciding_engine"] = status["deciding_request"] = status["router"]["decided"] = -1
+    scaler = status["scaler"]
+    scaler["interval_s"], scaler["next_check_s"] = settings.interval_s, settings.interval_s or np.inf
+    scaler["next_ready_s"] = np.inf
+    status["router"]["moving"] = settings.router.moves_engines
+    status["recording"] = recording
+    status["signals"]["delay_s"] = settings.cluster.signal_delay_s
+    status["buffered_first_token"] = scenario.gain.buffered_first_token
+    workload = scenario.workload
+    status["front"] = front_of(requests, workload.turns, scenario.clients, scenario.max_concurrency)
+    front_end = scenario.front_end or NO_FRONT_END
+    status["front_end"] = front_end.to_array()
+    sizes["deliveries"] = requests if front_end.takes_time and scenario.arrivals_depend else 0
+    return engines_state(
+        pools,
+        sizes,
+        status=status,
+        requests=fresh_requests(scenario, settings),
+        outcomes=fresh_outcomes(scenario, settings.predictions),
+        engines=fresh_engines(pools, settings.interval_s, scenario.workload, scenario.draft_seed, settings.indexed),
+        cache=fresh_cache(pools, scenario.workload),
+        parameters=settings.parameters.copy(),
+        state=fresh(StateTables, tables),
+        disturbance=scenario.disturbance.to_array(),
+        **({} if scenario.correction is None else {"correction": scenario.correction.to_array()}),
+    )
+
+
+def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given: Any) -> SimulationState:
+    """The arrays of engines. sizes: requests, engines, capacity, timeline, scratch; deliveries, if there are any.
+    given: those with contents."""
+    no_blocks = np.zeros((0, 0), NAMED_BLOCK)
+    of_pools = {
+        "cache": Cache(no_blocks, no_blocks, np.zeros(0, "i4"), *no_chunks()),
+        "device": by_engine(pools, [pool.device.coefficients for pool in pools]),
+        "estimate": by_engine(pools, [pool.estimator.coefficients for pool in pools]),
+        "fitted": by_engine(pools, [as_fitted(pool.estimator) for pool in pools]),
+        "engine_limits": by_engine(pools, [limits_of(pool) for pool in pools])[:, 0],
+    }
+    return fresh(
+        SimulationState,
+        sizes | {"events": 2 * sizes["engines"] + sizes.get("deliveries", 0), "tbt_bins": layout.TBT_BINS},
+        **(of_pools | given),
+    )
+
+
+def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Settings) -> RouterState:
+    """What the router and the scaler know and keep, and what is between engines, at the start of a run."""
+    cluster, (engines, capacity) = settings.cluster, run.queues.shape
+    following, snapshots = following_of(scenario.workload.turns), fresh_snapshots(run.engines)
+    if settings.indexed:
+        snapshots["index_sets"] = np.where(snapshots["publishes"], 0, index_sets(cluster.pools, scenario.workload))
+    sizes = {
+        "engines": engines,
+        "capacity": capacity,
+        "slots": run.state.tasks.shape[1],
+        "ahead": capacity if run.engines["ahead"]["on"].any() else 0,
+        "signals": 2 * len(run.requests) if cluster.signal_delay_s else 0,
+        "kv_events": 2 * published_blocks(run.engines) if cluster.signal_delay_s else 0,
+        "router_fields": len(settings.router.state.engine),
+        "scaler_fields": len(settings.scaler.state.engine),
+        "followings": len(following),
+        "entering": len(run.requests) if run.status["front_end"]["delays"][0] else 0,
+    }
+    return fresh(
+        RouterState,
+        sizes,
+        router=settings.router.function.value,
+        scaler=settings.scaler.function.value,
+        estimates=fresh_estimates([pool.estimator for pool in cluster.pools], run.estimate.copy()),
+        parameters=settings.router_parameters.copy(),
+        scaler_parameters=settings.scaler_parameters.copy(),
+        known=fresh(
+            Known,
+            sizes,
+            snapshots=snapshots,
+            tiers=fresh_tiers(settings.tiers),
+            prefixes=fresh_prefixes(scenario.workload, snapshots["index_sets"], run.engines),
+        ),
+        reports=fresh_reports(run.engines),
+        link=cluster.link.to_array(),
+        incidents=settings.incidents,
+        stores=empty_stores(run.engines["store_sets"]),
+        operators=operators_of(cluster.pools),
+        following=following,
+    )
+
+
+def fresh_estimates(estimators: list[EstimatorModel], coefficients: np.ndarray) -> Estimates:
+    """What a router believes. estimators: of the kinds of engines; coefficients: float64[engines, most of them]."""
+    return fresh(
+        Estimates,
+        {},
+        batch_s=of_kinds([estimator.batch_s.value for estimator in estimators]),
+        request_s=of_kinds([estimator.request_s.value for estimator in estimators]),
+        coefficients=coefficients,
+    )
+
+
+def fresh_tiers(tpot_slo_s: np.ndarray) -> np.ndarray:
+    """The tiers, best effort, and the requests to be routed now."""
+    tiers = np.zeros(len(tpot_slo_s) + 2, layout.TIER)
+    tiers["tpot_slo_s"] = [*tpot_slo_s, np.inf, np.inf]
+    return tiers
+
+
+def index_sets(pools: tuple[Deployment, ...], workload: Workload) -> list[int]:
+    """Of the router's index of each engine: room for as much as the engine keeps."""
+    prompts = workload.prefixes
+    rooms = [0 if prompts is None else sets_of(pool.kept_tokens(workload), prompts.chunk_tokens) for pool in pools]
+    return [sets for pool, sets in zip(pools, rooms, strict=True) for _ in range(pool.engines)]
+
+
+def fresh_prefixes(workload: Workload, sets: np.ndarray, engines: np.ndarray) -> Prefixes:
+    """sets: int64[engines], of the router's index of each."""
+    prompts, sent = workload.prefixes, empty_stores(sets)
+    told = empty_named_blocks([int(engine["total_blocks"] * engine["cache"]["publishes"]) for engine in engines])
+    if prompts is None:
+        return Prefixes(*no_chunks(), sent, told)
+    return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent, told)
+
+
+def published_blocks(engines: np.ndarray) -> int:
+    """The most blocks that one of them tells of at a time; 0: none does."""
+    return int((engines["total_blocks"] * engines["cache"]["publishes"]).max())
+
+
+def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
+    """Blocks of the engines that cache prefixes, and room in the tables for each block a request may come to hold."""
+    blocks = [pool.total_blocks * pool.caches_prefixes(workload) for pool in pools for _ in range(pool.engines)]
+    cells = int(cells_of(pools, workload).sum())
+    prompts, chunks = workload.prefixes, no_chunks()
+    if prompts is not None:
+        chunks = (prompts.chunk_tokens, prompts.offsets, prompts.chunks)
+    stored = [pool.stored_blocks(workload) for pool in pools for _ in range(pool.engines)]
+    return Cache(empty_named_blocks(blocks), empty_named_blocks(stored), np.zeros(cells, "i4"), *chunks)
+
+
+def no_chunks() -> tuple[int, np.ndarray, np.ndarray]:
+    """Of a workload that says nothing of how prompts begin: chunk_tokens, offsets, chunks."""
+    return 0, np.zeros(1, "i8"), np.zeros(0, "i4")
+
+
+def cells_of(pools: tuple[Deployment, ...], workload: Workload) -> np.ndarray:
+    """int64[requests]: the most blocks that each request holds where prefixes are cached; 0 where none are."""
+    sizes, table = [pool.block_tokens for pool in pools if pool.caches_prefixes(workload)], workload.table
+    if not sizes:
+        return np.zeros(len(table), "i8")
+    return -(-(table["prompt_tokens"].astype("i8") + table["output_tokens"]) // min(sizes))
+
+
+def of_kinds(items: list) -> tuple:
+    """One for each kind of engine there could be; the kinds there are not are as the first."""
+    return tuple(items) + (items[0],) * (KINDS - len(items))
+
+
+def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
+    table, predictions = scenario.workload.table, settings.predictions
+    requests = zeros(len(table), layout.REQUEST)
+    for field in GIVEN:
+        requests[field] = table[field]
+    requests["first_token_gain"], requests["decode_token_gain"] = scenario.gain.token_gains(table)
+    requests["client"], requests["application"] = settings.clients, settings.applications
+    if predictions is not None:
+        requests["urgency"] = predictions.urgency
+        requests["predicted_output_tokens"] = predictions.predicted_output_tokens
+    if scenario.front_end is not None:
+        requests["arrival_s"] -= scenario.front_end.way_back_s
+    begin_requests(requests)
+    if scenario.workload.turns is not None:
+        requests["session"] = scenario.workload.turns.session
+    return requests
+
+
+def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.ndarray:
+    table = scenario.workload.table
+    cells = cells_of(scenario.deployment.pools, scenario.workload)
+    outcomes = zeros(len(table), layout.OUTCOME)
+    outcomes["output_tokens"] = table["output_tokens"]
+    outcomes["table"] = np.cumsum(cells) - cells
+    outcomes["ready_s"] = table["arrival_s"] if predictions is None else predictions.ready_s
+    for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s"):
+        outcomes[field] = np.nan
+    for field in ("decode_engine", "source", "next_in_queue"):
+        outcomes[field] = -1
+    return outcomes
+
+
+def state_sizes(
+    states: list[StateFields], engines: int, requests: int, clients: int, applications: int
+) -> dict[str, int]:
+    """Sizes of tables wide enough for each of the schedulers; a request's row is cleared when it goes elsewhere."""
+    by_request, by_engine, by_client = (
+        max(len(getattr(state, field)) for state in states) for field in ("request", "engine", "client")
+    )
+    return {
+        "request_fields": by_request,
+        "engine_fields": by_engine,
+        "client_fields": by_client,
+        "state_requests": requests if by_request else 0,
+        "state_engines": engines if by_engine else 0,
+        "state_clients": clients if by_client else 0,
+        "clients": clients if any(state.by_client for state in states) else 0,
+        "applications": applications if any(state.by_application for state in states) else 0,
+    }
+
+
+def scratch_rows(*policies: Policy) -> int:
+    """Rows of scratch memory that is enough for each of these policies."""
+    return max(policy.scratch.rows for policy in policies)

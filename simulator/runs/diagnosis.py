@@ -1,0 +1,213 @@
+"""What has gone wrong in a run that cannot go on: where, and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from servegym.errors import DeploymentError, PolicyError, ServegymError
+from servegym.simulator.compilation.failures import Failure, culprit
+from servegym.simulator.compilation.kernels import Compiled, plain_function
+from servegym.simulator.features.front import next_to_send
+from servegym.simulator.features.front_end import next_ready
+from servegym.simulator.features.session_dependencies import NO_TURN
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.settings import Settings
+from servegym.simulator.policies.refusals import what_is_wrong, why_not
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.state import RouterState, SimulationState
+from servegym.simulator.records.statuses import (
+    BAD_DURATION,
+    BAD_ESTIMATE,
+    BAD_MOVE,
+    BAD_RANKS,
+    BAD_ROUTE,
+    BAD_TIME,
+    IN_VAIN,
+    THRASHING,
+    TOO_OFTEN,
+)
+
+UNNAMED = ("deployment", "cluster")  # default names
+
+
+class Stopped(NamedTuple):
+    """A run as it has stopped. failures: what functions of the scenario have raised."""
+
+    scenario: Scenario
+    settings: Settings
+    arrays: SimulationState
+    router_state: RouterState
+    failures: list[Failure]
+
+
+def error_of(run: Stopped, reason: int) -> ServegymError:
+    """The error of a run that stopped with a reason (see `statuses`), or in which a function failed."""
+    fleet = run.scenario.deployment.name
+    where = f"{'' if fleet in UNNAMED else f'{fleet}: '}at {run.arrays.status[0].now_s:g} s"
+    router, scaler, route = run.settings.router.label, run.settings.scaler.label, run.router_state.route[0]
+    if run.failures:
+        failed = culprit(run.failures[0], named_functions(run))
+        return PolicyError(f"{where} {failed} failed: {run.failures[0]}")
+    if reason == BAD_RANKS:
+        engine = starting_engine(run)
+        n, policy = engine.queue_length, run.settings.schedulers[engine.pool]
+        wrong = what_is_wrong(run.arrays.limits[0], run.arrays.ranks[:n], run.arrays.queues[engine.index, :n])
+        return PolicyError(f"{where} scheduler {policy.label} {wrong} ({place_of(policy.function)})")
+    if reason in (BAD_DURATION, BAD_ESTIMATE):
+        return DeploymentError(f"{where} {wrong_time(run, estimate=reason == BAD_ESTIMATE)}")
+    if reason == BAD_TIME:
+        return DeploymentError(
+            f"{where} nothing more happens before {layout.LATEST_S:g} s, where a run ends: {next_thing(run)}"
+        )
+    if reason == THRASHING:
+        engine = starting_engine(run)
+        policy, leaving = run.settings.schedulers[engine.pool].name, engine.transfers.leaving_blocks
+        kept = f"{leaving} of its {engine.total_blocks} blocks hold KV that no decode engine takes, and "
+        return PolicyError(
+            f"{where} engine {engine.index} ({run.settings.cluster.pools[engine.pool].name}) has computed "
+            f"{layout.MOST_FILLINGS} times what its memory holds since a token came out: "
+            f"{kept if leaving else ''}under scheduler {policy} requests take memory from each other again and again; "
+            "it should leave one what it has until it has a token"
+        )
+    if reason == TOO_OFTEN:
+        status = run.arrays.status[0]
+        return PolicyError(
+            f"{where} scaler {scaler} is asked every {status.scaler.interval_s:g} s, and would be more than "
+            f"{layout.MOST_CHECKS:,} times before anything else happens: {next_thing(run)}; it should have a "
+            "longer interval_s"
+        )
+    if reason == IN_VAIN:
+        return PolicyError(
+            f"{where} scaler {scaler} has moved engines out of the common pool more than {layout.MOST_STARTS:,} times "
+            "since a token came out; it should leave an engine in its tier until that has served a request"
+        )
+    if reason == BAD_ROUTE and route.engine >= 0 and route.tier >= 0 and not run.settings.router.moves_engines:
+        return PolicyError(
+            f"{where} router {router} moved engine {route.engine} to tier {route.tier}; a router that does so "
+            "should be registered with moves_engines=True"
+        )
+    if reason == BAD_ROUTE:
+        r = run.arrays.status[0].router.decided
+        wrong = why_not(route, run.router_state.known.snapshots, run.arrays.requests[r], len(run.settings.tiers))
+        return PolicyError(
+            f"{where} router {router} sent request {r} to engine {route.engine} (decode engine "
+            f"{route.decode_engine}, held queue {route.held_queue}, tier {route.tier}): {wrong}; it should name an "
+            "engine that takes the request, or hold it in a held queue"
+        )
+    if reason == BAD_MOVE:
+        tiers, named = len(run.settings.tiers), run.router_state.moves["tier"]
+        e = int(np.flatnonzero((named < -1) | (named >= tiers))[0])
+        return PolicyError(
+            f"{where} scaler {scaler} named tier {named[e]} for engine {e}, which there is not; tiers are -1 to "
+            f"{tiers - 1}"
+        )
+    held = run.arrays.status[0].router.held
+    if not takes_a_first(run):
+        return PolicyError(
+            f"{where} {held} requests wait, and nothing more can happen: scaler {scaler} has opened no engine that "
+            "takes them; it should open or start one"
+        )
+    return PolicyError(
+        f"{where} router {router} holds {held} requests, and nothing more can happen; it should send a request to an "
+        "engine that has nothing to do"
+    )
+
+
+def takes_a_first(run: Stopped) -> bool:
+    """Whether an engine takes the first request of a held queue."""
+    tiers, snapshots = run.router_state.known.tiers[:-1], run.router_state.known.snapshots
+    computed = run.arrays.requests["computed_tokens"][tiers["first"][tiers["waiting"] > 0]]
+    is_open = (snapshots["up"] == 1) & (snapshots["closed"] == 0)
+    decodes = snapshots["role"] == layout.ROLE_DECODE
+    return bool((is_open[:, None] & (decodes[:, None] == (computed > 0))).any())
+
+
+def place_of(function: Compiled) -> str:
+    """Where a function was written."""
+    code = function.written.__code__
+    return f"{function.written.__name__}, {Path(code.co_filename).name}, line {code.co_firstlineno}"
+
+
+def policy_functions(settings: Settings) -> list[tuple[str, Compiled]]:
+    """The functions of a run's policies, under the names that a user knows them by."""
+    named = [(f"scheduler {policy.label}", function) for policy in settings.schedulers
+             for function in (policy.function, policy.victims)]  # fmt: skip
+    named += [(f"router {settings.router.label}", settings.router.function)]
+    return [*named, (f"scaler {settings.scaler.label}", settings.scaler.function)]
+
+
+def named_functions(run: Stopped) -> list[tuple[str, Compiled]]:
+    """The compiled functions that a run calls, under the names that a user knows them by."""
+    settings, gain = run.settings, run.scenario.gain
+    named = policy_functions(settings)
+    named += [(f"scheduler {policy.label}", function) for policy in settings.schedulers
+              for function in policy.rank_then_filter or ()]  # fmt: skip
+    named += [(f"gain function {gain.name}", gain.function)]
+    for pool in settings.cluster.pools:
+        named += [(f"the device model of {pool.name}", pool.device.batch_s)]
+        estimator = pool.estimator
+        for function in (estimator.batch_s, estimator.exec_s, estimator.request_s):
+            named += [(f"the estimator of {pool.name}", function)]
+    return named
+
+
+def wrong_time(run: Stopped, estimate: bool) -> str:
+    """What is wrong with the duration or the estimate of the batch that an engine is to start."""
+    arrays = run.arrays
+    engine, sums = starting_engine(run), arrays.sums[0]
+    pool, most = run.settings.cluster.pools[engine.pool], f"{layout.LATEST_S:g} s"
+    requests = int(sums.prefill_requests + sums.decode_requests)
+    batch = f"a batch of {requests} requests and {int(sums.prefill_tokens + sums.decode_requests)} tokens"
+    where = f"engine {engine.index} ({pool.name}):"
+    if estimate and not engine.estimate_scale < np.inf:
+        return (
+            f"{where} online correction multiplies the estimator by {engine.estimate_scale:g}; a device and its "
+            "estimator should not be so far apart, fit the one to the other or leave out the correction"
+        )
+    if estimate:
+        return (
+            f"{where} the estimator, times {engine.estimate_scale:g}, says that {batch} takes "
+            f"{engine.batch_estimate_s:g} s; it should say 0 to {most}"
+        )
+    model_s = pool.device.batch_s(sums, arrays.device[engine.index])
+    return (
+        f"{where} the device model says that {batch} takes {model_s:g} s, to which come noise, drift and "
+        f"{engine.moving_s:g} s for moving KV; together it should be 0 to {most}"
+    )
+
+
+def starting_engine(run: Stopped) -> np.record:
+    """The engine that was to start an iteration."""
+    return run.arrays.engines[run.arrays.due[run.arrays.status[0].starting]]
+
+
+WHAT_COMES = {
+    layout.EVENT_KV_ARRIVAL: "the KV of request",
+    layout.EVENT_DELIVERY: "the last token to the client of request",
+}
+
+
+def next_thing(run: Stopped) -> str:
+    """What would happen next, and when."""
+    arrays, status, incidents = run.arrays, run.arrays.status[0], run.router_state.incidents
+    coming: list[tuple[float, str]] = []
+    if status.events > 0:
+        event = arrays.events[0]
+        what = WHAT_COMES.get(int(event.kind), "an end of an iteration of engine")
+        coming.append((float(event.time_s), f"{what} {event.index} comes"))
+    r, comes_s = min(
+        (plain_function(find)(arrays, run.router_state) for find in (next_ready, next_to_send)), key=lambda one: one[1]
+    )
+    if r != NO_TURN:
+        coming.append((float(comes_s), f"request {r} comes"))
+    if status.next_incident < len(incidents):
+        incident = incidents[status.next_incident]
+        kind = layout.INCIDENTS[incident.kind]
+        coming.append((float(incident.time_s), f"the incident '{kind}' of engine {incident.engine} comes"))
+    if not coming:
+        return "all held requests wait for what engines have still to tell the router"
+    time_s, what = min(coming)
+    return f"{what} at {time_s:g} s"

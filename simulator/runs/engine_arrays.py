@@ -1,0 +1,124 @@
+"""What a run keeps of its engines, as it is before anything has happened, and what routers know of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from servegym.simulator.features.operators import WHOLE
+from servegym.simulator.inputs.deployment import Deployment, EstimatorModel
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records import types as layout
+from servegym.simulator.records.fields import zeros
+
+
+def fresh_engines(
+    pools: tuple[Deployment, ...],
+    interval_s: float,
+    workload: Workload | None,
+    draft_seed: int = 0,
+    indexed: bool = False,
+) -> np.ndarray:
+    """ENGINE[engines] of pools. interval_s: between the scaler's being asked; 0: it is not, and all are in service.
+
+    workload: None: nothing is known of prompts that begin alike. draft_seed: of which drafts are accepted. indexed:
+    a policy reads what routers know of the prompts that engines have.
+    """
+    prompts = None if workload is None else workload.prefixes
+    engines, first = zeros(sum(pool.engines for pool in pools), layout.ENGINE), 0
+    for kind, pool in enumerate(pools):
+        engine = engines[first : first + pool.engines]
+        first += pool.engines
+        engine["pool"] = kind
+        engine["role"] = layout.ROLES.index(pool.role)
+        engine["tier"] = layout.POOL if pool.tier is None else pool.tier
+        engine["startup_s"] = np.nan
+        if pool.startup is not None and interval_s > 0:
+            started = np.arange(pool.engines) < pool.startup.started
+            engine["tier"] = np.where(started, pool.tier or 0, layout.POOL)
+            engine["off"], engine["startup_s"] = ~started, pool.startup.seconds
+            engine["ready_s"] = np.where(started, 0.0, np.inf)
+        operators = pool.operators or WHOLE
+        engine["preemption"]["layers"], engine["preemption"]["operators"] = (
+            operators.layers,
+            len(operators.coefficients),
+        )
+        engine["preemption"]["check_s"], engine["preemption"]["jitter_s"] = operators.check_s, operators.jitter_s
+        engine["ahead"]["on"] = pool.async_scheduling
+        engine["lockstep"]["first"] = first - pool.engines + np.arange(pool.engines) // pool.lockstep * pool.lockstep
+        engine["lockstep"]["ranks"] = pool.lockstep
+        engine["block_tokens"] = pool.block_tokens
+        engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
+        engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)
+        engine["cache"]["considered"], engine["cache"]["last_free"] = -1, pool.total_blocks - 1
+        engine["cache"]["publishes"] = pool.kv_events and indexed and prompts is not None and engine["cache"]["on"]
+        engine["cache"]["first_changed"] = -1
+        if pool.speculation is not None:
+            engine["speculation"]["k"], engine["speculation"]["seed"] = pool.speculation.k, draft_seed
+            engine["speculation"]["free"] = pool.speculation.free_verification
+        engine["estimate_scale"] = engine["correction"]["beta"] = 1.0
+        engine["watermark_blocks"] = int(pool.watermark * pool.total_blocks)
+        if pool.host is not None:
+            engine["host_blocks"] = engine["free_host_blocks"] = pool.host.blocks
+            engine["load_s_per_token"] = pool.host.load_s_per_token
+            engine["save_s_per_token"] = pool.host.save_s_per_token
+        if pool.prefix_store is not None and workload is not None and prompts is not None and pool.role != "decode":
+            engine["load_s_per_token"] = pool.prefix_store.load_s_per_token
+            stored, store = pool.stored_blocks(workload), engine["block_store"]
+            engine["store_sets"] = 0 if stored else pool.prefix_store.sets(prompts.chunk_tokens)
+            store["total_blocks"] = store["free_blocks"] = stored
+            store["cache"]["last_free"] = stored - 1
+    engines["index"] = np.arange(len(engines))
+    engines["up"] = 1
+    engines["transfers"]["receiving"] = engines["running_task"] = -1
+    engines["totals"]["serving_since_s"] = np.where((engines["tier"] != layout.POOL) | (interval_s == 0), 0.0, np.nan)
+    return engines
+
+
+def limits_of(pool: Deployment) -> np.ndarray:
+    """ENGINE_LIMITS[1]"""
+    own = (pool.max_num_batched_tokens or layout.NO_LIMIT, pool.max_num_seqs or layout.NO_LIMIT)
+    return np.array([own], layout.ENGINE_LIMITS)
+
+
+def operators_of(pools: tuple[Deployment, ...]) -> np.ndarray:
+    """float64[pools, most operators, 4]"""
+    tables = [(pool.operators or WHOLE).coefficients for pool in pools]
+    together = np.zeros((len(tables), max(map(len, tables)), 4))
+    for rows, table in zip(together, tables, strict=True):
+        rows[: len(table)] = table
+    return together
+
+
+def as_fitted(estimator: EstimatorModel) -> np.ndarray:
+    """FITTED[k]: the coefficients of an estimator, apart by what correction does to them."""
+    fitted = np.zeros(len(estimator.coefficients), layout.FITTED)
+    fitted["scaled"] = np.where(estimator.scaled, estimator.coefficients, 0.0)
+    fitted["fixed"] = np.where(estimator.scaled, 0.0, estimator.coefficients)
+    return fitted
+
+
+def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
+    snapshots = zeros(len(engines), layout.ENGINE_SNAPSHOT)
+    snapshots["closed"] = engines["off"]
+    for field in (
+        "off",
+        "index",
+        "pool",
+        "role",
+        "tier",
+        "up",
+        "block_tokens",
+        "total_blocks",
+        "free_blocks",
+    ):
+        snapshots[field] = engines[field]
+    snapshots["publishes"] = engines["cache"]["publishes"]
+    return snapshots
+
+
+def fresh_reports(engines: np.ndarray) -> np.ndarray:
+    """Before its first report an engine counts as empty."""
+    reports = np.zeros((len(engines), layout.REPORTS), layout.REPORT)
+    reports["time_s"] = -np.inf
+    reports["free_blocks"] = engines["free_blocks"][:, None]
+    return reports
