@@ -49,17 +49,23 @@ class Interval(NamedTuple):
         if math.isnan(self.mean):
             return "-"
         half = f" ± {self.half_width:{half_style or style.lstrip('+')}}" if self.has_width else ""
-        return f"{self.mean:{style}}{half}"
+        return f"{self.mean:{no_minus_zero(style)}}{half}"
 
     def bounds(self, style: str = ".4f") -> str:
         """low to high; a dash where there is no interval."""
+        style = no_minus_zero(style)
         return f"{self.low:{style}} to {self.high:{style}}" if self.has_width else "-"
 
     def in_words(self, style: str = "+.4f") -> str:
         """mean (low to high), where `text` has ±."""
         if math.isnan(self.mean):
             return "-"
-        return f"{self.mean:{style}}" + (f" ({self.bounds(style)})" if self.has_width else "")
+        return f"{self.mean:{no_minus_zero(style)}}" + (f" ({self.bounds(style)})" if self.has_width else "")
+
+
+def no_minus_zero(style: str) -> str:
+    """The format of a number with decimals, but so that what rounds to 0 has no minus before it."""
+    return style.replace(".", "z.", 1)
 
 
 def student_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from servegym.evaluation.identity import deployment_digest
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
@@ -21,7 +23,8 @@ WITHIN_95 = 1.96  # standard errors
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Mean TDG ratios. difference: policy less base, over the same scenarios; half_width: of its 95 % interval.
+    """Mean TDG ratios. difference: policy less base, over the same scenarios; half_width: of its 95 % interval, 0 where
+    one scenario is all there is.
 
     attainment, attainment_difference: SLO attainment of the policy, and that less the base's. wait_s,
     wait_difference_s: the same of the p99 of the time to a first token, s.
@@ -38,7 +41,10 @@ class Verdict:
 
 
 class Judge:
-    """Runs policies on the same scenarios, compiled and to the end. runner: where; None: in threads, one a core."""
+    """Runs policies on the same scenarios, compiled and to the end. runner: where; None: in threads, one a core.
+
+    Scenarios that are equal for every seed (a file served whole at one load) are run and counted once.
+    """
 
     def __init__(
         self,
@@ -49,7 +55,7 @@ class Judge:
     ):
         self.head = head
         seeds = range(config.first_seed, config.first_seed + config.scenarios)
-        self.scenarios = [source(np.random.default_rng(seed)) for seed in seeds]
+        self.scenarios = distinct(source(np.random.default_rng(seed)) for seed in seeds)
         self._runner = runner or ThreadRunner()
         self._base: np.ndarray | None = None
 
@@ -70,11 +76,21 @@ class Judge:
         found = self.outcomes(policy)
         (ratio, attainment, wait_s), (base, _, _) = found.mean(axis=1), self.base.mean(axis=1)
         differences, attained, waited_s = found - self.base
-        error = differences.std(ddof=1) / math.sqrt(len(differences))
+        n = len(differences)
+        error = differences.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
         return Verdict(
             float(ratio), float(base), float(differences.mean()), float(WITHIN_95 * error),
             float(attainment), float(attained.mean()), float(wait_s), float(waited_s.mean()),
         )  # fmt: skip
+
+
+def distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
+    """Each scenario once, in order: those whose workload, engines and every other setting are equal are the same run."""
+    found: dict[tuple[Any, ...], Scenario] = {}
+    for scenario in scenarios:
+        others = {name: value for name, value in vars(scenario).items() if name not in ("workload", "deployment")}
+        found.setdefault((scenario.workload.digest, deployment_digest(scenario.deployment), repr(others)), scenario)
+    return list(found.values())
 
 
 def outcome_of(runs: Sequence[Scenario], index: int) -> tuple[float, float, float]:

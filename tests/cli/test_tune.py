@@ -75,7 +75,7 @@ def test_a_file_served_whole_is_run_once_and_what_was_put_right_in_it_is_told(se
     said = " ".join(done.stderr.split())
     for note in document["notes"]:
         assert note in said
-    for words in ("1 rows with 0 prompt or output tokens", "rows sorted by time", "one run, the same for every"):
+    for words in ("1 row with 0 prompt or output tokens", "rows sorted by time", "one run, the same for every"):
         assert words in said
     assert document["studies"]["edf"]["scores"]["tuning"]["defaults"]["slo_attainment_low_priority"] is None
 

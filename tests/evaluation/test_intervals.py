@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from servegym.cli.output import number
 from servegym.evaluation.intervals import Interval, student_interval
 
 
@@ -50,3 +51,10 @@ def test_equal_runs_and_one_run_have_no_interval_in_text(values):
 def test_an_unknown_mean_is_a_dash():
     unknown = student_interval([math.nan, 1.0])
     assert unknown.text() == unknown.in_words() == unknown.bounds() == "-"
+
+
+def test_what_rounds_to_zero_has_no_minus():
+    interval = Interval(-0.00001, -0.2, 0.00001)
+    assert interval.text() == "0.0000 ± 0.1000"
+    assert interval.in_words() == "+0.0000 (-0.2000 to +0.0000)"
+    assert number(-0.0001) == "0.000" and number(-0.5) == "-0.500"

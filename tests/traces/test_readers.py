@@ -132,7 +132,7 @@ def test_azure_csv(tmp_path):
     assert trace.provenance["format"] == "azure-llm"
     assert trace.provenance["dropped_rows"] == 1
     assert trace.provenance["notes"] == [
-        "1 rows with 0 prompt or output tokens dropped",
+        "1 row with 0 prompt or output tokens dropped",
         "rows sorted by time",
     ]
 

@@ -187,8 +187,8 @@ def test_sessions_of_burstgpt(tmp_path):
     assert trace.turns.after.tolist() == [-1, -1, 1, 2, -1]
     assert trace.turns.think_s.tolist() == [0, 0, 38.5, 0, 0]  # 60 - 13 - 8.5
     assert trace.provenance["notes"] == [
-        "1 rows with 0 prompt or output tokens dropped",
-        "1 turns came before the end of the one before: they come at that end",
+        "1 row with 0 prompt or output tokens dropped",
+        "1 turn came before the end of the one before: now at that end",
     ]
 
 
@@ -202,7 +202,7 @@ def test_conversations_of_bailian(tmp_path):
     assert trace.arrival_s == pytest.approx([0, *[np.nan] * 3, 1], nan_ok=True)
     assert trace.turns.after.tolist() == [-1, 0, 0, 2, -1]  # the dropped turn's own follows what that followed
     assert trace.turns.think_s.tolist() == [0, 2, 4.5, 5.5, 0]
-    assert "1 turns whose parent does not stand above them begin conversations" in trace.provenance["notes"]
+    assert "1 turn whose parent does not stand above: each begins a conversation" in trace.provenance["notes"]
 
 
 def test_ids_go_with_their_requests(tmp_path):

@@ -230,6 +230,14 @@ def test_validation_is_the_mean_over_the_same_scenarios() -> None:
     assert verdict.half_width == pytest.approx(1.96 * differences.std(ddof=1) / np.sqrt(3))
 
 
+def test_equal_scenarios_are_run_once_and_have_no_interval() -> None:
+    config = tiny("ppo-engine-batching")
+    problem = problem_of(config)
+    judge = Judge(problem.head, lambda rng: problem.source(np.random.default_rng(7)), config.validation)
+    assert len(judge.scenarios) == 1
+    assert judge.judge(scheduler("edf")).half_width == 0.0
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "problem"),
     [

@@ -66,5 +66,5 @@ class BurstGptReader(PublicReader):
         elif len(follows):
             self.notes.append(NO_ENDS)
         if early := int(((pause_s < 0) & (after >= 0)).sum()):
-            self.notes.append(f"{early} turns came before the end of the one before: they come at that end")
+            self.notes.append(f"{early} turn{'s' * (early > 1)} came before the end of the one before: now at that end")
         return in_sessions(trace, after, np.maximum(pause_s, 0.0))

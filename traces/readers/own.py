@@ -151,5 +151,5 @@ class OwnReader(Reader):
         if not served.any():
             raise WorkloadError(f"{self.path.name}: no row has 1 or more prompt and output tokens, as a request has")
         dropped = int((~served).sum())
-        self.notes.append(f"{dropped} rows with 0 prompt or output tokens dropped")
+        self.notes.append(f"{dropped} row{'s' * (dropped > 1)} with 0 prompt or output tokens dropped")
         return trace.take(np.flatnonzero(served)).noted(dropped_rows=dropped)

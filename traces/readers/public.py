@@ -30,7 +30,7 @@ class PublicReader(Reader):
         if not len(kept):
             raise WorkloadError(f"{self.path.name}: no row has 1 or more prompt and output tokens, as a request has")
         if dropped:
-            self.notes.append(f"{dropped} rows with 0 prompt or output tokens dropped")
+            self.notes.append(f"{dropped} row{'s' * (dropped > 1)} with 0 prompt or output tokens dropped")
         if (ticks := trace.arrival_s) is not None:
             ticks = ticks[kept]
             if (np.diff(ticks) < 0).any():

@@ -61,7 +61,9 @@ class QwenReader(PublicReader):
             lost += said != ROOT and after[row] < 0
             seen[int(self.rows["chat_id"][at])] = row
         if lost:
-            self.notes.append(f"{lost} turns whose parent does not stand above them begin conversations")
+            self.notes.append(
+                f"{lost} turn{'s' * int(lost > 1)} whose parent does not stand above: each begins a conversation"
+            )
         if (after >= 0).any():
             self.notes.append(NO_ENDS)
         return in_sessions(trace, after, trace.arrival_s - trace.arrival_s[np.maximum(after, 0)])

@@ -67,7 +67,7 @@ def number(value: float | int | None, digits: int = 3) -> str:
     """A number for a table: whole ones whole, others with `digits` decimals, none as a dash."""
     if value is None or not math.isfinite(value):
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:z,.{digits}f}"
 
 
 def plain(value: Any) -> Any:
