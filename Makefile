@@ -23,10 +23,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test coverage bounds agreement hostile engines learning format lint type docs site gallery notebooks wheels walk bench clean
+.PHONY: help compare test test-all coverage bounds agreement hostile engines learning format lint type docs site gallery notebooks wheels walk bench clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 compare: $(BASE) ## compare the schedulers with the defaults, into results/ (options: ARGS='--load 0.7')
 	$(BIN)/servegym compare $(ARGS)
@@ -34,8 +34,13 @@ compare: $(BASE) ## compare the schedulers with the defaults, into results/ (opt
 # Tests of one file stay in one worker, so that the runs its fixtures make are made once; the workers
 # share Numba's disk cache, so that a kernel is compiled about once however many workers there are. Torch has one
 # thread in each.
-test: $(DEV) ## run all tests, then `coverage` and `bounds` (fewer of them: PYTEST_ARGS=tests/simulator)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+test: $(DEV) ## run the tests that are not marked slow, in minutes (fewer of them: PYTEST_ARGS=tests/simulator)
+	$(PYTEST) -m 'not slow' $(PYTEST_ARGS)
+
+test-all: $(DEV) ## run all tests, then `coverage` and `bounds` (without those of `test`: PYTEST_ARGS='-m slow')
+	$(PYTEST) $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory coverage
 	@$(MAKE) --no-print-directory bounds EPISODES=50
 
@@ -50,11 +55,10 @@ coverage: $(DEV) ## run the tests marked nojit as plain Python and report the li
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -m nojit $$(grep -rlw --include='test_*.py' nojit tests)
 	$(BIN)/python -m coverage report
 
-# `test` takes a third of the random scenarios that the slow simulator serves too, and of the examples of properties that
-# are tried with every policy: these are most of its time.
+# `test-all` takes a third of the random scenarios that the slow simulator serves too, and of the examples of properties
+# that are tried with every policy: these are most of its time.
 agreement: $(DEV) ## run the tests of random scenarios, against the slow simulator of tests/reference too, with all of them
-	SERVEGYM_SEEDS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
-		$$(grep -rlw --include='test_*.py' 'tests.seeds' tests)
+	SERVEGYM_SEEDS=all $(PYTEST) $$(grep -rlw --include='test_*.py' 'tests.seeds' tests)
 
 # In numbers that take hours: bad commands, random runs, kills. Each script says what it tries and how to repeat it.
 hostile: $(DEV) ## try bad commands, random simulations and kills (other ones: SEED=1)

@@ -1,12 +1,15 @@
-"""Hypothesis for all tests: no deadlines (a first use of a kernel compiles it); in CI no random seed.
+"""For all tests: how Hypothesis draws, what Ctrl-C does, how long `make test` may take.
 
-The examples of CI are still not the same for ever: Hypothesis draws some numbers from the constants in the modules that
-a process has imported, so they depend on the code, and on which tests ran in it before.
+Hypothesis has no deadlines (a first use of a kernel compiles it), and in CI no random seed. The examples of CI are
+still not the same for ever: some numbers are drawn from the constants in the modules that a process has imported, so
+they depend on the code, and on which tests ran in it before.
 """
 
 import os
 import signal
+import time
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 COMMON = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -18,3 +21,20 @@ settings.load_profile("servegym-ci" if os.environ.get("CI") else "servegym")
 # interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+FAST = "not slow"  # what `make test` selects
+MOST_MINUTES = 6  # of all of these, on two cores
+MOST_COMPILING_MINUTES = 9  # in an empty environment, with an empty kernel cache
+BEGAN_S = time.monotonic()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The minutes of `make test`, with a warning where they are too many. Never a failure: machines differ."""
+    if config.option.markexpr == FAST and config.args == config.getini("testpaths"):
+        minutes = (time.monotonic() - BEGAN_S) / 60
+        most = f"at most {MOST_MINUTES} on two cores, {MOST_COMPILING_MINUTES} where kernels have to be compiled"
+        terminalreporter.write_line(f"{minutes:.1f} minutes; {most}")
+        if minutes > MOST_MINUTES:
+            terminalreporter.write_line(
+                "WARNING: with kernels compiled that is too long: see --durations=30", yellow=True
+            )

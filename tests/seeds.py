@@ -1,11 +1,12 @@
 """How many random scenarios and examples a test takes: a third of them, or all (`make agreement`).
 
 Of what is done again for every policy, or served by a slow simulator in plain Python: what is wrong with the loop shows
-with any of the policies, what is wrong with a policy in most of its scenarios.
+with any of the policies, what is wrong with a policy in most of its scenarios. Of these `make test` takes a few and
+leaves the others, which are marked slow, to `make test-all`.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import hypothesis
@@ -14,20 +15,29 @@ import pytest
 ALL = os.environ.get("SERVEGYM_SEEDS") == "all"
 
 
-def seeds(count: int) -> range:
-    """The first third of so many, four at least."""
-    return range(count if ALL else min(count, max(4, count // 3)))
+def slow_but(fast: Collection[Any], values: Iterable[Any]) -> list[Any]:
+    """The values of a parametrised test: those that are not among `fast` marked slow."""
+    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+def seeds(count: int) -> list[Any]:
+    """The first third of so many, four at least; all but two are slow."""
+    return slow_but((0, 1), range(count if ALL else min(count, max(4, count // 3))))
 
 
 def every_case(cases: Sequence[tuple[str, dict[str, Any]]], count: int) -> pytest.MarkDecorator:
-    """Policies with settings, each with so many seeds; or with every third, and those beside it with the next ones."""
-    chosen = {
-        f"{name}-{place}-{seed}": (name, settings, seed)
-        for place, (name, settings) in enumerate(cases)
-        for seed in range(count)
-        if ALL or (place + seed) % 3 == 0
-    }
-    return pytest.mark.parametrize(("name", "settings", "seed"), chosen.values(), ids=chosen)
+    """Policies with settings, each with so many seeds; or with every third, and those beside it with the next ones.
+
+    All but the first of a policy are slow.
+    """
+    chosen, names = [], set()
+    for place, (name, settings) in enumerate(cases):
+        for seed in range(count):
+            if ALL or (place + seed) % 3 == 0:
+                marks = [pytest.mark.slow] if name in names else []
+                names.add(name)
+                chosen.append(pytest.param(name, settings, seed, marks=marks, id=f"{name}-{place}-{seed}"))
+    return pytest.mark.parametrize(("name", "settings", "seed"), chosen)
 
 
 def examples(count: int = 25) -> hypothesis.settings:

@@ -12,6 +12,7 @@ from experiments.__main__ import app as studies
 from servegym.cli.app import app
 from tests.pages import ENGINE_PAGES, PAGES, ROOT, commands_of, shell_commands_of
 
+SERVEGYM, STUDIES = get_command(app), get_command(studies)
 SIMULATES = ("simulate ", "compare ")
 OF_FILES = re.compile(r"\w\.(csv|jsonl?|yaml|py|html|parquet)\b|learned:|--ray|per-token")  # that only the reader has
 
@@ -20,7 +21,7 @@ OF_FILES = re.compile(r"\w\.(csv|jsonl?|yaml|py|html|parquet)\b|learned:|--ray|p
 def test_the_commands_of_a_page_are_understood(page: Path) -> None:
     for text in commands_of(page):
         words = shlex.split(text, comments=True)
-        command = get_command(studies if words[0] in ("reproduce", "bench") else app)
+        command = STUDIES if words[0] in ("reproduce", "bench") else SERVEGYM
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert command.name not in ("servegym", "experiments") or words[0].startswith("-"), (
@@ -33,6 +34,7 @@ def simulations_of(page: Path) -> list[str]:
     return [text for text in commands_of(page) if text.startswith(SIMULATES) and not OF_FILES.search(text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if simulations_of(page)], ids=lambda page: page.name)
 def test_the_simulations_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they are written, of fewer requests."""

@@ -55,6 +55,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         vars(sys.modules[parent]).pop(name, None)
 
 
+@pytest.mark.slow
 def test_the_schedulers_of_the_extending_page_run_and_are_one(tmp_path: Path) -> None:
     """A score in ten lines, and the same policy as ranks."""
     found = []
@@ -79,6 +80,7 @@ def test_the_first_lines_of_python_in_the_readme_run() -> None:
     assert names["result"].summary["finished"] == len(names["result"].requests) == 1000
 
 
+@pytest.mark.slow
 def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
     file = tmp_path / "most_memory.py"
     file.write_text(python_blocks("docs/extending.md")[2], "utf-8")

@@ -103,6 +103,7 @@ def test_jobs_do_not_change_the_tables(servegym, tmp_path):
     assert tables(tmp_path / "out") == one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0, 20, -1, -30, "no rows"])
 def test_a_torn_file_is_gone_on_with(servegym, tmp_path, cut):
     """kill -9 leaves the lines that were written, and maybe a torn one."""
@@ -129,6 +130,7 @@ def test_another_comparison_is_refused_and_fresh_starts_over(servegym, tmp_path)
     assert len(pd.read_parquet(tmp_path / "out/cells.parquet")) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_process_is_gone_on_with(tmp_path, how):
     command = [

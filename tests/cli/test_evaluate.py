@@ -32,6 +32,7 @@ def test_what_is_printed_and_written(servegym, tmp_path):
     assert (tmp_path / "out/profile.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_json_is_all_there_is_on_standard_output_and_the_same_again(servegym, tmp_path):
     first = json.loads(servegym(*ARGUMENTS, "--json", "-").stdout)
     done = servegym(*ARGUMENTS, "--json", "-")
@@ -48,6 +49,7 @@ def test_json_is_all_there_is_on_standard_output_and_the_same_again(servegym, tm
     assert over_all[0]["difference"] is None and over_all[1]["difference"] > 0
 
 
+@pytest.mark.slow
 def test_the_share_of_the_bound(servegym, tmp_path):
     document = json.loads(servegym(*ARGUMENTS, "--bound", "--json", "-").stdout)
     assert document["no_bound"] is None
@@ -58,6 +60,7 @@ def test_the_share_of_the_bound(servegym, tmp_path):
     assert len(list((tmp_path / "out/bounds").iterdir())) == 4
 
 
+@pytest.mark.slow
 def test_routers_on_engines_of_both_roles(servegym):
     arguments = [word for word in ARGUMENTS if word not in ("--scheduler", "edf", "slide-batching:gamma=2")]
     done = servegym(
@@ -98,6 +101,7 @@ def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     assert [path.name for path in tmp_path.iterdir()] == ["setup.cfg"]
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_gone_on_with(tmp_path):
     command = [
         sys.executable, "-m", "servegym", "evaluate", "--scheduler", "edf", "--scheduler", "sjf",

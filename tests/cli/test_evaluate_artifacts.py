@@ -7,6 +7,8 @@ import pytest
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.baselines.registry import router, scheduler
 
+pytestmark = pytest.mark.slow
+
 NOTHING = {"traces": [], "devices": [], "loads": [], "seeds": []}
 CASES = ("--trace", "azure-code", "--device", "a100-llama3-8b", "--load", "1.2", "--seeds", "2", "--requests", "40")
 

@@ -41,6 +41,7 @@ def test_what_is_printed_and_written(servegym, tmp_path):
     assert refused.status == 2 and "arrivals" in refused.stderr and len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_target_that_is_never_met_and_one_that_always_is(servegym):
     never = servegym(*ARGUMENTS, "--slo", "proserve:tpot_s=0.001", "--fresh", "--json", "-")
     assert never.status == 0, never.stderr
@@ -81,6 +82,7 @@ def test_wrong_input_is_one_line(servegym, tmp_path, arguments, right):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_gone_on_with(tmp_path):
     command = [
         sys.executable, "-m", "servegym", "goodput", "--scheduler", "edf", "--seeds", "40", "--duration", "200",

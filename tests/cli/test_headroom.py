@@ -11,6 +11,7 @@ SCENARIO = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_printed_and_written_and_that_evaluate_finds_it(servegym, tmp_path):
     done = servegym("headroom", *SCENARIO, "--budget", "30", "--json", "one.json")
     assert done.status == 0, done.stderr

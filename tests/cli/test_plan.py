@@ -43,6 +43,7 @@ def test_engines_for_a_rate(servegym, tmp_path):
     assert again.status == 0 and "million" not in again.stdout  # found again, and no price is known
 
 
+@pytest.mark.slow
 def test_a_rate_for_engines(servegym):
     done = servegym(*ARGUMENTS, "--engines", "2", "--json", "-")
     assert done.status == 0, done.stderr

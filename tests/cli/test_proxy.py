@@ -96,6 +96,7 @@ def test_a_port_that_is_in_use(servegym: Callable[..., Any]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_it_serves_by_an_artifact_until_it_is_stopped(tmp_path: Path) -> None:
     estimator = load_profile("h100-llama3-8b").estimator
     artifact = Artifact(

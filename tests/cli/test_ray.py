@@ -34,6 +34,8 @@ from servegym.evaluation.running import results_of
 from tests.experiments.claims.synthetic import TINY
 from tests.test_docs import python_blocks
 
+pytestmark = pytest.mark.slow
+
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
 
 # Workers cannot import tests: functions of this module go to them as they are.

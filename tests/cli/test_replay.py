@@ -102,6 +102,7 @@ def test_wrong_values_are_told_on_one_line(servegym, arguments, words):
         assert word in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_came(tmp_path):
     (tmp_path / "mine.csv").write_text(TRACE + "600,8,3,60,20\n")
     with serving(answer) as server:

@@ -123,6 +123,7 @@ def test_lengths_alone_arrive_at_medium_load(servegym, tmp_path):
     assert document["workload"]["arrivals"] == "poisson"
 
 
+@pytest.mark.slow
 def test_a_policy_of_ones_own(servegym_process, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import dataclasses, servegym\nservegym.register(dataclasses.replace(servegym.scheduler('edf'), name='mine'))\n"
@@ -193,6 +194,7 @@ def test_another_gain(servegym):
     assert "gain / ideal gain" in done.stderr and "TDG ratio" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_a_scheduler_chose_that_tunes_itself(servegym_process, servegym):
     arguments = ("simulate", "--requests", "220", "--load", "1.4", "--scheduler", "self-tuned:expected-gain")
     document = document_of(servegym_process(*arguments, "--json", "-"))

@@ -7,11 +7,13 @@ from servegym.cli import studies
 from servegym.cli.app import app
 
 
+@pytest.mark.slow
 def test_a_study_runs_from_any_folder(servegym_process):
     done = servegym_process("reproduce", "--list")
     assert done.status == 0 and "proserve-fig15" in done.stdout
 
 
+@pytest.mark.slow
 def test_help_and_exit_status_are_the_studys(servegym_process):
     done = servegym_process("bench", "--help")
     assert done.status == 0 and "--dynamo" in done.stdout

@@ -34,6 +34,7 @@ def test_a_run_goes_into_a_folder_of_its_own(servegym, tmp_path):
     assert (tmp_path / "results/train-maskable-ppo-cluster-routing-seed2/policy.json").exists()
 
 
+@pytest.mark.slow
 def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_path):
     """As docs/extending.md has it; trained, gone on with, and used."""
     page = (Path(__file__).parents[2] / "docs/extending.md").read_text("utf-8")
@@ -77,6 +78,7 @@ def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["torch", "stable_baselines3", "sb3_contrib"])
 def test_a_missing_extra_is_named(tmp_path, missing):
     program = (

@@ -29,6 +29,7 @@ def test_one_study_from_the_command_line(servegym):
     assert json.loads(more.stdout)["studies"]["slide-batching"]["trials"]["complete"] == 4
 
 
+@pytest.mark.slow
 def test_trials_only_leaves_the_rest_to_another(servegym, tmp_path):
     asked = ("tune", "--scheduler", "edf", *SMALL, "--out", "here")
     done = servegym(*asked, "--trials-only")
@@ -48,6 +49,7 @@ def test_another_panel_takes_another_name(servegym):
     assert "name is 'a/b'; it should be some text without /" in servegym(*other, "--name", "a/b").stderr
 
 
+@pytest.mark.slow
 def test_no_room_is_told_and_the_report_is_of_what_ran(servegym, tmp_path):
     """At a load where the defaults serve all in time; the shipped file's words are about other loads."""
     asked = ["tune", "--scheduler", "edf", "--tune", "max_num_batched_tokens", *SMALL, "--out", "here", "--trials", "1"]

@@ -75,6 +75,7 @@ def test_devices_lists_all_that_ship(servegym, monkeypatch):
     assert "Never measured, of class roofline: such profiles are 8 to 33 % off" in printed
 
 
+@pytest.mark.slow
 def test_a_profile_fitted_to_runs_of_ones_own(servegym, tmp_path):
     for name, gap_s in (("light", 0.5), ("heavy", 0.1)):
         table = pd.DataFrame({"arrival_s": gap_s * np.arange(20), "prompt_tokens": 200, "output_tokens": 10,
@@ -110,6 +111,7 @@ def test_validate_on_requests_of_ones_own(servegym, tmp_path):
     assert len(pd.read_csv(tmp_path / "results/validate/errors.csv")) == len(document["errors"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no measured runs")
 def test_validate_on_a_measured_run(servegym):
     done = servegym("validate", "--run", "rtx4090", "--json", "-")

@@ -23,6 +23,7 @@ def tiers_of(source: ServingSpec) -> int:
     return len(cluster_of(scenario.deployment).tiers_for(scenario.workload))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", IDS)
 def test_an_episode_is_the_same_again(name: str, device: str) -> None:

@@ -33,6 +33,7 @@ def check_same(name: str, scenario: Scenario, **arguments: object) -> None:
     assert outcome_bytes(env.simulation.arrays) == simulated(env, scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", scheduler_names())
 @pytest.mark.parametrize("name", BY_SCHEDULER)
 def test_every_scheduler_is_an_agent_or_is_refused(name: str, base: str) -> None:
@@ -43,6 +44,7 @@ def test_every_scheduler_is_an_agent_or_is_refused(name: str, base: str) -> None
         check_same(name, drawn(name), scheduler=base)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["expected-gain", "flow-prefill"])
 def test_schedulers_are_agents_where_one_action_says_everything(base: str) -> None:
     """Two of them, of which one leaves out by its ranks: what they are asked is what RequestRanking-v0 asks of all."""
@@ -51,12 +53,14 @@ def test_schedulers_are_agents_where_one_action_says_everything(base: str) -> No
         make("Scheduling-v0", scheduler="weighted-vtc")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", router_names())
 @pytest.mark.parametrize("name", BY_ROUTER)
 def test_every_router_is_an_agent(name: str, base: str) -> None:
     check_same(name, dataclasses.replace(drawn(name), router=router(base)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", scaler_names())
 def test_every_scaler_is_an_agent_or_is_refused(base: str) -> None:
     scenario = dataclasses.replace(drawn("TierScaling-v0"), scaler=scaler(base))

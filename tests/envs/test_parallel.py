@@ -49,6 +49,7 @@ def parallel_steps(env: Any, actions_of: Callable[..., dict[str, Any]], **reset:
         yield step
 
 
+@pytest.mark.slow
 def test_pettingzoo_finds_nothing_to_warn_of() -> None:
     from pettingzoo.test import parallel_api_test, parallel_seed_test
 
@@ -101,6 +102,7 @@ def test_each_is_shown_what_its_own_environment_shows() -> None:
     assert env.decider is None
 
 
+@pytest.mark.slow
 def test_what_is_named_by_those_that_do_not_decide_is_not_used() -> None:
     env, other = make_parallel(), make_parallel()
 
@@ -116,6 +118,7 @@ def test_what_is_named_by_those_that_do_not_decide_is_not_used() -> None:
     assert outcome_bytes(env.simulation.arrays) == simulated(make(ROUTING), drawn(ROUTING))
 
 
+@pytest.mark.slow
 def test_everybodys_actions_count() -> None:
     def only(who: str) -> Callable[..., dict[str, Any]]:
         return lambda env, infos: {

@@ -222,6 +222,7 @@ for name in IDS:
 """
 
 
+@pytest.mark.slow
 def test_async_mode_is_the_same() -> None:
     """In a process of its own, whose children do the stepping."""
     done = subprocess.run([sys.executable, "-c", ASYNC], capture_output=True, text=True, timeout=300, check=False)

@@ -115,6 +115,7 @@ def test_wrappers_of_vectors(name: str) -> None:
     assert np.isfinite(observations).all() and rewards.shape == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("moviepy") is None, reason="RecordVideo writes with moviepy")
 @pytest.mark.parametrize("name", IDS)
 def test_record_video_writes_a_file(name: str, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from servegym.evaluation.policy_checks.checking import check_policy
 from servegym.evaluation.policy_checks.worker import check_no_dice
 from servegym.policy import Policy, scheduler
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 BOUNDS = "in harmful: IndexError: index is out of bounds"
 WORDS = {

@@ -12,6 +12,8 @@ from experiments.behaviour.cases import cases, simulated
 from experiments.behaviour.fingerprint import of_values
 from servegym.envs.registration import ENVIRONMENTS
 
+pytestmark = pytest.mark.slow
+
 FEW = (
     "scheduler/overload/edf", "scheduler/overload/edf:max_num_batched_tokens=96", "router/pairs/gorouting",
     "scaler/tiers/static/polyserve", "environment/EngineBatching-v0/random", "plugin/four/slide-batching",

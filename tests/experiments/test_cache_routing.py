@@ -8,6 +8,8 @@ from experiments.cache_routing.claims import Claim
 from experiments.cache_routing.setups import ROUTERS, Setup
 from servegym.evaluation.intervals import Interval
 
+pytestmark = pytest.mark.slow
+
 CLAIMS, FAMILIES = families_study.CLAIMS, families_study.FAMILIES
 ONE, OTHER = Setup("chat-sessions", "kv-aware"), Setup("chat-sessions", "min-load")
 

@@ -24,6 +24,8 @@ from experiments.degradation.conditions import (
 from experiments.degradation.page import Scores, hypotheses
 from servegym.simulator.runs.simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 CELL, SEED, REQUESTS = Cell("azure-code", "a100-llama3-8b", 1.4), 3_100_900, 60
 
 

@@ -8,6 +8,8 @@ import pytest
 from experiments.__main__ import main
 from experiments.claims.harness import settings
 
+pytestmark = pytest.mark.slow
+
 TINY = settings.Size("quick", ("azure-conv",), ("a100-llama3-8b",), (1, 2), 30)
 PROMISED = {"claim", "paper", "measured", "interval", "holds", "reason"}
 

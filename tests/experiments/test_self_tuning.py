@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+
 from experiments import self_tuning
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_small_study(tmp_path, capsys):

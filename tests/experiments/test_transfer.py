@@ -8,6 +8,8 @@ from servegym.baselines.registry import scheduler
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 AXES = {"device": ("a", "b"), "trace": ("t", "u"), "slo": ("s",), "load": (1.0,)}
 
 

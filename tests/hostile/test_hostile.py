@@ -13,6 +13,8 @@ from tests.hostile.damage import FILES, fill, state
 from tests.hostile.kills import kill_and_go_on, whole_run
 from tests.hostile.simulations import chunk_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("trial", list(trials(12, seed=5)), ids=lambda trial: trial.arguments[0])
 def test_a_few_bad_commands(trial: Trial) -> None:

@@ -145,6 +145,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(("name", "by", "shape", "devices"), CASES)
 def test_times_are_possible(name, by, shape, devices):
@@ -172,6 +173,7 @@ def test_eight_bits_read_half_and_compute_faster():
     assert narrow.kv.total_blocks > wide.kv.total_blocks
 
 
+@pytest.mark.slow
 @needs_data
 def test_keys_of_eight_bits_are_read_in_less_time_and_take_half_the_memory():
     small = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, kv_number_bytes=1)
@@ -238,6 +240,7 @@ def test_layers_with_a_window_keep_and_attend_to_no_more(no_data):
     assert within.cached_slope_s == whole.cached_slope_s / 2
 
 
+@pytest.mark.slow
 @needs_data
 def test_routing_that_is_skewed():
     (even, _), (skewed, document) = (built("h100", MIXTRAL_SHAPE, 2, skew=skew) for skew in (0.0, 1.01))

@@ -70,6 +70,7 @@ def shares(amount, seconds, peak):
     return of_peak.max(), np.median(of_peak)
 
 
+@pytest.mark.slow
 @needs_data
 @each_chip
 def test_matrix_products(chip):

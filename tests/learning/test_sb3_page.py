@@ -40,6 +40,7 @@ def ratios(envs: ServingVectorEnv, model: object | None) -> np.ndarray:
     return found
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs() -> None:
     pytest.importorskip("stable_baselines3")
     names: dict = {}

@@ -68,6 +68,7 @@ def test_there_is_a_link_to_each_package_of_the_root() -> None:
         assert os.readlink(ROOT / "src/servegym" / name) == f"../../{name}"
 
 
+@pytest.mark.slow
 def test_an_editable_install_of_a_clone_is_found_in_the_folder_above(tree: Path, tmp_path: Path) -> None:
     """There a folder named servegym, as `git clone` makes it, looks like a namespace package."""
     clone = shutil.copytree(tree, tmp_path / "servegym", symlinks=True)

@@ -76,6 +76,7 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     assert summary["gain"] == pytest.approx(sum(map(sum, log.gains)))
 
 
+@pytest.mark.slow
 @every_router
 @examples()
 @given(data=st.data())
@@ -93,6 +94,7 @@ def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     assert summary["tokens_emitted"] == sum(map(len, log.emission_s))
 
 
+@pytest.mark.slow
 @every_router
 @examples()
 @given(data=st.data())
@@ -175,6 +177,7 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
 # The same again
 
 
+@pytest.mark.slow
 @every_router
 @examples()
 @given(data=st.data())
@@ -197,6 +200,7 @@ def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     }
 
 
+@pytest.mark.slow
 @every_router
 @examples(40)
 @given(data=st.data())
@@ -238,6 +242,7 @@ def crowd(n: int, burst: int, seed: int = 5) -> Workload:
     })  # fmt: skip
 
 
+@pytest.mark.slow
 @every_router
 @pytest.mark.parametrize(("decode_engines", "delay_s"), [(0, 0.01), (2, 0.0), (2, 30.0)])
 def test_growing_arrays_leave_no_trace(name, decode_engines, delay_s):

@@ -19,6 +19,7 @@ from servegym.simulator.inputs.workload import FIELDS, Workload
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.records.types import HOLD, REQUEST, ROLE_DECODE, ROLE_PREFILL
 from servegym.simulator.runs.simulation import Simulation
+from tests.seeds import examples
 from tests.simulator.forming import linear
 from tests.simulator.test_cluster_properties import every_router, finished
 from tests.strategies import cluster_scenarios
@@ -26,7 +27,9 @@ from tests.strategies import cluster_scenarios
 # What the router knows
 
 
+@pytest.mark.slow
 @every_router
+@examples()
 @given(data=st.data())
 def test_with_no_delay_the_router_knows_what_is_so(name, data):
     scenario = data.draw(cluster_scenarios(name))
@@ -48,7 +51,9 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
             assert (snapshot.requests, snapshot.decodes) == (len(here), with_token.sum())
 
 
+@pytest.mark.slow
 @every_router
+@examples()
 @given(data=st.data())
 def test_in_the_end_the_router_has_heard_of_everything_or_it_is_on_its_way(name, data):
     simulation = finished(data.draw(cluster_scenarios(name)))
@@ -68,8 +73,9 @@ def test_in_the_end_the_router_has_heard_of_everything_or_it_is_on_its_way(name,
 # What a router cannot know
 
 
+@pytest.mark.slow
 @every_router
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_a_routing_decision_reads_of_a_request_what_was_given_and_its_tokens(name, data):
     scenario = data.draw(cluster_scenarios(name))
@@ -114,7 +120,7 @@ def routed(simulation: Simulation, requests: np.ndarray, r: int, now_s: float) -
 
 
 @every_router
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_hidden_lengths_change_nothing_before_an_answer_ends(name, data):
     """Up to the first instant at which a request ends in one run and not in the other, the two runs are one."""
@@ -139,6 +145,7 @@ def test_hidden_lengths_change_nothing_before_an_answer_ends(name, data):
 # Names do not matter
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("name", ["min-load", "min-tokens", "min-cycle-time", "gorouting:fallback=least-loaded"])

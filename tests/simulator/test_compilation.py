@@ -178,6 +178,7 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
+@pytest.mark.slow
 def test_an_edit_takes_effect_and_the_rest_stays_compiled(tmp_path):
     folder, cache = tmp_path / "package", tmp_path / "cache"
     folder.mkdir()
@@ -200,6 +201,7 @@ def test_an_edit_takes_effect_and_the_rest_stays_compiled(tmp_path):
     assert files(cache).items() > first.items(), "what was compiled before is kept"
 
 
+@pytest.mark.slow
 def test_the_same_file_under_another_name_is_compiled_anew(tmp_path):
     """What Numba keeps of a kernel names its module: read where nothing has that name, it cannot be imported."""
     folder, cache = tmp_path / "package", tmp_path / "cache"
@@ -223,6 +225,7 @@ print(sys.modules[spec.name].score(1.0))
     assert run(folder, cache) == (30.0, "")
 
 
+@pytest.mark.slow
 def test_kernels_that_check_their_indices_are_never_taken_for_those_that_do_not(tmp_path):
     folder, cache = tmp_path / "package", tmp_path / "cache"
     folder.mkdir()
@@ -293,6 +296,7 @@ def test_any_policy_plugs_into_the_same_compiled_loop(tmp_path):
     assert np.isfinite(Simulation(scene(requests(prompt_tokens=[2]), by_place())).run().requests.finish_s).all()
 
 
+@pytest.mark.slow
 def test_a_digest_is_the_same_in_every_process():
     code = "from servegym.simulator.compilation.kernels import source_digest; "
     code += "from servegym.simulator.runs.loop import advance; "

@@ -99,6 +99,7 @@ def test_a_scenario_has_one_outcome_however_it_is_run(form: str, data: Any) -> N
     assert without_timeline(outcome(Simulation(scenario))) == without_timeline(first), "without a timeline"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", estimator_forms())
 @settings(max_examples=EPISODES)
 @given(data=st.data())

@@ -163,6 +163,7 @@ def most_at_once(begin_s: np.ndarray, end_s: np.ndarray) -> int:
     return max(int(((begin_s <= at_s) & (end_s > at_s + NEAR_S)).sum()) for at_s in begin_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 @examples(20)
 @given(data=st.data())
@@ -172,6 +173,7 @@ def test_clients_get_what_engines_make_under_any_scheduler(name, data):
     check_clients(simulation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
 @examples(20)
 @given(data=st.data())
@@ -181,6 +183,7 @@ def test_clients_get_what_engines_make_under_any_router(name, data):
     check_clients(simulation)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_one_that_takes_no_time_changes_no_byte(data):
@@ -192,6 +195,7 @@ def test_one_that_takes_no_time_changes_no_byte(data):
     assert list(tables[0]) == list(tables[1])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_stepping_gives_the_same_bytes(data):

@@ -49,6 +49,7 @@ def kept(folder: Path, kind: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "damages"), [("nbi", (empty, flipped)), ("nbc", (cut, flipped))])
 def test_what_is_damaged_is_compiled_again(kind, damages, tmp_path):
     said(tmp_path)

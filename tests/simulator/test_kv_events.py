@@ -79,6 +79,7 @@ def last_of(run, e, *kinds):
     return lines["kind"][(lines["engine"] == e) & np.isin(lines["kind"], kinds)][-1]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_what_is_told_is_what_engines_hold_whatever_happens(data):

@@ -39,6 +39,7 @@ def test_where_no_folder_can_be_made_nothing_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(JIT_DISABLED, reason="nothing is compiled")
+@pytest.mark.slow
 def test_of_processes_that_start_together_one_compiles(tmp_path: Path) -> None:
     (tmp_path / "policy.py").write_text(
         "from numba import types\nfrom servegym.simulator.compilation.kernels import compiled\n"

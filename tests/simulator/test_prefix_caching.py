@@ -152,6 +152,7 @@ def test_on_where_the_workload_says_what_is_shared():
     assert not dataclasses.replace(pool, prefix_caching=True, role="decode").caches_prefixes(alike)
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples(30)
 @given(data=st.data())
@@ -187,6 +188,7 @@ def test_memory_is_whole_and_every_request_is_served(name, data):
         assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples(10)
 @given(data=st.data())
@@ -203,6 +205,7 @@ def test_where_nothing_is_shared_and_none_evicted_nothing_changes(name, data):
         np.testing.assert_array_equal(off.arrays.outcomes[field], on.arrays.outcomes[field])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_memory_is_whole_when_engines_fail(data):

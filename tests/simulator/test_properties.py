@@ -44,6 +44,7 @@ def stepped(scenario: Scenario, record_timeline: bool = True) -> Simulation:
 # Everybody is served
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples()
 @given(data=st.data())
@@ -86,6 +87,7 @@ def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
     assert arrays.tbt_histogram.sum() == (table["output_tokens"] - 1).sum()
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples()
 @given(data=st.data())
@@ -151,6 +153,7 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         assert engine.totals.peak_blocks <= engine.total_blocks
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples()
 @given(data=st.data())
@@ -188,6 +191,7 @@ def test_the_mean_use_of_memory_is_the_integral_over_the_timeline(name, data):
 # Limits
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples(40)
 @given(data=st.data())
@@ -254,6 +258,7 @@ def assert_chunk_keeps_to(limit: np.record, entry: Entry, batch: Batch, alone: b
 # Gain
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples()
 @given(data=st.data())
@@ -289,6 +294,7 @@ def test_gain_recomputed_from_the_times_of_emission(name, data):
 # The same again
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples()
 @given(data=st.data())
@@ -317,6 +323,7 @@ def test_stepping_gives_the_bytes_of_running(name, data):
     assert as_bytes(some.arrays) == as_bytes(ran.arrays)
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples()
 @given(data=st.data())
@@ -328,6 +335,7 @@ def test_a_timeline_changes_nothing_else(name, data):
     assert recorded == plain
 
 
+@pytest.mark.slow
 @every_scheduler
 @pytest.mark.parametrize("engines", [1, 2])
 def test_growing_arrays_leave_no_trace(name, engines):
@@ -361,6 +369,7 @@ def test_growing_arrays_leave_no_trace(name, engines):
     assert as_bytes(roomy.arrays)["outcomes"] == as_bytes(ran.arrays)["outcomes"]
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples()
 @given(data=st.data())

@@ -71,6 +71,7 @@ def assert_tokens_are_conserved(log: Replay, scenario: Scenario) -> None:
 # Everybody is served
 
 
+@pytest.mark.slow
 @every_router
 @LESS
 @given(data=st.data())
@@ -114,6 +115,7 @@ def unserved_are_rejected() -> Iterator[None]:
         reject()
 
 
+@pytest.mark.slow
 @every_router
 @LESS
 @given(data=st.data())
@@ -180,6 +182,7 @@ def assert_tasks_add_up(simulation: Simulation) -> None:
         assert all(arrays.requests["task"][tasks["leader"][slots]] == slots)
 
 
+@pytest.mark.slow
 @every_router
 @LESS
 @given(data=st.data())
@@ -213,6 +216,7 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
 # The same again
 
 
+@pytest.mark.slow
 @every_router
 @LESS
 @given(data=st.data())
@@ -234,6 +238,7 @@ def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     }
 
 
+@pytest.mark.slow
 @every_router
 @LESS
 @given(data=st.data())
@@ -251,6 +256,7 @@ def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     assert simulation.result().summary["tokens_emitted"] == sum(map(len, log.emission_s))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_one_engine_that_fails_serves_all_when_it_returns(data):

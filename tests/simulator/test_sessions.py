@@ -142,6 +142,7 @@ def most_at_once(begin_s: np.ndarray, end_s: np.ndarray) -> int:
     return max(int(((begin_s <= at_s) & (end_s > at_s)).sum()) for at_s in begin_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 @examples(40)
 @given(data=st.data())
@@ -152,6 +153,7 @@ def test_no_request_arrives_early_under_any_scheduler(name, data):
     check_front(simulation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
 @examples(40)
 @given(data=st.data())
@@ -162,6 +164,7 @@ def test_no_request_arrives_early_under_any_router(name, data):
     check_front(simulation)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_stepping_gives_the_same_bytes(data):
@@ -174,6 +177,7 @@ def test_stepping_gives_the_same_bytes(data):
         assert getattr(whole.arrays, name).tobytes() == getattr(stepped.arrays, name).tobytes(), name
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
 def test_limits_that_none_meets_change_nothing(data):

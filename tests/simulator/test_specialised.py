@@ -90,6 +90,7 @@ print(values, compiled > 0)
 """
 
 
+@pytest.mark.slow
 def test_another_process_does_not_compile_it_again(tmp_path):
     """Nor does it mix up two of them, in whichever order they were compiled and are asked."""
 

@@ -211,6 +211,7 @@ def check(simulation: Simulation) -> None:
         assert np.unique([f"{pair}" for pair in tokens], return_counts=True)[1].max() <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 @examples(15)
 @given(data=st.data())
@@ -220,6 +221,7 @@ def test_all_is_served_under_any_scheduler(name, data):
     check(simulation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
 @examples(15)
 @given(data=st.data())
@@ -230,6 +232,7 @@ def test_all_is_served_under_any_router(name, data):
     check(simulation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 @examples(15)
 @given(data=st.data())
@@ -250,6 +253,7 @@ def test_what_is_never_accepted_and_costs_nothing_changes_no_byte(name, data):
     assert plain_figures == figures
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(data=st.data())
 def test_the_same_seed_gives_the_same_bytes_in_one_go_and_step_by_step(data):
@@ -262,6 +266,7 @@ def test_the_same_seed_gives_the_same_bytes_in_one_go_and_step_by_step(data):
         assert getattr(whole.arrays, name).tobytes() == getattr(stepped.arrays, name).tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", sorted(forms()))
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())

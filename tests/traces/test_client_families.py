@@ -54,6 +54,7 @@ def test_clients_reach_the_workload():
     assert len(set(table["client"])) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no folder of traces")
 def test_lengths_match_the_tables_of_a_day():
     path = Path(os.environ["SERVEGYM_DATA"]) / "traces" / "servegen_deepseek_r1_client_rates.parquet"

@@ -17,6 +17,8 @@ import pytest
 from servegym.errors import WorkloadError
 from servegym.traces import read_trace
 
+pytestmark = pytest.mark.slow
+
 ROWS = int(os.environ.get("SERVEGYM_HUGE_ROWS", 300_000))
 MOST_BYTES = 2 * 1024**3
 IN_A_CHILD = """

@@ -201,6 +201,7 @@ MEASURED = Path(os.environ.get("SERVEGYM_DATA", "")) / "measured"
 with_data = pytest.mark.skipif(not MEASURED.is_dir() or not os.environ.get("SERVEGYM_DATA"), reason="needs measured/")
 
 
+@pytest.mark.slow
 @with_data
 def test_ragpulse():
     trace = read_trace(MEASURED / "sessions_ragpulse.parquet")

@@ -91,6 +91,7 @@ def test_what_the_learner_does_is_what_the_actor_says(problem: Problem) -> None:
         np.testing.assert_allclose(actions, told, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["compiled", "torch"])
 def test_played_in_the_environment_it_is_the_compiled_policy_simulated(problem: Problem, how: str) -> None:
     layers, shape = actor_layers(shaken(problem)), problem.shape

@@ -20,6 +20,8 @@ from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, 
 from servegym.tuners.problem import problem_of
 from servegym.tuners.teachers import teacher_of
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = {"requests": 30, "load": 3.0, "slo_scale": 0.5, "trace": ["sharegpt"]}
 RANKING, ROUTING, BATCHING = "RequestRanking-v0", "ClusterRouting-v0", "EngineBatching-v0"
 ARGUMENTS = {RANKING: {"slots": 64}, ROUTING: {"engines": 3}, BATCHING: {"controls": ["gamma", "eta"]}}

@@ -30,6 +30,8 @@ from servegym.tuners.problem import problem_of
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.training import Stopped
 
+pytestmark = pytest.mark.slow
+
 RANKING, ROUTING, BATCHING = "RequestRanking-v0", "ClusterRouting-v0", "EngineBatching-v0"
 SCHEDULING = "Scheduling-v0"
 SCENARIOS = {"requests": 40, "load": 3.0, "slo_scale": 0.5, "trace": ["sharegpt"]}

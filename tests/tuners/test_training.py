@@ -33,6 +33,8 @@ from servegym.tuners.training import train
 from servegym.tuners.validation import Judge
 from tests.tuners.tiny import CASES, PPO, SCENARIOS, tiny
 
+pytestmark = pytest.mark.slow
+
 ROWS = {
     "steps",
     "minutes",

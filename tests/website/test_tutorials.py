@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2] / "docs/tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
 HEAD = "import shlex, subprocess\nimport matplotlib\nmatplotlib.use('Agg')\n"

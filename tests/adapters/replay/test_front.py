@@ -40,6 +40,7 @@ def sent(workload, limits, ended_s):
             return turns
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(data=st.data())
 def test_requests_are_due_when_the_simulator_sends_them(data):

@@ -137,6 +137,7 @@ def test_an_answer_that_is_too_long(engines: list[FakeEngine]) -> None:
 # Clients
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_slowly_is_answered_408_or_dropped(engines: list[FakeEngine]) -> None:
     with (
         proxied([engines[0].url], dataclasses.replace(QUICK, read_s=0.6, body_s=1.0)) as proxy,

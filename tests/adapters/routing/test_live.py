@@ -148,6 +148,7 @@ def test_the_index_of_an_engine_is_as_large_as_the_memory_it_reports() -> None:
     assert one.snapshots["index_sets"].tolist() == [12, 1] and goes_to(5.0) == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_whatever_happens_the_book_adds_up(data: st.DataObject) -> None:

@@ -45,6 +45,7 @@ def compared(
     return replayed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("incidents", [(), TROUBLE, ALL_DOWN], ids=["calm", "trouble", "all-down"])
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_events_give_the_same_choices(name: str, incidents: Any) -> None:
@@ -72,6 +73,7 @@ incidents_of = st.lists(
 ).map(lambda drawn: (*drawn, *(Incident(6.0, e, "return") for e in range(4))))
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.sampled_from(SAME), st.integers(0, 2**31), incidents_of)
 def test_they_do_whatever_is_served_and_whatever_fails(name: str, seed: int, incidents: Any) -> None:
@@ -98,5 +100,6 @@ def test_all_that_a_router_may_know_is_the_same_and_lines_are_asked_in_the_same_
     assert sum(one.engine == HOLD for one in replayed.asked) > 10
 
 
+@pytest.mark.slow
 def test_a_learned_router_decides_the_same() -> None:
     compared(router("learned:cma-cluster-routing"), seed=9, rows=128, incidents=TROUBLE)

@@ -283,6 +283,7 @@ def test_an_answer_that_is_no_stream_stops_half_way(engines: list[FakeEngine]) -
         idle(proxy)
 
 
+@pytest.mark.slow
 def test_requests_at_an_engine_that_is_found_gone_are_not_left_hanging(engines: list[FakeEngine]) -> None:
     """Its checks fail long before the time that tokens may take: what has no token is served elsewhere."""
     first, second = engines
@@ -333,6 +334,7 @@ def test_all_engines_down_and_up_again(engines: list[FakeEngine]) -> None:
         idle(proxy)
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_killed_under_load_leaves_no_request_hanging() -> None:
     engines = [FakeEngine(), FakeEngine()]
     for engine in engines:

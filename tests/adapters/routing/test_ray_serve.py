@@ -13,6 +13,8 @@ import pytest
 from servegym.errors import RoutingError
 from tests.adapters.routing.fakes import until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 BODY = {"prompt_tokens": 100, "max_tokens": 3, "token_s": 0.01}
 

@@ -16,21 +16,28 @@ from servegym.latency_models.profile import load_profile
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.policies.policy import get_policy
 from tests.adapters.vllm.caching_engine import MOST, Engine
+from tests.seeds import slow_but
 
 registry.load()
 PROFILE = load_profile("a100-llama3-8b")
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     "policy",
-    [
-        "slide-batching",
-        "expected-gain",
-        "vllm-v1:max_num_batched_tokens=200",
-        "sarathi-fcfs:max_num_batched_tokens=256",
-    ],
+    slow_but(
+        ("slide-batching",),
+        [
+            "slide-batching",
+            "expected-gain",
+            "vllm-v1:max_num_batched_tokens=200",
+            "sarathi-fcfs:max_num_batched_tokens=256",
+        ],
+    ),
 )
-@pytest.mark.parametrize(("blocks", "seed"), [(1500, 1), (450, 2), (350, 6)])
+@pytest.mark.parametrize(
+    ("blocks", "seed"), [pytest.param(1500, 1, marks=SLOW), pytest.param(450, 2, marks=SLOW), (350, 6)]
+)
 def test_plans_what_the_simulator_does(policy: str, blocks: int, seed: int) -> None:
     workload, chosen = demanding_sessions(seed, 16, 6.0), get_policy("scheduler", policy)
     limits = Limits(blocks, max_num_batched_tokens=2**16, prefix_caching=True)
@@ -49,6 +56,7 @@ def test_plans_what_the_simulator_does(policy: str, blocks: int, seed: int) -> N
     assert engine.mirror.run.engines[0].running == 0
 
 
+@SLOW
 def test_memory_is_short_enough_in_one_of_these_for_evictions() -> None:
     limits = Limits(350, max_num_batched_tokens=2**16, prefix_caching=True)
     engine = Engine(demanding_sessions(6, 16, 6.0), limits, get_policy("scheduler", "slide-batching"), PROFILE)
@@ -85,6 +93,7 @@ class Restless(Engine):
         return super().step(now_s)
 
 
+@SLOW
 @pytest.mark.parametrize("policy", ["slide-batching", "vllm-v1:max_num_batched_tokens=200"])
 @pytest.mark.parametrize(("blocks", "seed"), [(1500, 1), (350, 6)])
 def test_plans_leave_nothing_behind(policy: str, blocks: int, seed: int) -> None:

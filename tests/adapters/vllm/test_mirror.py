@@ -12,6 +12,7 @@ from servegym.simulator.policies.policy import get_policy, policy_names
 from servegym.simulator.runs.simulation import Simulation
 from tests.adapters.vllm.mirror_engine import MOST, mirror_of, obey, terms_of
 from tests.random_scenarios import random_device, random_latency, random_workload
+from tests.seeds import slow_but
 from tests.timelines import iterations
 
 registry.load()
@@ -34,7 +35,7 @@ def scenario_of(seed: int, name: str) -> Scenario:
     return Scenario(workload, deployment, get_policy("scheduler", name), correction=correction)
 
 
-@pytest.mark.parametrize("name", NOT_PREEMPTIBLE + READING_MORE)
+@pytest.mark.parametrize("name", slow_but(("vllm-v1", "expected-gain", "qoserve"), NOT_PREEMPTIBLE + READING_MORE))
 def test_plans_what_the_simulator_does(name: str) -> None:
     evictions = 0
     for seed in range(12):

@@ -375,6 +375,7 @@ def test_what_cannot_be_saved(save, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_it_as_any_policy(tmp_path):
     path = artifact.save(controller(), tmp_path / "best.json", PROVENANCE)
 

@@ -82,6 +82,7 @@ def test_default_controls():
         default_controls(Policy("none", "scheduler", "", "", last_ranked_first))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASES)
 def test_with_weights_of_0_it_is_the_base_byte_for_byte(name):
     base = scheduler(name)

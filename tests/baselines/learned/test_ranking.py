@@ -95,6 +95,7 @@ def test_any_order(data):
     assert order_of(plan) == [base_order[k] for k in first] + base_order[filled:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASES)
 def test_equal_scores_are_the_base_byte_for_byte(name):
     base = scheduler(name)

@@ -50,6 +50,7 @@ def test_the_best_engine(scores, chosen, wanted):
     assert best_engine(snapshots, request, chosen, np.array(scores, "f8")) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(router_names()) - set(HOLDS_OR_MOVES)))
 def test_a_score_for_what_the_base_chose_is_the_base(name):
     base = router(name)
@@ -60,6 +61,7 @@ def test_a_score_for_what_the_base_chose_is_the_base(name):
         assert bytes_of(served_by(routed(base, network_of()), seed, 4, role)) == wanted
 
 
+@pytest.mark.slow
 def test_weights_of_0_are_a_base_that_holds_and_moves():
     for name in sorted(set(router_names()) & set(HOLDS_OR_MOVES)):
         base = router(name)
@@ -114,6 +116,7 @@ def test_choices():
     assert best_choice(np.array([0, 1, 0, 0, 0, 9.0]), 1, 0) == 1  # there is no second tier
 
 
+@pytest.mark.slow
 def test_scaling_with_weights_of_0_is_the_base():
     for base in (scaler("polyserve:interval_s=0.02"), SCALER.with_settings(interval_s=0.05, moves=6)):
         for seed in range(4):

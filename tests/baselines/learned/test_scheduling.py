@@ -120,11 +120,13 @@ def finished_in_order(policy: Policy) -> list[int]:
     return np.argsort(simulation.arrays.outcomes["finish_s"], kind="stable").tolist()
 
 
+@pytest.mark.slow
 def test_a_score_that_goes_by_one_number_of_a_slot():
     assert finished_in_order(BASE) == [0, 1, 2, 3, 4]
     assert finished_in_order(scheduled(BASE, saying("position", 1.5))) == [4, 3, 2, 1, 0]
 
 
+@pytest.mark.slow
 def test_an_action_that_is_written_for_each_decision():
     simulation = Simulation(scene(requests(**PROMPTS), steered(BASE, SLOTS), MODEL))
     at = first_of_action(BASE) + CONTROLS

@@ -52,6 +52,7 @@ def test_of_any_queue(seed, n, slots, estimator):
         assert queue[mixed][others].tolist() == queue[places].tolist() and other == pytest.approx(got, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 @given(st.data())
 @FEW
@@ -64,6 +65,7 @@ def test_of_states_that_schedulers_come_to(name, data):
         at_batch(simulation, slots)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
 @given(st.data())
 @FEW

@@ -149,6 +149,7 @@ def test_finer_bins_do_not_make_it_looser():
 # Against every scheduler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 @examples(25)
 @given(data=st.data())
@@ -161,6 +162,7 @@ def test_no_scheduler_exceeds_it(name, data):
     assert bound.gain <= bound.ideal_gain
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_run_of_a_cluster_exceeds_it(data):
@@ -170,6 +172,7 @@ def test_no_run_of_a_cluster_exceeds_it(data):
     assert gain_of(scenario) <= tdg_upper_bound(scenario, data.draw(BIN_S)).gain * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_no_client_behind_a_front_end_gains_more(data):

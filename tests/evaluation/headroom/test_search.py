@@ -41,6 +41,7 @@ def some_point(data, scenario: Scenario) -> Point:
     return point
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(data=st.data())
 def test_every_point_is_a_run_that_ends_and_none_exceeds_the_bound(data):
@@ -55,6 +56,7 @@ def test_every_point_is_a_run_that_ends_and_none_exceeds_the_bound(data):
     assert summary["gain"] <= tdg_upper_bound(scenario).gain * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(data=st.data())
 def test_nor_on_a_cluster(data):
@@ -83,6 +85,7 @@ def test_it_finds_more_than_the_schedulers_and_no_more_than_the_bound(case, tmp_
         run_again(case, found._replace(gain=found.gain + 1))
 
 
+@pytest.mark.slow
 def test_in_parts_in_threads_and_beside_others_it_finds_the_same(case, tmp_path):
     other = Case(dataclasses.replace(case.scenario, until_s=20.0), {"what": "cut short"})
     whole = search_all([case], tmp_path / "whole", 560)[0]

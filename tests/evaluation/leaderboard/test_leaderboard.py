@@ -24,6 +24,7 @@ def test_every_shipped_scheduler_and_router_is_on_it() -> None:
         assert {(kind, name) for name in names} <= found
 
 
+@pytest.mark.slow
 def test_an_entry_comes_out_again_and_one_that_was_changed_does_not() -> None:
     edf = read_entry("scheduler-edf")
     assert verify(edf, cells=True) == 15  # three loads, five seeds
@@ -32,6 +33,7 @@ def test_an_entry_comes_out_again_and_one_that_was_changed_does_not() -> None:
         verify(wrong, cells=True)
 
 
+@pytest.mark.slow
 def test_entries_whose_policy_has_changed_come_out_again() -> None:
     for entry in entries():
         if code_of(entry.policy, entry.kind) != entry.code:

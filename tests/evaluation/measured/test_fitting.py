@@ -19,6 +19,8 @@ from servegym.evaluation.measured.serving import simulated
 from servegym.latency_models.documents import to_text
 from servegym.latency_models.profile import load_profile, parse_profile, profile_document
 
+pytestmark = pytest.mark.slow
+
 NONE = EngineTerms("none", "")
 PROFILE = load_profile("a100-llama3-8b")
 TRUE = Fitted(1.08, 0.0008, 0.012)

@@ -198,6 +198,7 @@ def test_shapes_of_the_models_that_were_run():
         model_named("other", folder)
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_run_whose_layers_were_measured_comes_out():
     """RTX 4090, nothing fitted to it: the page says 0.5 / 0.3 / 0.6 % of mean E2E, ITL and TTFT."""

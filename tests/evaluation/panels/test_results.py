@@ -170,6 +170,7 @@ def test_tables_are_written(evaluation, runs, tmp_path):
     assert len(pd.read_csv(paths[1])) == len(cells)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_pictures_and_report(evaluation, tmp_path, seeds):
     runs = runs_of(list(evaluation.candidates), seeds)

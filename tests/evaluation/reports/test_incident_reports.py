@@ -174,6 +174,7 @@ def test_pictures_add_up(result: Result) -> None:
     assert max(batches_over_time(result)[1]["prefill_tokens"]) > 0
 
 
+@pytest.mark.slow
 def test_a_page_about_trouble(result: Result, tmp_path: Path) -> None:
     page = simulate_report(result, tmp_path / "trouble.html").read_text("utf-8")
     for words in (

@@ -31,6 +31,8 @@ from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.loops import WHOLE
 from servegym.simulator.runs.simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 PANEL = Path(__file__).with_name("small.yaml")
 # Between them: ranks, victims of their own, lists, tasks that are suspended, numbers a policy keeps.
 SCHEDULERS = ("vllm-v1", "expected-gain", "flow-prefill", "qoserve")

@@ -13,6 +13,8 @@ from servegym.errors import PolicyError
 from servegym.evaluation.scoring import sandbox
 from servegym.evaluation.scoring.processes import Process, Say
 
+pytestmark = pytest.mark.slow
+
 
 def crash() -> None:
     os.kill(os.getpid(), signal.SIGSEGV)

@@ -7,6 +7,8 @@ import pytest
 from experiments.benchmarks import in_turns
 from servegym.simulator.compilation.kernels import cache_root
 
+pytestmark = pytest.mark.slow
+
 TREE = Path(__file__).parents[3]
 
 

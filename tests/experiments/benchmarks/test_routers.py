@@ -13,6 +13,8 @@ from servegym.latency_models.profile import load_profile
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.simulator.records.fields import copied
 
+pytestmark = pytest.mark.slow
+
 SIZES = Sizes(repetitions=2, routed_engines=6, routed_requests_per_engine=40, routed_decisions=50)
 TOGETHER, OVERLOAD, APART, _ = routers.CASES
 

@@ -14,6 +14,8 @@ from servegym.baselines.registry import router_names, scheduler_names
 from servegym.errors import ExperimentError
 from servegym.simulator.runs.simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 SIZES = Sizes(
     requests=200,
     repetitions=2,

@@ -13,6 +13,8 @@ from experiments.claims.harness.selection import SHIFT
 from experiments.claims.harness.settings import Setting
 from tests.experiments.claims.synthetic import DEVICE, TINY
 
+pytestmark = pytest.mark.slow
+
 SETTING = Setting("azure-conv", DEVICE)
 WHOLE = "slide-batching"
 COLUMNS = (

@@ -68,6 +68,7 @@ class TestEach:
         others = {seed + SHIFT for seed in size.seeds}  # that choose what is compared
         assert set(size.seeds) <= {cell.seed for cell in cells} <= set(size.seeds) | others
 
+    @pytest.mark.slow
     def test_runs_and_draws(self, claim, tmp_path, monkeypatch):
         # 20 engines and more are not small, nor is a search to within 4 %.
         monkeypatch.setattr(polyserve_fig9, "SIZES", FEW_ENGINES)

@@ -13,6 +13,8 @@ from experiments.claims.harness.settings import FULL, Setting, saturation_per_s
 from servegym.errors import SpecError
 from tests.experiments.claims.synthetic import DEVICE, TINY
 
+pytestmark = pytest.mark.slow
+
 SETTING = Setting("azure-conv", DEVICE)
 CELL = Cell(*SETTING, "sarathi-fcfs", 1.2, 3, 90, engines="prefill=2,decode=1", router="gorouting")
 GRIDS = {"proserve-fig11": proserve_fig11.GRID, "proserve-fig12": proserve_fig12.GRID}

@@ -14,6 +14,8 @@ from servegym.baselines.registry import scheduler
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 SETTING = Setting("uniform-512-512", DEVICE)
 PD, CO = POLYSERVE
 

@@ -74,6 +74,7 @@ def test_another_search_or_another_constant_of_it_gives_other_rows(monkeypatch):
     assert code_digest(qoserve_fig8.measure) != before
 
 
+@pytest.mark.slow
 def test_digests_do_not_depend_on_what_was_imported_before():
     """A digest is the same in a process that has done nothing else."""
     import subprocess

@@ -14,6 +14,8 @@ from experiments.claims.harness.settings_table import settings_table
 from servegym.simulator.runs.simulation import Simulation
 from tests.experiments.claims.synthetic import TINY
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(experiments.claims.__path__[0])
 BEGIN = ("served.py", "study.py")  # may make a simulation: the one that notes, and what only compiles
 

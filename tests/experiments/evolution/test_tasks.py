@@ -60,6 +60,7 @@ def small_task(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_answer_has_the_form_that_frameworks_take(small_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluate = loaded(small_task / "evaluator.py").evaluate
     found = evaluate(str(small_task / "initial_program.py"))

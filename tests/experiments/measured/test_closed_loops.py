@@ -229,6 +229,7 @@ def test_the_selection_has_what_the_page_says():
     assert sum(loop.source == "InferenceX" for loop in loops) == 190
 
 
+@pytest.mark.slow
 @needs_data
 def test_a_measured_point_comes_out(tmp_path):
     """Llama-3.1-70B on eight H200s, 1024 / 1024, 4 clients: the page says 2.1 % of TPOT; nothing is fitted to it."""

@@ -196,6 +196,7 @@ def test_an_unknown_chip_and_coefficients_that_are_not_published():
         published("A100", "70B", np.zeros(0), 0, 0.0)
 
 
+@pytest.mark.slow
 @needs_data
 @each_recipe
 def test_the_shipped_profile_is_what_the_tables_give(recipe):
@@ -218,6 +219,7 @@ def assert_close(shipped, built):
         assert built == shipped
 
 
+@pytest.mark.slow
 @needs_data
 @each_composed
 def test_claimed_errors_measured_again(recipe):
@@ -237,6 +239,7 @@ def without_overhead(recipe):
     return parse_profile(document | {"cpu_overhead_s": 0.0}, recipe.name).device
 
 
+@pytest.mark.slow
 @needs_data
 @each_composed
 def test_errors_hold_for_batches_of_another_seed(recipe):

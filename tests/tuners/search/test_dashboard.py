@@ -55,6 +55,7 @@ def url(request):
             yield database
 
 
+@pytest.mark.slow
 def test_it_opens_a_study(tmp_path, url):
     done = work(opened(tmp_path, url), bowl, 3, enqueue=[WARM_START])
     with dashboard(url or str(tmp_path / "study.journal"), tmp_path / "log") as ask:

@@ -20,6 +20,8 @@ from servegym.tuners.search.workers import work
 from tests.tuners.search.postgres import QUOTED, fresh_database, own_server
 from tests.tuners.search.studies import WARM_START, Workers, bowl, opened, points, wait_until
 
+pytestmark = pytest.mark.slow
+
 TRIALS = 12
 
 

@@ -19,6 +19,8 @@ from servegym.tuners.search.storage import StorageError, WorkError
 from servegym.tuners.search.workers import work
 from tests.tuners.search.studies import SAMPLERS, WARM_START, Workers, bowl, opened, points
 
+pytestmark = pytest.mark.slow
+
 N = 12
 
 

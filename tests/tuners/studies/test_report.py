@@ -17,6 +17,8 @@ from servegym.tuners.studies.report import study_report
 from servegym.tuners.studies.results import read_study, read_tuning
 from tests.tuners.studies.made import made, write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def directory(tmp_path):

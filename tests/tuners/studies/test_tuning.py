@@ -14,6 +14,8 @@ from servegym.tuners.studies.study import StudyOutcome
 from servegym.tuners.studies.tuning import run_tuning, save_tuning
 from tests.tuners.studies.small import DOCUMENT, small
 
+pytestmark = pytest.mark.slow
+
 
 def run(config, directory: Path, jobs: int = 1, **more) -> StudyOutcome:
     (outcome,) = run_tuning(config, directory, ThreadRunner(jobs), **more)
