@@ -85,7 +85,7 @@ class Judge:
 
 
 def distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Each scenario once, in order: those whose workload, engines and every other setting are equal are the same run."""
+    """Each scenario once, in order: equal workload, engines and settings are the same run."""
     found: dict[tuple[Any, ...], Scenario] = {}
     for scenario in scenarios:
         others = {name: value for name, value in vars(scenario).items() if name not in ("workload", "deployment")}

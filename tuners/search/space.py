@@ -83,6 +83,17 @@ class Variable:
             values = [self._at(i / (count - 1)) for i in range(count)]
         return list(dict.fromkeys(values))
 
+    def check_has(self, value: Value) -> None:
+        """Raise SearchError for a default outside of what is searched."""
+        if value in self.choices if self.choices else self.low <= float(value) <= self.high:
+            return
+        searched = ", ".join(self.choices) or f"{self.low:g} to {self.high:g}"
+        written = value if isinstance(value, str) else f"{value:g}"
+        raise SearchError(
+            f"{self.name}: its default {written} is outside of what is searched, {searched}; a search begins with the "
+            "defaults, so its range should include them"
+        )
+
     def _at(self, share: float) -> float | int:
         if self.log:
             value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
@@ -156,6 +167,11 @@ class Space:
         fact_of: by role, what gives the facts that defaults depend on. Raises SearchError where a default is outside
         the range of its variable: the search would begin, and be held against, something it cannot reach.
         """
+        for variable in self.variables:  # those that depend on nothing first: facts take a workload, and minutes
+            role, parameter = variable.members[0]
+            value = self.policies[role].chosen()[parameter]
+            if variable.share_of is None and isinstance(value, int | float | str):
+                variable.check_has(value)
         own = {role: policy.values(fact_of[role]) for role, policy in self.policies.items()}
         values: dict[str, Value] = {}
         for variable in self.variables:
@@ -164,14 +180,7 @@ class Space:
             if variable.share_of is not None:
                 values[variable.name] = self._share(variable, float(value), float(own[role][variable.share_of]))
                 continue
-            inside = value in variable.choices if variable.choices else variable.low <= float(value) <= variable.high
-            if not inside:
-                searched = ", ".join(variable.choices) or f"{variable.low:g} to {variable.high:g}"
-                written = value if isinstance(value, str) else f"{value:g}"
-                raise SearchError(
-                    f"{variable.name}: its default {written} is outside of what is searched, {searched}; a search "
-                    "begins with the defaults, so its range should include them"
-                )
+            variable.check_has(value)
             values[variable.name] = value
         return values
 

@@ -47,10 +47,11 @@ class Search:
 
         A default that depends on what is served is that of the panel's median instance.
         """
-        facts: dict[str, Callable[[str], float]] = {
-            role: functools.partial(self.instances.fact, role) for role in self.policies
-        }
-        return self.space.defaults(facts)
+
+        def fact_of(role: str) -> Callable[[str], float]:
+            return lambda fact: self.instances.fact(role, fact)
+
+        return self.space.defaults({role: fact_of(role) for role in self.policies})
 
     @functools.cached_property
     def first_points(self) -> list[Point]:

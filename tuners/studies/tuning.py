@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,14 @@ def prepared(config: TuningConfig) -> dict[str, Search]:
     Raises SearchError, TuningError, PolicyError, ProfileError, WorkloadError.
     """
     searches = {name: Search(config, name) for name in config.studies}
+    made_ready(searches)
+    return searches
+
+
+def made_ready(searches: Mapping[str, Search]) -> None:
+    """Work out where each search begins, for which panels are served (minutes, where kernels are to be compiled)."""
     for search in searches.values():
         _ = search.first_points
-    return searches
 
 
 def run_tuning(
@@ -56,8 +61,10 @@ def run_tuning(
     """
     from servegym.tuners.search.storage import open_storage
 
-    searches = prepared(config)
-    storage = open_storage(storage_url, directory)
+    searches = {name: Search(config, name) for name in config.studies}
+    storage = None if storage_url is None else open_storage(storage_url, directory)  # before what takes minutes
+    made_ready(searches)
+    storage = storage or open_storage(None, directory)  # a folder, made only for a tuning that is valid
     for name, search in searches.items():
 
         def report_progress(what: str, done: int, in_all: int, name: str = name) -> None:
