@@ -12,7 +12,7 @@ from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
-from servegym.envs.rendering.wording import tier_names
+from servegym.envs.rendering.words import tier_names
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.episodes import EPISODES

@@ -1,158 +1,144 @@
-"""Many engines and their router, as pictures show them."""
+"""Many engines and their router, described."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 
 import numpy as np
 
-from servegym.envs.rendering.head import Head, head_of
-from servegym.envs.rendering.rows import Requests, longest_prompt, rows_of
-from servegym.simulator.records.types import HOLD, ROLE_DECODE, ROLES, STAY
+from servegym.envs.rendering import scene as s
+from servegym.envs.rendering.requests import longest_prompt, requests_table, rows_of
+from servegym.envs.rendering.words import duration, remaining, share, tier_names
+from servegym.simulator.records.types import HOLD, POOL, ROLES, STAY
 from servegym.simulator.runs.simulation import Simulation
 
-NOT_ROUTED, TO_PREFILL, TO_DECODE = "", "prefill", "decode"
+LEGEND = [
+    (s.DECODES, "decodes, KV in use"),
+    (s.PREFILLS, "prefills"),
+    (s.MOVING, "KV on its way"),
+    (s.LATE, "next token late"),
+    (s.FAILED, "failed"),
+]
+REMARK = "▶ named by the router, or to decide. Batch: requests, estimated time. Known: to the router, prefills/decodes."
 
 
-@dataclasses.dataclass(frozen=True)
-class Engines:
-    """Engine by engine. kv_used: share of the KV blocks; kv_moving: of that, of KV on its way here or from here.
-
-    prefills, decodes: requests in the queue whose next token is in time; late: the others. next_s: time to the next
-    deadline that can be met; nan: none. ran: share of the running batch that should be done; nan: none runs.
-    known_prefills, known_decodes: what the router believes is there. status: up, failed, draining, drained, closed
-    or closing (as the scaler has said). tier, new_tier: now, and after what the scaler has said; -1: the common pool.
-    chosen: what the router has named the engine for. decides: its batch is the next decision.
-    """
-
-    role: list[str]
-    status: list[str]
-    tier: list[int]
-    new_tier: list[int]
-    chosen: list[str]
-    decides: list[bool]
-    kv_used: list[float]
-    kv_moving: list[float]
-    prefills: list[int]
-    decodes: list[int]
-    late: list[int]
-    next_s: list[float]
-    batch_requests: list[int]
-    batch_estimate_s: list[float]
-    ran: list[float]
-    known_prefills: list[int]
-    known_decodes: list[int]
-
-    def __len__(self) -> int:
-        return len(self.role)
-
-    @functools.cached_property
-    def scale(self) -> int:
-        """Requests that fill a bar: a power of 2, so that it seldom changes."""
-        counts = zip(self.prefills, self.decodes, self.late, strict=True)
-        return int(2 ** math.ceil(math.log2(max(16, *(sum(three) for three in counts)))))
-
-    def shown(self, most: int) -> list[int]:
-        """Engines for which there is room, those included that a decision is about."""
-        everyone = range(len(self))
-        first = [e for e in everyone if self.decides[e] or self.chosen[e]][:most]
-        return sorted(first + [e for e in everyone if e not in first][: most - len(first)])
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """Requests held at the router. first_remain_s: time to the deadline of the first; nan: none waits."""
-
-    name: str
-    waiting: int
-    first_remain_s: float
-
-
-@dataclasses.dataclass(frozen=True)
-class ClusterScene:
-    """remain_s: float64[requests at engines], time to the next deadline of each.
-    deciding: the request being decided, or none; base_route: where the router would send it."""
-
-    head: Head
-    name: str
-    engines: Engines
-    tiers_s: list[float]
-    lines: list[Line]
-    remain_s: np.ndarray
-    deciding: Requests
-    base_route: str
-    longest_prompt: int
-
-
-def cluster_scene(simulation: Simulation, action: str = "") -> ClusterScene:
+def cluster_scene(simulation: Simulation, action: str = "") -> s.Scene:
     """action: the last, in words."""
-    scenario, status, known = simulation.scenario, simulation.arrays.status[0], simulation.router_state.known
+    scenario, engines = simulation.scenario, simulation.arrays.engines
     names = [f"router {scenario.router.name if scenario.router else 'in turn'}"]
     if scenario.scaler:
         names.append(f"scaler {scenario.scaler.name}")
     where, queued = queued_of(simulation)
-    deciding = np.array([status.deciding_request] if status.deciding_request >= 0 else [], "i8")
-    return ClusterScene(
-        head=head_of(simulation, action),
-        name=f"{len(simulation.arrays.engines)} engines, {', '.join(names)}",
-        engines=engines_of(simulation, where, queued),
-        remain_s=queued.remain_s,
-        tiers_s=known.tiers["tpot_slo_s"][:-2].tolist(),
-        lines=lines_of(simulation),
-        deciding=rows_of(simulation, deciding),
-        base_route=base_route(simulation) if len(deciding) else "",
-        longest_prompt=longest_prompt(simulation),
+    late, failed = int(queued["late"].sum()), int((engines["up"] == 0).sum())
+    held = int(simulation.router_state.known.tiers["waiting"].sum())
+    return s.scene(
+        simulation,
+        f"{len(engines)} engines, {', '.join(names)}",
+        action,
+        [
+            ("next token late, at engines", f"{late:,} of {len(queued):,}", late > 0),
+            ("held at the router", f"{held:,}", held > 0),
+            ("engines failed", f"{failed:,} of {len(engines):,}", failed > 0),
+        ],
+        meters=[],
+        deadlines=("Time to the next deadline, all requests at engines", queued["remain_s"]),
+        bands=[[engines_table(simulation, where, queued)], [deciding_table(simulation), held_table(simulation)]],
+        legend=LEGEND,
+        remark=REMARK,
     )
 
 
-def queued_of(simulation: Simulation) -> tuple[np.ndarray, Requests]:
-    """int64[requests], the engines at which they are; and the requests."""
+def queued_of(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
+    """int64[requests], the engines at which they are; and REQUEST[requests]."""
     queues, lengths = simulation.arrays.queues, simulation.arrays.engines["queue_length"]
     index = np.concatenate([queue[:length] for queue, length in zip(queues, lengths, strict=True)])
     return np.repeat(np.arange(len(lengths)), lengths), rows_of(simulation, index)
 
 
-def engines_of(simulation: Simulation, where: np.ndarray, queued: Requests) -> Engines:
-    arrays, status, engines = simulation.arrays, simulation.arrays.status[0], simulation.arrays.engines
-    n = len(engines)
-
-    def count(chosen: np.ndarray) -> list[int]:
-        return np.bincount(where[chosen], minlength=n).tolist()
-
+def engines_table(simulation: Simulation, where: np.ndarray, queued: np.ndarray) -> s.Table:
+    """Engine by engine: its state, its KV memory, its requests, its batch, and what the router believes is there."""
+    status, engines = simulation.arrays.status[0], simulation.arrays.engines
+    n, known, route = len(engines), simulation.router_state.known, simulation.router_state.route[0]
+    counts = {
+        kind: np.bincount(where[chosen], minlength=n)
+        for kind, chosen in (
+            (s.DECODES, ~queued["late"] & queued["decoding"]),
+            (s.PREFILLS, ~queued["late"] & ~queued["decoding"]),
+            (s.LATE, queued["late"]),
+        )
+    }
     next_s = np.full(n, np.inf)
-    np.minimum.at(next_s, where[~queued.late], queued.remain_s[~queued.late])
-    running = engines["batch_length"] > 0
-    ran_s, estimate_s = status.now_s - engines["batch_start_s"], engines["batch_estimate_s"]
-    for e in np.flatnonzero(running & (engines["running_task"] >= 0)):
-        ran_s[e] += arrays.state.tasks[e, engines[e].running_task].executed_s
-    scaling, snapshots = bool(status.deciding_check), simulation.router_state.known.snapshots
-    moves = simulation.router_state.moves
-    return Engines(
-        role=[ROLES[role] for role in engines["role"]],
-        status=[_status(engine, scaling and move.closed == 1) for engine, move in zip(engines, moves, strict=True)],
-        tier=engines["tier"].tolist(),
-        new_tier=(moves if scaling else engines)["tier"].tolist(),
-        chosen=_chosen(simulation),
-        decides=(engines["index"] == status.deciding_engine).tolist(),
-        kv_used=(1 - engines["free_blocks"] / engines["total_blocks"]).tolist(),
-        kv_moving=(
-            (engines["transfers"]["coming_blocks"] + engines["transfers"]["leaving_blocks"]) / engines["total_blocks"]
-        ).tolist(),
-        prefills=count(~queued.late & ~queued.decoding),
-        decodes=count(~queued.late & queued.decoding),
-        late=count(queued.late),
-        next_s=np.where(np.isinf(next_s), np.nan, next_s).tolist(),
-        batch_requests=np.where(running, engines["batch_length"], engines["last_batch_length"]).tolist(),
-        batch_estimate_s=estimate_s.tolist(),
-        ran=np.where(running, np.minimum(1, ran_s / np.maximum(estimate_s, 1e-12)), np.nan).tolist(),
-        known_prefills=snapshots["prefills"].tolist(),
-        known_decodes=snapshots["decodes"].tolist(),
-    )
+    np.minimum.at(next_s, where[~queued["late"]], queued["remain_s"][~queued["late"]])
+    # Requests that fill a bar: a power of 2, so that it seldom changes.
+    scale = 2 ** math.ceil(math.log2(max(16, *sum(counts.values(), np.zeros(n)))))
+    named = {int(status.deciding_engine)} - {-1}
+    if status.deciding_request >= 0:
+        named |= {int(route.engine), int(route.decode_engine)} & set(range(n))
+
+    def batch(e: int) -> tuple[s.Bar | s.Words, str]:
+        engine = engines[e]
+        if engine.batch_length == 0:
+            return s.Words(""), "idle" if engine.up else ""
+        ran = min(1.0, s.ran_s(simulation, e) / max(engine.batch_estimate_s, 1e-12))
+        return s.Bar([(ran, s.DECODES)]), f"{engine.batch_length}: {duration(engine.batch_estimate_s)}"
+
+    def row(e: int) -> s.Row:
+        engine, moves, snapshot = engines[e], simulation.router_state.moves[e], known.snapshots[e]
+        new_tier = moves.tier if status.deciding_check else engine.tier
+        state = state_of(engine, bool(status.deciding_check) and moves.closed == 1)
+        tone = s.PLAIN if state == "up" else s.FAINT
+        tier = "-" if engine.tier == POOL else f"{engine.tier}: {duration(known.tiers['tpot_slo_s'][engine.tier])}"
+        if new_tier != engine.tier:
+            tier = f"{tier_names(engine.tier)} > {tier_names(new_tier)}"
+        role = ROLES[engine.role]
+        usual = s.Words(str(engine.tier) if engine.tier >= 0 else "" if role == "both" else role, s.FAINT)
+        moving = (engine.transfers.coming_blocks + engine.transfers.leaving_blocks) / engine.total_blocks
+        used = 1 - engine.free_blocks / engine.total_blocks
+        requests = s.Bar([(counts[kind][e] / scale, kind) for kind in (s.DECODES, s.PREFILLS, s.LATE)])
+        gone, words = batch(e)
+        return s.Row(
+            [
+                s.Words(str(e), s.STRONG),
+                s.Words(role, tone),
+                s.Words(state, s.BAD if state == "failed" else tone if state == "up" else s.STRONG),
+                s.Words(tier, s.STRONG if new_tier != engine.tier else tone),
+                s.Bar([(used - moving, s.DECODES), (moving, s.MOVING)] if engine.up else [(1.0, s.FAILED)]),
+                s.Words(share(used) if engine.up else "", tone),
+                requests if engine.up else s.Words(""),
+                s.Words(str(counts[s.PREFILLS][e]), tone if counts[s.PREFILLS][e] else s.FAINT),
+                s.Words(str(counts[s.DECODES][e]), tone if counts[s.DECODES][e] else s.FAINT),
+                s.Words(str(counts[s.LATE][e]), s.BAD if counts[s.LATE][e] else s.FAINT),
+                s.Words(duration(next_s[e]), tone),
+                gone,
+                s.Words(words, tone if engine.batch_length else s.FAINT),
+                s.Words(f"{snapshot.prefills}/{snapshot.decodes}", tone),
+            ],
+            s.CHOSEN if e in named else tone,
+            e in named,
+            usual if state == "up" else s.Words(state, s.BAD),
+        )
+
+    columns = [
+        s.Column("engine", 40, 6, right=True),
+        s.Column("role", 60, 7),
+        s.Column("status", 76, 8),
+        s.Column("tier", 92, 10),
+        s.Column("KV memory", 182, 9),
+        s.Column("", 60, 7, right=True),
+        s.Column(f"requests (whole bar: {scale})", 232, 0),
+        s.Column("pre", 56, 4, right=True),
+        s.Column("dec", 56, 4, right=True),
+        s.Column("late", 40, 4, right=True),
+        s.Column("next due", 78, 8, right=True),
+        s.Column("", 72, 0),
+        s.Column("batch", 90, 13),
+        s.Column("known", 94, 7, right=True),
+    ]
+    return s.Table("", columns, n, row, 14, 32, tall=36, tiles=True, first=tuple(sorted(named)))
 
 
-def _status(engine: np.record, closing: bool) -> str:
+def state_of(engine: np.record, closing: bool) -> str:
+    """closing: it will be closed, as the scaler has said."""
     if not engine.up:
         return "failed"
     if engine.drained:
@@ -160,33 +146,41 @@ def _status(engine: np.record, closing: bool) -> str:
     return "closed" if engine.closed else "closing" if closing else "up"
 
 
-def _chosen(simulation: Simulation) -> list[str]:
-    engines, route = simulation.arrays.engines, simulation.router_state.route[0]
-    chosen = [NOT_ROUTED] * len(engines)
-    if simulation.arrays.status[0].deciding_request >= 0:
-        if route.decode_engine >= 0:
-            chosen[route.decode_engine] = TO_DECODE
-        if route.engine >= 0:
-            chosen[route.engine] = TO_DECODE if engines[route.engine].role == ROLE_DECODE else TO_PREFILL
-    return chosen
+def deciding_table(simulation: Simulation) -> s.Table:
+    """The request to be routed, and what the router says of it."""
+    r, route = simulation.arrays.status[0].deciding_request, simulation.router_state.route[0]
+    title = "No request is to be routed now"
+    if r >= 0:
+        title = f"Request {r}; the router says: {base_route(route)}"
+    request = rows_of(simulation, np.array([r] if r >= 0 else [], "i8"))
+    return requests_table(title, request, longest_prompt(simulation), 3, 1)
 
 
-def lines_of(simulation: Simulation) -> list[Line]:
-    tiers = simulation.router_state.known.tiers
-    names = [*(f"tier {i}" for i in range(len(tiers) - 2)), "best effort", "to be routed now"]
-    waiting = tiers["waiting"]
-    first = rows_of(simulation, np.where(waiting > 0, tiers["first"], 0))
-    return [
-        Line(name, int(length), float(remain_s) if length else np.nan)
-        for name, length, remain_s in zip(names, waiting, first.remain_s, strict=True)
-    ]
-
-
-def base_route(simulation: Simulation) -> str:
+def base_route(route: np.record) -> str:
     """What the router has said of the request being decided, in words."""
-    route = simulation.router_state.route[0]
     if route.engine == HOLD:
         return "hold it"
     tier = f" (moved to tier {route.tier})" if route.tier != STAY else ""
     decode = f", then engine {route.decode_engine}" if route.decode_engine >= 0 else ""
     return f"engine {route.engine}{tier}{decode}"
+
+
+def held_table(simulation: Simulation) -> s.Table:
+    """The lines in which requests are held at the router."""
+    tiers = simulation.router_state.known.tiers
+    names = [*(f"tier {i}" for i in range(len(tiers) - 2)), "best effort", "to be routed now"]
+    first = rows_of(simulation, np.where(tiers["waiting"] > 0, tiers["first"], 0))
+    lines = np.flatnonzero(tiers["waiting"])
+
+    def row(k: int) -> s.Row:
+        remain_s = float(first["remain_s"][lines[k]])
+        due = s.Words(remaining(remain_s), s.BAD if remain_s <= 0 else s.PLAIN)
+        return s.Row([s.Words(names[lines[k]]), s.Words(f"{tiers['waiting'][lines[k]]:,}"), due])
+
+    columns = [
+        s.Column("", 180, 18),
+        s.Column("requests", 90, 8, right=True),
+        s.Column("first due in", 140, 13, right=True),
+    ]
+    title = f"Held at the router: {tiers['waiting'].sum():,}"
+    return s.Table(title, columns, len(lines), row, 4, 8)

@@ -1,59 +1,28 @@
-"""One engine, as pictures show it: its queue, its KV memory and its batch."""
+"""One engine, described: its KV memory, its batch, and its queue."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
-from servegym.envs.rendering.head import Head, head_of
-from servegym.envs.rendering.rows import Requests, entries_of, longest_prompt, rows_of_engine
+from servegym.envs.rendering import scene as s
+from servegym.envs.rendering.requests import WAITING, entries_of, longest_prompt, requests_table, rows_of_engine
+from servegym.envs.rendering.words import duration, share
 from servegym.errors import EnvError
 from servegym.simulator.runs.simulation import Simulation
 
-
-@dataclasses.dataclass(frozen=True)
-class Memory:
-    """KV blocks of an engine. moving: of requests whose KV is on its way here or from here."""
-
-    total: int
-    decodes: int
-    prefills: int
-    moving: int
-    watermark: int  # kept free when a request is admitted beside others
-    block_tokens: int
-
-    @property
-    def used(self) -> int:
-        return self.decodes + self.prefills + self.moving
+LEGEND = [
+    (s.DECODES, "of decodes; in time"),
+    (s.PREFILLS, "of prefills"),
+    (s.MOVING, "on its way, or in host memory"),
+    (s.LATE, "late"),
+    (s.FREE, "free; left to compute"),
+]
+REMARK = "▶ in the running batch. [k] slot of the action. Deadline: of the next token, log scale. Priority: 0 highest."
 
 
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """The running batch, or the last. estimate_s: by the estimator. ran_s: so far; nan: it has ended."""
-
-    requests: int
-    tokens: int
-    estimate_s: float
-    ran_s: float
-
-    @property
-    def runs(self) -> bool:
-        return not np.isnan(self.ran_s)
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineScene:
-    head: Head
-    name: str
-    memory: Memory
-    batch: Batch
-    requests: Requests
-    longest_prompt: int
-
-
-def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequence[int] = ()) -> EngineScene:
+def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequence[int] = ()) -> s.Scene:
     """action: the last, in words. slots: the request in each slot of the next one.
 
     Raises EnvError for an engine that there is not.
@@ -61,38 +30,53 @@ def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequen
     engines = simulation.arrays.engines
     if not 0 <= e < len(engines):
         raise EnvError(f"engine {e}: it should be 0 to {len(engines) - 1}")
-    engine, requests = engines[e], rows_of_engine(simulation, e).in_slots(slots)
-    pool = simulation.scenario.deployment.pools[engine.pool]
-    scheduler = pool.scheduler or simulation.scenario.scheduler
-    return EngineScene(
-        head=head_of(simulation, action),
-        name=f"engine {e}{'' if engine.up else ' (failed)'}, {scheduler.name}",
-        memory=memory_of(simulation, e, requests),
-        batch=batch_of(simulation, e),
-        requests=requests,
-        longest_prompt=longest_prompt(simulation),
+    engine, requests, longest = engines[e], rows_of_engine(simulation, e, slots), longest_prompt(simulation)
+    scheduler = simulation.scenario.deployment.pools[engine.pool].scheduler or simulation.scenario.scheduler
+    waits, late = requests["state"] == WAITING, int(requests["late"].sum())
+    running, waiting = requests[~waits], requests[waits]
+    return s.scene(
+        simulation,
+        f"engine {e}{'' if engine.up else ' (failed)'}, {scheduler.name}",
+        action,
+        [
+            ("requests in memory", f"{len(running):,}", False),
+            ("requests waiting", f"{len(waiting):,}", False),
+            ("next token late", f"{late:,} of {len(requests):,}", late > 0),
+        ],
+        meters=[memory_of(simulation, e, requests), batch_of(simulation, e)],
+        deadlines=("Time to the next deadline, all requests", requests["remain_s"]),
+        bands=[
+            [
+                requests_table(f"In memory ({len(running):,})", running, longest, 22, 16),
+                requests_table(f"Waiting ({len(waiting):,})", waiting, longest, 22, 12),
+            ]
+        ],
+        legend=LEGEND,
+        remark=REMARK,
     )
 
 
-def memory_of(simulation: Simulation, e: int, queue: Requests) -> Memory:
-    engine = simulation.arrays.engines[e]
-    blocks = simulation.arrays.requests["blocks"][queue.index]
-    decodes, prefills = int(blocks[queue.decoding].sum()), int(blocks[~queue.decoding].sum())
-    return Memory(
-        total=int(engine.total_blocks),
-        decodes=decodes,
-        prefills=prefills,
-        moving=int(engine.total_blocks - engine.free_blocks) - decodes - prefills,
-        watermark=int(engine.watermark_blocks),
-        block_tokens=int(engine.block_tokens),
-    )
+def memory_of(simulation: Simulation, e: int, queue: np.ndarray) -> tuple[str, str, int, s.Bar]:
+    """KV blocks of an engine: of decodes, of prefills, and of requests whose KV is on its way here or from here."""
+    engine, blocks = simulation.arrays.engines[e], simulation.arrays.requests["blocks"][queue["index"]]
+    total, used = int(engine.total_blocks), int(engine.total_blocks - engine.free_blocks)
+    decodes, prefills = int(blocks[queue["decoding"]].sum()), int(blocks[~queue["decoding"]].sum())
+    counts = (decodes, s.DECODES), (prefills, s.PREFILLS), (used - decodes - prefills, s.MOVING)
+    bar = s.Bar([(count / total, kind) for count, kind in counts], tick=1 - engine.watermark_blocks / total)
+    remark = f"of {engine.block_tokens} tokens each; tick: kept free of newcomers"
+    return f"KV memory: {share(used / total)} of {total:,} blocks in use", remark, 760, bar
 
 
-def batch_of(simulation: Simulation, e: int) -> Batch:
-    arrays, engine, entries = simulation.arrays, simulation.arrays.engines[e], entries_of(simulation, e)
-    ran_s = np.nan
-    if engine.batch_length > 0:
-        ran_s = float(arrays.status[0].now_s - engine.batch_start_s)
-        if engine.running_task >= 0:  # it may have run before it was suspended
-            ran_s += float(arrays.state.tasks[e, engine.running_task].executed_s)
-    return Batch(len(entries), int(entries["tokens"].sum()), float(engine.batch_estimate_s), ran_s)
+def batch_of(simulation: Simulation, e: int) -> tuple[str, str, int, s.Bar]:
+    """The running batch, or the last: what it has, how long it should take, and how much of that has gone by."""
+    engine, entries = simulation.arrays.engines[e], entries_of(simulation, e)
+    name = "Running batch" if engine.batch_length > 0 else "Last batch"
+    if not len(entries):
+        return f"{name}: none", "", 450, s.Bar([])
+    estimate = f"estimated {duration(engine.batch_estimate_s)}"
+    words = f"{name}: {len(entries):,} requests, {entries['tokens'].sum():,} tokens, {estimate}"
+    if engine.batch_length == 0:
+        return words, "", 450, s.Bar([], words="ended")
+    ran_s = s.ran_s(simulation, e)
+    done = min(1.0, ran_s / engine.batch_estimate_s) if engine.batch_estimate_s > 0 else 0.0
+    return words, "", 450, s.Bar([(done, s.DECODES)], words=f"{duration(ran_s)} so far")

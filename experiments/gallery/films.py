@@ -11,9 +11,10 @@ import numpy as np
 
 from experiments.gallery.players import Moment, players_of
 from servegym.envs.rendering import rgb_array
-from servegym.envs.rendering.canvas import CHOSEN, INK, PAPER, font
-from servegym.envs.rendering.head import Head, head_of
+from servegym.envs.rendering.picture import CHOSEN, INK, PAPER, font
+from servegym.envs.rendering.scene import tdg_ratio
 from servegym.evaluation.intervals import student_interval
+from servegym.simulator.runs.simulation import Simulation
 
 WIDTH, HEIGHT, HEAD = 880, 495, 56  # of one player's picture, and of the line above it, in pixels
 FRAMES, FRAME_MS, LAST_MS = 24, 600, 3000
@@ -24,7 +25,7 @@ EPISODES = 20
 def film(environment: str, path: Path, frames: int = FRAMES, seed: int = 0, **words: Any) -> None:
     """Write the episode of a seed, under base policy (left) and other player (right) at the same times, as AVIF."""
     players = players_of(environment)
-    ends_s = [last(player.episode(environment, seed, **words)).now_s for player in players]
+    ends_s = [last(player.episode(environment, seed, **words)).arrays.status[0].now_s for player in players]
     times_s = np.linspace(0.0, max(ends_s), frames)
     sides = [shots(player.name, player.episode(environment, seed, **words), times_s) for player in players]
     pictures = [beside(left, right) for left, right in zip(*sides, strict=True)]
@@ -37,7 +38,7 @@ def film(environment: str, path: Path, frames: int = FRAMES, seed: int = 0, **wo
 def measured(environment: str, episodes: int = EPISODES, **words: Any) -> dict[str, Any]:
     """TDG ratios of the two on the same episodes, and the mean difference with its 95 % interval (Student)."""
     ratios = [
-        np.array([last(player.episode(environment, seed, **words)).tdg_ratio for seed in range(episodes)])
+        np.array([tdg_ratio(last(player.episode(environment, seed, **words))) for seed in range(episodes)])
         for player in players_of(environment)
     ]
     more = student_interval(ratios[1] - ratios[0])
@@ -49,10 +50,10 @@ def measured(environment: str, episodes: int = EPISODES, **words: Any) -> dict[s
     }
 
 
-def last(episode: Iterator[Moment]) -> Head:
-    """What there is to say of an episode when it is over."""
+def last(episode: Iterator[Moment]) -> Simulation:
+    """The simulation when an episode is over."""
     (moment,) = deque(episode, maxlen=1)
-    return head_of(moment.simulation)
+    return moment.simulation
 
 
 def shots(name: str, episode: Iterator[Moment], times_s: np.ndarray) -> list[Any]:
@@ -72,13 +73,12 @@ def shot(name: str, moment: Moment) -> Any:
     from PIL import Image, ImageDraw
 
     frame = rgb_array(moment.simulation, **moment.shown())
-    tdg_ratio = head_of(moment.simulation).tdg_ratio
 
     picture = Image.new("RGB", (WIDTH, HEAD + HEIGHT), PAPER)
     draw = ImageDraw.Draw(picture)
     draw.rectangle((0, 0, WIDTH, HEAD), CHOSEN)
     draw.text((14, HEAD // 2), name, INK, font(26, True), "lm")
-    draw.text((WIDTH - 14, HEAD // 2), f"TDG ratio so far {tdg_ratio:.3f}", INK, font(26), "rm")
+    draw.text((WIDTH - 14, HEAD // 2), f"TDG ratio so far {tdg_ratio(moment.simulation):.3f}", INK, font(26), "rm")
     picture.paste(Image.fromarray(frame).resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS), (0, HEAD))
     return picture
 

@@ -11,11 +11,10 @@ import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.envs.agents import RandomAgent
-from servegym.envs.rendering import ansi, rgb_array
-from servegym.envs.rendering.canvas import HEIGHT, LATE, WIDTH
-from servegym.envs.rendering.cluster import cluster_scene
-from servegym.envs.rendering.engine import engine_scene
-from servegym.envs.rendering.wording import deadline_place, duration, remaining
+from servegym.envs.rendering import ansi, rgb_array, scene_of
+from servegym.envs.rendering.picture import HEIGHT, LATE, WIDTH
+from servegym.envs.rendering.requests import IN_BATCH, SUSPENDED, WAITING, entries_of, rows_of_engine
+from servegym.envs.rendering.words import deadline_place, duration, remaining
 from servegym.errors import EnvError
 from servegym.simulator.features.operators import Operators
 from servegym.simulator.fleet.incidents import Incident
@@ -118,21 +117,27 @@ def row(text: str, first: str) -> str:
     return line
 
 
+def cell(simulation: Simulation, e: int, title: str, beside: int = 0) -> Any:
+    """What the table of engines has of an engine in a column, or so many columns to the right of it."""
+    table = scene_of(simulation).bands[0][0]
+    return table.row(e).cells[[column.title for column in table.columns].index(title) + beside]
+
+
 def test_a_text_of_one_engine():
     text = ansi(at(two(), 5))
     assert "t = 5.000 s" in text and "next batch of engine 0" in text
     # One first token, worth 1, of 5 tokens, each worth 1.
-    assert "TDG ratio 0.200 of the episode so far (gain 1); 100.0 % of the tokens out were in time" in text
-    assert "0.4 % of 1,000 blocks" in text
-    assert "ended: 1 requests, 4 tokens, estimated 5.00 s" in text
-    assert "2: 1 in memory, 1 waiting; 1 late" in text
+    assert "TDG ratio of the episode so far 0.200; gain so far 1; tokens out that were in time 100.0 %" in text
+    assert "D................... KV memory: 0.4 % of 1,000 blocks" in text
+    assert "Last batch: 1 requests, 4 tokens, estimated 5.00 s, ended" in text
+    assert re.search(r"requests\s+in memory 1; requests waiting 1; next token late 1 of 2", text)
     # The second token of 0 is due at 16; the first of 1 was at 4.
-    assert row(text, "0").split() == ["0", "0", "##############", "4/5", "1", "+4", "11.0", "s", "|=========="]
-    assert row(text, "1").split() == ["1", "2", "..........", "0/3", "0", "late", "1.00", "s", "<<<<<<<|"]
+    assert row(text, "0").split() == ["0", "0", "DDDDDDDDDD", "5", "1", "+4", "|========", "11.0", "s"]
+    assert row(text, "1").split() == ["1", "2", "........", "0", "of", "3", "0", "<<<<<<|", "late", "1.00", "s"]
     assert (
-        text.index("in memory (1)")
+        text.index("In memory (1)")
         < text.index(row(text, "0"))
-        < text.index("waiting (1)")
+        < text.index("Waiting (1)")
         < text.index(row(text, "1"))
     )
 
@@ -163,8 +168,13 @@ def test_a_picture_changes_with_the_state():
 def test_what_is_hidden_is_not_shown():
     # Longer answers, and a device that takes longer than estimated: what has not come out yet is not seen.
     def shown(simulation: Simulation) -> Any:
-        scenes = [cluster_scene(simulation), *(engine_scene(simulation, e) for e in range(2))]
-        return str([dataclasses.replace(one, head=dataclasses.replace(one.head, tdg_ratio=0.0)) for one in scenes])
+        # All but the first figure, the TDG ratio.
+        scenes = [scene_of(simulation, engine) for engine in (None, 0, 1)]
+        tables = [table for one in scenes for band in one.bands for table in band]
+        rows = [[table.title, *map(table.row, range(table.count))] for table in tables]
+        others = {"figures": [], "bands": [], "deadlines": ("", np.zeros(0))}
+        figures = [one.figures[1:] for one in scenes], [one.deadlines for one in scenes]
+        return str((rows, figures, [dataclasses.replace(one, **others) for one in scenes]))
 
     scenario = cluster(2)
     (pool,) = scenario.deployment.pools
@@ -178,12 +188,12 @@ def test_what_is_hidden_is_not_shown():
 
 def test_a_long_queue_is_cut_and_counted():
     simulation = at(many(300, total_blocks=20), 6)
-    queue = engine_scene(simulation, 0).requests
-    waiting = queue.waiting(True)
+    queue = rows_of_engine(simulation, 0)
+    waiting = queue[queue["state"] == WAITING]
     text = ansi(simulation)
     assert len(queue) == 300 and len(waiting) > 280
-    rest = waiting.at(slice(12, None))
-    assert f"+ {len(rest)} more, {rest.late.sum()} late" in text and rest.late.sum() > 100
+    rest = waiting["late"][12:]
+    assert f"+ {len(rest)} more, {rest.sum()} of them late" in text and rest.sum() > 100
 
 
 def test_an_engine_of_a_cluster():
@@ -191,8 +201,8 @@ def test_an_engine_of_a_cluster():
     queued = simulation.arrays.queues[1][: simulation.arrays.engines[1].queue_length]
     text = ansi(simulation, engine=1)
     assert text.startswith("engine 1, edf") and len(queued) > 0
-    assert engine_scene(simulation, 1).requests.index.tolist() == queued.tolist()
-    assert "runs: " in text and f"{engine_scene(simulation, 1).batch.tokens} tokens" in text
+    assert rows_of_engine(simulation, 1)["index"].tolist() == queued.tolist()
+    assert "Running batch: " in text and f"{entries_of(simulation, 1)['tokens'].sum()} tokens" in text
     assert rgb_array(simulation, engine=1).tobytes() != rgb_array(simulation).tobytes()
     for show in (ansi, rgb_array):
         with pytest.raises(EnvError, match="engine 3: it should be 0 to 2"):
@@ -208,19 +218,22 @@ def test_a_text_of_a_disaggregated_cluster():
     assert row(text, "3").split()[1:3] == ["decode", "drained"]
     chosen = simulation.router_state.route[0].engine
     assert row(text, str(chosen)).startswith(">")
-    assert f"Request {simulation.arrays.status[0].deciding_request}: " in text and f"says: engine {chosen}" in text
-    shown = cluster_scene(simulation).engines
-    assert [shown.prefills[0] + shown.late[0], shown.known_prefills[0]] == [engines[0].queue_length] * 2
-    assert shown.kv_used[0] == 1 - engines[0].free_blocks / 1000
-    assert shown.kv_moving == [0.004, 0, 0.004, 0] and "[>.........]   0.4 %" in row(text, "2")
-    assert engine_scene(simulation, 2).memory.moving == 4
+    assert f"Request {simulation.arrays.status[0].deciding_request}; " in text and f"says: engine {chosen}" in text
+    queued = engines[0].queue_length
+    assert int(cell(simulation, 0, "pre").text) + int(cell(simulation, 0, "late").text) == queued
+    assert cell(simulation, 0, "known").text == f"{queued}/0"
+    kv = [cell(simulation, e, "KV memory").parts for e in range(4)]
+    assert sum(part for part, _ in kv[0]) == 1 - engines[0].free_blocks / 1000
+    assert [kv[e][1][0] for e in (0, 2, 3)] == [0.004, 0.004, 0] and ">........   0.4 %" in row(text, "2")
+    assert scene_of(simulation, 2).meters[0][-1].parts[2] == (0.004, "moving")
 
 
 def test_requests_held_at_the_router():
     down = tuple(Incident(2.0, e, "fail") for e in range(2))
     simulation = at(cluster(2, incidents=(*down, Incident(6.25, 0, "return"))), 6.25, AT_ROUTES)
     # 0 to 3 came before, 4 as the engines failed; the last has come at 6.
-    assert "Held at the router: tier 0 13 (first: " in ansi(simulation)
+    text = ansi(simulation)
+    assert "Held at the router: 13" in text and re.search(r"tier 0 +13 ", text)
     assert rgb_array(simulation).tobytes() != rgb_array(Simulation(cluster(2))).tobytes()
 
 
@@ -229,31 +242,30 @@ def test_of_many_engines_the_named_one_is_shown():
     simulation = at(scenario, 8, AT_ROUTES)
     simulation.router_state.route[0].engine = 127
     text = ansi(simulation)
-    assert row(text, "127").startswith(">") and "+ 96 more engines" in text
+    assert row(text, "127").startswith(">") and "+ 96 more" in text
 
 
 def test_a_suspended_request():
     simulation = preempted()
-    shown = engine_scene(simulation, 0).requests
-    assert shown.state.tolist() == ["suspended", "waiting"]
+    assert rows_of_engine(simulation, 0)["state"].tolist() == [SUSPENDED, WAITING]
     assert "susp." in row(ansi(simulation), "0")
 
 
 def test_a_request_in_the_batch_that_runs():
     simulation = at(cluster(2), 3, AT_ROUTES)
-    engine = engine_scene(simulation, 0)
-    assert engine.requests.state.tolist()[0] == "in batch" and engine.batch.ran_s == 3.0
-    assert "runs: 1 requests, 4 tokens, estimated 5.00 s, for 3.00 s so far" in ansi(simulation, engine=0)
-    assert "+4*" in ansi(simulation, engine=0)
-    assert cluster_scene(simulation).engines.ran[0] == 0.6
+    assert rows_of_engine(simulation, 0)["state"].tolist()[0] == IN_BATCH
+    text = ansi(simulation, engine=0)
+    assert "Running batch: 1 requests, 4 tokens, estimated 5.00 s, 3.00 s so far" in text
+    assert row(text, "0").startswith(">") and " +4 " in row(text, "0")
+    assert cell(simulation, 0, "batch", -1).parts == [(0.6, "decodes")]
 
 
 def test_the_start_and_the_end():
     assert "nothing has happened yet" in ansi(Simulation(two()))
-    assert "- of the tokens out were in time" in ansi(Simulation(two()))
+    assert "tokens out that were in time -;" in ansi(Simulation(two()))
     text = ansi(ended(two()))
     # Of 5 tokens the first of request 1 was late.
-    assert "the episode is over" in text and "TDG ratio 0.800" in text and "80.0 % of the tokens out" in text
+    assert "the episode is over" in text and "so far 0.800" in text and "in time 80.0 %" in text
 
 
 def test_words():

@@ -1,10 +1,9 @@
-"""Times, numbers and bars in words, alike in texts and pictures."""
+"""Times, numbers and places on the scale of deadlines, alike in texts and pictures."""
 
 from __future__ import annotations
 
 import math
 
-from servegym.envs.rendering.head import Head
 from servegym.simulator.records.types import POOL
 
 SHORTEST_S, LONGEST_S = 0.01, 10.0  # of the scale of deadlines
@@ -22,7 +21,7 @@ def duration(seconds: float) -> str:
 
 def remaining(remain_s: float) -> str:
     """Time left to a deadline, or by how much it has been missed."""
-    return duration(remain_s) if remain_s > 0 else f"late {duration(abs(remain_s))}"
+    return f"late {duration(abs(remain_s))}" if remain_s <= 0 else duration(remain_s)
 
 
 def share(part: float) -> str:
@@ -42,16 +41,6 @@ def deadline_place(remain_s: float) -> float:
     return math.copysign(min(1.0, place), remain_s)
 
 
-def progress(head: Head) -> str:
-    """What has come, gone and been gained, in a line."""
-    return f"{head.arrived:,} requests have come, {head.finished:,} are finished, {head.num_output_tokens:,} tokens out"
-
-
 def tier_names(tier: int) -> str:
     """A tier's number, or the common pool."""
     return "pool" if tier == POOL else str(tier)
-
-
-def tier_name(tier: int, tiers_s: list[float]) -> str:
-    """A tier and its TPOT SLO; - for the common pool."""
-    return "-" if tier == POOL else f"{tier}: {duration(tiers_s[tier])}"
