@@ -16,7 +16,7 @@ from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.episodes import EPISODES
-from servegym.simulator.batching.iterations import decider_of
+from servegym.simulator.batching.ranking import decider_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.signatures import SchedulerContext, state_of

@@ -17,8 +17,7 @@ from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.episodes import EPISODES
-from servegym.simulator.batching.iterations import decider_of
-from servegym.simulator.batching.packer import rank_queue
+from servegym.simulator.batching.ranking import decider_of, rank_queue
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy

@@ -5,16 +5,15 @@
 at which they are parked (mirror_arrays.py): to hand them over took a quarter of a decision.
 """
 
-import numpy as np
 from numba import types
 
 from servegym.adapters.vllm.mirror_arrays import restore_mirror
-from servegym.simulator.batching.iterations import correct_estimator, decider_of
 from servegym.simulator.batching.packer import FORMED as PACKED
 from servegym.simulator.batching.packer import REFUSED as PACKING_REFUSED
-from servegym.simulator.batching.packer import WAITING, pack, rank_queue
+from servegym.simulator.batching.packer import WAITING, pack
+from servegym.simulator.batching.ranking import decider_of, rank_queue
 from servegym.simulator.compilation.kernels import compiled, kernel
-from servegym.simulator.features.disturbances import correct
+from servegym.simulator.features.disturbances import correct, correct_estimator
 from servegym.simulator.memory.kv_memory import blocks_for, grow, release
 from servegym.simulator.records import batches
 from servegym.simulator.records.requests import next_deadline_s
@@ -78,10 +77,8 @@ def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, ma
     engine.batch_length = 0
     if engine.queue_length == 0:
         return NOTHING
-    if run.correction[0].window_iterations > 0:
-        if not engine.estimate_scale < np.inf:
-            return BAD_CORRECTION
-        correct_estimator(run, 0)
+    if run.correction[0].window_iterations > 0 and not correct_estimator(run, 0):
+        return BAD_CORRECTION
     decider = decider_of(run, mirror.functions, 0)
     while True:
         if not rank_queue(run, decider, 0, now_s):

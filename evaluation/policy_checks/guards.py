@@ -15,7 +15,7 @@ import numpy as np
 
 from servegym.errors import PolicyError
 from servegym.simulator.batching.ordering import leave_out_unlisted
-from servegym.simulator.batching.packer import open_limits
+from servegym.simulator.batching.ranking import open_limits
 from servegym.simulator.compilation.failures import failure_of
 from servegym.simulator.compilation.kernels import plain_function
 from servegym.simulator.policies.policy import Policy

@@ -22,8 +22,7 @@ from servegym.baselines.learned.scheduling import CONTROLS, kind_of, scheduled
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.batching.iterations import decider_of
-from servegym.simulator.batching.packer import rank_queue
+from servegym.simulator.batching.ranking import decider_of, rank_queue
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload

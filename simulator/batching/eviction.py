@@ -2,8 +2,10 @@
 
 from servegym.simulator.batching.admission import blocks_lacking, can_admit, room_for
 from servegym.simulator.batching.ordering import gives_up_before, leave_out_unlisted
+from servegym.simulator.batching.ranking import ask_scheduler
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features.flags import HAS_CACHE
+from servegym.simulator.features.packing_hooks import before_newcomer
 from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import save
 from servegym.simulator.memory.prefix_caching import (
@@ -15,7 +17,6 @@ from servegym.simulator.memory.prefix_caching import (
 from servegym.simulator.policies.refusals import are_legal_victims
 from servegym.simulator.records import batches
 from servegym.simulator.records.requests import is_decoding
-from servegym.simulator.records.signatures import SchedulerContext, state_of
 from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import EVICTED
 
@@ -89,21 +90,9 @@ def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
         if victim == position:
             return False
         evict(run, e, victim)
-        if HAS_CACHE and engine.cache.on:
-            lookup_prefix(run, e, queue[position])
-            need = blocks_lacking(request, chunk, engine)
+        before_newcomer(run, e, queue[position])
+        need = blocks_lacking(request, chunk, engine)
     return True
-
-
-@kernel
-def ask_scheduler(run, function, estimator, e, now_s):
-    """Have the scheduler of engine e, or what ranks its victims, write ranks and limits."""
-    engine = run.engines[e]
-    context = SchedulerContext(
-        now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
-        estimator, run.scratch,
-    )  # fmt: skip
-    function(context, run.ranks, run.limits[0])
 
 
 @kernel

@@ -5,10 +5,11 @@ The rules, numbered, are in docs/simulation.md.
 
 import numpy as np
 
-from servegym.simulator.batching.admission import admit, blocks_lacking, can_admit, give_named
+from servegym.simulator.batching.admission import admit, blocks_lacking, can_admit
 from servegym.simulator.batching.chunks import chunk_of, cut_to_time, see_what_fits, take, take_decodes
-from servegym.simulator.batching.eviction import ask_scheduler, make_room, make_room_for_newcomer
+from servegym.simulator.batching.eviction import make_room, make_room_for_newcomer
 from servegym.simulator.batching.ordering import first_ranked, leave_out_unlisted
+from servegym.simulator.batching.ranking import rank_queue
 from servegym.simulator.batching.windows import (
     NOT_NUMBERS,
     can_get_something,
@@ -19,24 +20,28 @@ from servegym.simulator.batching.windows import (
     whole_queue,
 )
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
-from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_CLUSTER, HAS_DRAFTS, HAS_TASKS
-from servegym.simulator.features.speculation import decode_chunk
-from servegym.simulator.features.suspended_batches import blocks_in_tasks, see_left_out, see_tasks
+from servegym.simulator.features.packing_hooks import (
+    after_attempt,
+    before_attempt,
+    before_first,
+    before_newcomer,
+    gives_memory,
+    has_suspended,
+    resumes,
+    suspended_blocks,
+    waits_for_end,
+    wanted_chunk,
+)
 from servegym.simulator.memory.kv_memory import count_blocks, grow, load_time_s
-from servegym.simulator.memory.prefix_caching import cancel_prefix_lookup, lookup_prefix
-from servegym.simulator.policies.refusals import are_legal_limits, are_legal_listed
 from servegym.simulator.records import batches
 from servegym.simulator.records.requests import cached_of, is_decoding, left_of
 from servegym.simulator.records.timeline import events_left
 from servegym.simulator.records.types import (
     EVICT_FOR_ALL,
     EVICT_FOR_DECODES,
-    MISFIT_PASS_OVER,
     MISFIT_STOP,
     NO_LIMIT,
-    NOT_PREEMPTIBLE,
     PHASE_FIRST_DECIDES,
-    PHASE_MIXED,
 )
 
 FORMED, WAITING, TIMELINE_SHORT, RESUME, RANK_AGAIN, REFUSED = range(6)
@@ -58,13 +63,13 @@ def form_batch(run, decider, e, now_s):
             return TIMELINE_SHORT
         if not rank_queue(run, decider, e, now_s):
             return REFUSED
-        if HAS_TASKS and engine.suspended > 0 and see_tasks(run, e):
+        if resumes(run, e):
             return RESUME
         attempted = pack(run, decider, e, now_s)
         if attempted == REFUSED:
             return REFUSED
         if attempted == WAITING:
-            return RESUME if HAS_TASKS and engine.suspended > 0 else WAITING
+            return RESUME if has_suspended(engine) else WAITING
         if attempted == FORMED:
             break
     engine.batch_length = packing.length
@@ -90,66 +95,24 @@ def pack(run, decider, e, now_s):
     packing.windows = 0
     packing.places_given = 0
     packing.window_length = 0
-    if HAS_AHEAD:
-        packing.evictions = run.status[0].evictions if run.engines[e].ahead.forming else NO_LIMIT
+    before_attempt(run, e)
     batches.begin(run.sums[0], run.engines[e])
     fill(run, decider, e, now_s)
     keep_visits(run.engines[e].visits, packing, run.order[0], run.ranks)
-    if HAS_CACHE and run.engines[e].cache.on:
-        cancel_prefix_lookup(run, e)
+    after_attempt(run, e)
     if packing.refused == 1:
         return REFUSED
     if packing.length > 0:
         return FORMED
-    if HAS_AHEAD and run.engines[e].ahead.forming:
-        return WAITING  # for the batch that runs to end
+    if waits_for_end(run.engines[e]):
+        return WAITING
     if packing.gave_up == 1:
         return RANK_AGAIN
     ran = run_first(run, decider, e, now_s)
-    if HAS_CACHE and run.engines[e].cache.on:
-        cancel_prefix_lookup(run, e)
+    after_attempt(run, e)
     if packing.refused == 1:  # the ranks of victims, asked for only now
         return REFUSED
     return FORMED if ran else WAITING
-
-
-@kernel
-def rank_queue(run, decider, e, now_s):
-    """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
-    engine, limits, own = run.engines[e], run.limits[0], run.engine_limits[e]
-    open_limits(limits, engine, own)
-    if HAS_CLUSTER and run.engines[run.engines.shape[0] - 1].pool > 0:  # the scheduler of another pool may have used it
-        for position in range(engine.queue_length):
-            run.ranks[position].headroom_blocks = 0
-    ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
-    legal = are_legal_limits(limits) and are_legal_listed(run.ranks, limits, engine.queue_length)
-    run.packing[0].refused = run.status[0].failed == 1 or not legal
-    limits.max_num_batched_tokens = min(limits.max_num_batched_tokens, own.max_num_batched_tokens)
-    limits.max_num_seqs = min(limits.max_num_seqs, own.max_num_seqs)
-    return run.packing[0].refused == 0
-
-
-@kernel
-def open_limits(limits, engine, own):
-    """No limits but the engine's own."""
-    limits.max_num_batched_tokens = own.max_num_batched_tokens
-    limits.chunk_tokens = NO_LIMIT
-    limits.sequence_budget = NO_LIMIT
-    limits.max_num_seqs = own.max_num_seqs
-    limits.time_budget_s = np.inf
-    limits.smallest_chunk_tokens = 1
-    limits.untimed_prefill_tokens = 0
-    limits.most_drafts = NO_LIMIT
-    limits.untimed_decodes = 0
-    limits.watermark_blocks = engine.watermark_blocks
-    limits.whole_prompts = 0
-    limits.reserve_context = 1
-    limits.phase = PHASE_MIXED
-    limits.misfit = MISFIT_PASS_OVER
-    limits.evict_for = EVICT_FOR_DECODES
-    limits.preemptible = NOT_PREEMPTIBLE
-    limits.slice_s = np.inf
-    limits.listed = NO_LIMIT
 
 
 @inlined_kernel
@@ -210,14 +173,14 @@ def fill(run, decider, e, now_s):
         running_seen += is_running
         if not can_get_something(request, packing):
             continue
-        if HAS_CACHE and engine.cache.on and not is_running:
-            lookup_prefix(run, e, r)
+        if not is_running:
+            before_newcomer(run, e, r)
         decoding = is_decoding(request)
         if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
             continue
         chunk = chunk_of(request, decoding, limits, packing)
-        if HAS_DRAFTS and decoding and is_running and engine.speculation.k > 0:
-            chunk = decode_chunk(request, run.outcomes[r], engine, limits, packing)
+        if decoding and is_running:
+            chunk = wanted_chunk(run, e, r, chunk)
         if timed and chunk > 0 and not (decoding and limits.untimed_decodes):
             chunk = cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator)
         if chunk == 0:
@@ -256,9 +219,7 @@ def fill(run, decider, e, now_s):
                 n, more = visited, True  # budget came back: look again at all that rank after this one
             if not has_room_now:
                 continue
-        if HAS_CACHE and engine.cache.on:
-            give_named(run, e, r, chunk, now_s)
-        elif need > 0:
+        if not gives_memory(run, e, r, chunk, now_s) and need > 0:
             if not is_running:
                 admit(run, e, r, now_s)
             grow(request, engine, need)
@@ -276,18 +237,17 @@ def run_first(run, decider, e, now_s):
     """
     engine, limits, packing, sums = run.engines[e], run.limits[0], run.packing[0], run.sums[0]
     leave_out_unlisted(run.ranks, limits, engine.queue_length)
-    if HAS_TASKS and engine.suspended > 0:
-        see_left_out(run, e)
+    before_first(run, e)
     position = first_ranked(run.ranks, engine.queue_length)
     r = run.queues[e][position]
     request = run.requests[r]
     if request.task >= 0:
         return False
-    if HAS_CACHE and engine.cache.on and request.blocks == 0:
-        lookup_prefix(run, e, r)
-    # What is held for KV on its way and by tasks belongs to no request here.
+    if request.blocks == 0:
+        before_newcomer(run, e, r)
+    # What is held for KV on its way and by what is suspended belongs to no request here.
     lacking = blocks_lacking(request, left_of(request), engine)
-    others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + blocks_in_tasks(run, e)
+    others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + suspended_blocks(run, e)
     fits_whole = lacking + request.blocks + others_blocks <= engine.total_blocks
     if engine.suspended > 0 and not fits_whole:
         return False  # a piece of it could give up its memory again and again, and no task would ever be resumed
@@ -306,13 +266,11 @@ def run_first(run, decider, e, now_s):
         if not fits_whole:
             return False
         make_room(run, decider, e, position, lacking, False, now_s)
-        if HAS_CACHE and engine.cache.considered == r:
-            lookup_prefix(run, e, r)
+        if request.blocks == 0:
+            before_newcomer(run, e, r)
     room = request.blocks + engine.free_blocks + engine.cache.shared_blocks
     chunk = min(chunk, room * engine.block_tokens - cached_of(request))
-    if HAS_CACHE and engine.cache.on:
-        give_named(run, e, r, chunk, now_s)
-    else:
+    if not gives_memory(run, e, r, chunk, now_s):
         need = blocks_lacking(request, chunk, engine)
         if request.blocks == 0:
             admit(run, e, r, now_s)

@@ -61,6 +61,9 @@ kernel = _inner(**OPTIONS)
 # (arguments are stored one by one and copied on in vectors, which stalls each time).
 inlined_kernel = _inner(**OPTIONS | {"forceinline": True})
 allocating_kernel = _inner(**OPTIONS | {"_nrt": True})
+# A kernel that becomes text of the kernels that call it, before types are inferred: it costs nothing, not even to
+# compile, where all that it does is guarded by constants that are false.
+hook = _inner(**OPTIONS | {"inline": "always"})
 
 
 def plain_function(function: Any) -> Any:
@@ -173,7 +176,7 @@ def reached_kernels(function: Any) -> list[python_types.FunctionType]:
 
 
 def uncompiled_kernels(function: Any) -> int:
-    """How many kernels a kernel can call, directly or not, that this process has not compiled yet."""
+    """How many kernels a kernel can call, directly or not, that this process has not compiled yet (hooks are not)."""
     seen: set[Any] = set()
     todo, count = [function], 0
     while todo:
@@ -181,7 +184,7 @@ def uncompiled_kernels(function: Any) -> int:
         plain = plain_function(current)
         if plain not in seen:
             seen.add(plain)
-            count += isinstance(current, InnerKernel) and not current.overloads
+            count += isinstance(current, InnerKernel) and not current.overloads and "inline" not in current.options
             todo += [value for _, value in reached_values(plain) if hasattr(value, "py_func")]
     return count
 

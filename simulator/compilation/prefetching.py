@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.compilation.kernels import JIT_DISABLED, inlined_kernel
 
 AHEAD = 6  # so many entries of a batch: some 100 ns, as long as memory takes
 
@@ -34,3 +34,11 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 # prefetch(array, index) asks for the first 64 bytes of array[index], to be written to. It changes nothing but the time
 # that it takes later.
 prefetch: Any = (lambda array, index: None) if JIT_DISABLED else intrinsic(_prefetch)
+
+
+@inlined_kernel
+def prefetch_entry(requests, outcomes, entries, k, length):
+    """Ask for the records of the request that is AHEAD entries after entry k of so many."""
+    if k + AHEAD < length:
+        prefetch(requests, entries[k + AHEAD].request)
+        prefetch(outcomes, entries[k + AHEAD].request)

@@ -9,17 +9,26 @@ import numpy as np
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.features.disturbances import disturbed
 from servegym.simulator.fleet.routing import report_busy
+from servegym.simulator.memory.kv_memory import is_thrashing
 from servegym.simulator.memory.prefix_caching import name_filled
 from servegym.simulator.records.events import push
-from servegym.simulator.records.statuses import BAD_DURATION, BAD_ESTIMATE, STARTED
-from servegym.simulator.records.timeline import note
+from servegym.simulator.records.statuses import (
+    BAD_DURATION,
+    BAD_ESTIMATE,
+    GOING_ON,
+    NOT_STARTED,
+    STARTED,
+    THRASHING,
+    TIMELINE_FULL,
+)
+from servegym.simulator.records.timeline import events_left, note
 from servegym.simulator.records.types import BATCH_START, EVENT_BATCH_END, LATEST_S, SCHEDULED
 
 
 @kernel
 def set_aside(run, router_state, e):
     """Take requests with their last token under way out of the queue of engine e while it forms a batch; `bring_back`
-    restores it. Returns the queue's former length."""
+    restores it. False: none would be left, and the queue is as it was."""
     engine, queue, before = run.engines[e], run.queues[e], router_state.queued
     queued, kept = engine.queue_length, 0
     for position in range(queued):
@@ -29,8 +38,11 @@ def set_aside(run, router_state, e):
             queue[kept] = r
             kept += 1
     engine.queue_length = kept
+    if kept == 0:
+        bring_back(run, router_state, e, queued)
+        return False
     engine.ahead.forming = engine.batch_length > 0
-    return queued
+    return True
 
 
 @kernel
@@ -55,9 +67,9 @@ def count_as_done(run, e):
 
 
 @inlined_kernel
-def keep_formed(run, functions, decider, e, running):
-    """Engine e has formed a batch, in run.entries[e], while one of so many requests runs. Returns STARTED, or why not:
-    its times cannot be."""
+def keep_formed(run, router_state, functions, decider, e, running):
+    """Engine e has formed a batch, in run.entries[e], while one of so many requests runs; if none does, it starts.
+    Returns STARTED, NOT_STARTED, or why its times cannot be."""
     engine, pool = run.engines[e], run.engines[e].pool
     engine.ahead.length, engine.batch_length = engine.batch_length, running
     engine.ahead.estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
@@ -69,7 +81,23 @@ def keep_formed(run, functions, decider, e, running):
         engine.batch_estimate_s = engine.ahead.estimate_s
         return BAD_ESTIMATE
     count_as_done(run, e)
-    return STARTED
+    if running > 0:
+        return NOT_STARTED
+    return THRASHING if is_thrashing(engine) else start_formed(run, router_state, e, run.status[0].now_s)
+
+
+@kernel
+def start_waiting(run, router_state, e):
+    """The batch that engine e has formed starts, if none runs: it has waited for others of its group. GOING_ON: it has
+    formed none."""
+    engine = run.engines[e]
+    if engine.ahead.length == 0:
+        return GOING_ON
+    if engine.batch_length > 0:
+        return NOT_STARTED
+    if run.status[0].recording and events_left(run) < engine.ahead.length + 1:
+        return TIMELINE_FULL
+    return start_formed(run, router_state, e, run.status[0].now_s)
 
 
 @kernel

@@ -81,6 +81,18 @@ def disturbed(duration_s, disturbance, engine, now_s):
 
 
 @kernel
+def correct_estimator(run, e):
+    """The estimator of engine e, as corrected: what its form has declared to be scaled is, and nothing else. False: it
+    is corrected by what is no number."""
+    scale = run.engines[e].estimate_scale
+    if not scale < np.inf:
+        return False
+    for i in range(run.fitted.shape[1]):
+        run.estimate[e, i] = run.fitted[e, i].fixed + scale * run.fitted[e, i].scaled
+    return True
+
+
+@kernel
 def correct(engine, correction, real_s):
     """Take an iteration's real duration, without moving KV, into the engine's estimate_scale."""
     fitted_s = engine.batch_estimate_s - engine.moving_s

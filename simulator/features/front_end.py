@@ -168,10 +168,16 @@ def deliver_last(run, router_state, r, at_s):
 
 
 @kernel
+def deliver_next(run, router_state):
+    """The first event happens: a client has a last token."""
+    r = run.events[0].index
+    pop(run.events, run.status[0])
+    end_request(run, router_state, r, run.status[0].now_s)
+
+
+@kernel
 def deliver_all(run, router_state):
     """All requests have finished: nothing happens any more, the last tokens arrive."""
     status = run.status[0]
     while status.events > 0:
-        r = run.events[0].index
-        pop(run.events, status)
-        end_request(run, router_state, r, status.now_s)
+        deliver_next(run, router_state)

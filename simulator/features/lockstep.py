@@ -12,11 +12,11 @@ from servegym.simulator.records.types import EVENT_BATCH_END
 
 
 @kernel
-def group_runs(run, engine, now_s):
+def group_runs(run, engine):
     """Whether the group of an engine is in an iteration that began before this instant."""
     first = engine.lockstep.first
     for e in range(first, first + engine.lockstep.ranks):
-        if run.engines[e].batch_length > 0 and run.engines[e].batch_start_s < now_s:
+        if run.engines[e].batch_length > 0 and run.engines[e].batch_start_s < run.status[0].now_s:
             return True
     return False
 

@@ -6,10 +6,14 @@ A task is a batch that has been started and is not done; docs/simulation.md, "Pr
 import numpy as np
 
 from servegym.simulator.batching.ordering import first_to_run, ranks_before
+from servegym.simulator.batching.ranking import rank_queue
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.records.events import push, remove
+from servegym.simulator.fleet.routing import report_busy
+from servegym.simulator.policies.refusals import are_numbers
+from servegym.simulator.records.events import make_due, pop, push, remove
 from servegym.simulator.records.random import uniform
-from servegym.simulator.records.timeline import note
+from servegym.simulator.records.statuses import BAD_RANKS, GOING_ON, NOT_STARTED, TIMELINE_FULL
+from servegym.simulator.records.timeline import events_left, note
 from servegym.simulator.records.types import (
     AT_OPERATORS,
     EVENT_BATCH_END,
@@ -42,9 +46,19 @@ def boundaries_of(engine, preemptible):
 
 
 @kernel
+def checking_s(run, engine):
+    """What the engine takes to look, at each boundary of the batch that was formed, whether to suspend it."""
+    if not becomes_task(run, engine):
+        return 0.0
+    return engine.preemption.check_s * boundaries_of(engine, run.limits[0].preemptible)
+
+
+@kernel
 def open_task(run, router_state, e, computing_s):
-    """The batch just formed by engine e becomes a task, which is about to run."""
+    """The batch just formed by engine e becomes a task, which runs, if it is one that can be suspended; else False."""
     engine, tasks, entries = run.engines[e], run.state.tasks[e], run.entries[e]
+    if not becomes_task(run, engine):
+        return False
     slot = 0
     while tasks[slot].length > 0:
         slot += 1
@@ -59,11 +73,14 @@ def open_task(run, router_state, e, computing_s):
         run.outcomes[r].task_tokens, run.outcomes[r].task_position = entries[k].tokens, k
     engine.running_task = slot
     running.scale = engine.correction.batch_scale
+    schedule_end(run, router_state, e, run.status[0].now_s)
+    return True
 
 
 @kernel
-def resume(run, router_state, e, slot):
-    """The suspended task takes up the engine's batch again; returns what it has run before."""
+def resume(run, router_state, e):
+    """The suspended task that the packer found runs again on engine e; returns what it has run before."""
+    slot = run.packing[0].resumed_task
     engine, queue, entries = run.engines[e], run.queues[e], run.entries[e]
     task = run.state.tasks[e, slot]
     found = 0
@@ -84,6 +101,7 @@ def resume(run, router_state, e, slot):
     engine.moving_s = router_state.tasks[e, slot].moving_s
     if run.status[0].recording:
         note(run, RESUMED, e, task.leader, slot, task.executed_s)
+    schedule_end(run, router_state, e, run.status[0].now_s)
     return task.executed_s
 
 
@@ -157,6 +175,26 @@ def batch_of(run, e):
 
 
 @kernel
+def is_task_preemptible(engine):
+    """Whether a task runs that has not been told to stop."""
+    return engine.running_task >= 0 and engine.preemption.suspending == 0
+
+
+@kernel
+def hold_round(run, router_state, decider, e):
+    """While a task of engine e runs, the policy ranks the queue: if what it ranks first is no member, the task is to be
+    suspended. Returns NOT_STARTED, or BAD_RANKS."""
+    engine, now_s = run.engines[e], run.status[0].now_s
+    engine.rounds += 1
+    if not rank_queue(run, decider, e, now_s) or not are_numbers(run.ranks, run.limits[0].listed, engine.queue_length):
+        return BAD_RANKS
+    first = run.queues[e][first_to_run(run.ranks, run.limits[0], engine.queue_length)]
+    if run.requests[first].task != engine.running_task:
+        preempt(run, router_state, e, now_s)
+    return NOT_STARTED
+
+
+@kernel
 def preempt(run, router_state, e, now_s):
     """A round has found that something else should run: the task is to be suspended at its next boundary."""
     engine, status = run.engines[e], run.status[0]
@@ -172,6 +210,21 @@ def preempt(run, router_state, e, now_s):
     push(run.events, status, at_s, EVENT_SUSPENSION, e)
     engine.preemption.suspending = 1
     running.blocked_since_s = now_s
+
+
+@kernel
+def suspend_next(run, router_state):
+    """The first event happens: a running task stops at a boundary. Returns GOING_ON, or TIMELINE_FULL."""
+    status, e = run.status[0], run.events[0].index
+    if status.recording and events_left(run) < 1:
+        return TIMELINE_FULL
+    pop(run.events, status)
+    suspend(run, router_state, e, status.now_s)
+    if run.engines.shape[0] > 1:
+        report_busy(run, router_state, e, status.now_s, status.now_s)
+    if run.engines[e].queue_length > 0:
+        make_due(run, e)
+    return GOING_ON
 
 
 @kernel
@@ -195,7 +248,20 @@ def suspend(run, router_state, e, now_s):
     engine.preemption.suspending = 0
     engine.suspended += 1
     engine.preemption.resuming = 1
+    take_owed(engine)
+
+
+@kernel
+def take_owed(engine):
+    """What a resumed task found to be moved is left to the iteration after it."""
     engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
+
+
+@kernel
+def count_resumption(engine):
+    """The round after a suspension is part of the one that caused it."""
+    engine.rounds -= engine.preemption.resuming
+    engine.preemption.resuming = 0
 
 
 @kernel

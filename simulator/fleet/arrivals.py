@@ -11,7 +11,7 @@ from servegym.simulator.fleet.incidents import close, count_service, move
 from servegym.simulator.fleet.routing import queue_has_space, send
 from servegym.simulator.fleet.transfers import leave_source, next_transfer, queue_transfer
 from servegym.simulator.memory.prefixes import borrow
-from servegym.simulator.records.events import make_due
+from servegym.simulator.records.events import make_due, pop
 from servegym.simulator.records.statistics import clear_state, count_queued
 from servegym.simulator.records.statuses import AT_ROUTES, BAD_ROUTE, DECISION, GOING_ON, QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.records.timeline import events_left, note
@@ -92,6 +92,19 @@ def arrive(run, router_state, e, r):
     join(run, e, r)
     if run.status[0].recording:
         note(run, ARRIVAL, e, r, 0, 0.0)
+
+
+@kernel
+def receive_next(run, router_state):
+    """The first event happens: KV arrives. Returns GOING_ON, or which array is too short."""
+    status, r = run.status[0], run.events[0].index
+    if run.engines[run.requests[r].engine].queue_length == run.queues.shape[1]:
+        return QUEUE_FULL
+    if status.recording and events_left(run) < 2 + run.engines.shape[0]:
+        return TIMELINE_FULL
+    pop(run.events, status)
+    receive(run, router_state, r, status.now_s)
+    return GOING_ON
 
 
 @kernel

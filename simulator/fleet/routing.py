@@ -192,6 +192,16 @@ def catch_up(run, router_state, now_s):
 
 
 @kernel
+def listen(run, router_state):
+    """Before requests are routed: those that it holds are asked about again, if the router hears of anything now."""
+    status = run.status[0]
+    if status.router.held > 0:
+        catch_up(run, router_state, status.now_s)
+    elif status.signals.delay_s > 0.0 and is_heard_now(status, router_state.signals):
+        status.router.held_dirty = 1  # for those that went to the router just now, if it holds them
+
+
+@kernel
 def is_heard_now(status, signals):
     """Whether a signal reaches the router at this very instant; they are in order of time."""
     low, high = status.signals.heard, status.signals.sent

@@ -4,6 +4,7 @@
 """
 
 from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.types import MOST_FILLINGS
 
 
 @kernel
@@ -82,3 +83,10 @@ def give_up_kept(request, outcome, engine):
 def load_time_s(request, engine):
     """Time to load what the request has kept."""
     return request.offloaded_tokens * engine.load_s_per_token
+
+
+@kernel
+def is_thrashing(engine):
+    """Whether the engine has computed so much since its last token that it must have been in vain."""
+    memory_tokens = engine.total_blocks * engine.block_tokens
+    return engine.scheduled_tokens - engine.totals.scheduled_before > MOST_FILLINGS * memory_tokens

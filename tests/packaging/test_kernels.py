@@ -1,4 +1,4 @@
-"""Kernels are read at a glance: none takes more than eight arguments."""
+"""Kernels are read at a glance: none takes more than eight arguments, and what all runs share names no feature."""
 
 import ast
 from pathlib import Path
@@ -21,8 +21,8 @@ FOLDERS = (
 )
 MOST = 8
 # What makes a function a kernel, by the name of its decorator: those of compilation, of signatures and of environments.
-DECORATORS = {"kernel", "inlined_kernel", "allocating_kernel", "compiled", "scheduler", "victims", "router", "scaler",
-              "score", "latency", "request_latency", "queue_latency", "gain", "observe", "act"}  # fmt: skip
+DECORATORS = {"kernel", "inlined_kernel", "hook", "allocating_kernel", "compiled", "scheduler", "victims", "router",
+              "scaler", "score", "latency", "request_latency", "queue_latency", "gain", "observe", "act"}  # fmt: skip
 
 
 def kernels(text: str) -> dict[str, int]:
@@ -49,3 +49,11 @@ def test_no_kernel_takes_more_than_eight_arguments(folder: str) -> None:
         for name, count in kernels(path.read_text()).items()
     }
     assert {name: count for name, count in counted.items() if count > MOST} == {}
+
+
+@pytest.mark.parametrize("path", ["runs/loop.py", "batching/starts.py", "batching/ends.py", "batching/packer.py"])
+def test_what_all_runs_share_reaches_features_by_their_hooks_alone(path: str) -> None:
+    tree = ast.parse((ROOT / "simulator" / path).read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    of_features = {module for module in modules if module.startswith("servegym.simulator.features.")}
+    assert of_features and all(module.endswith("_hooks") for module in of_features)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.batching.iterations import tbt_bin
+from servegym.simulator.batching.ends import tbt_bin
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload

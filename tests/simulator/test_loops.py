@@ -3,6 +3,7 @@
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,15 @@ from numba.core.errors import TypingError
 
 from servegym.baselines.registry import router_names, scheduler_names
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.compilation.kernels import JIT_DISABLED, Compiled, compiled, kernel, source_digest
+from servegym.simulator.compilation.kernels import (
+    JIT_DISABLED,
+    Compiled,
+    compiled,
+    hook,
+    kernel,
+    source_digest,
+    uncompiled_kernels,
+)
 from servegym.simulator.compilation.variants import variant
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.loops import FLEET, LOOPS, PLAIN, WHOLE
@@ -107,6 +116,26 @@ def test_what_a_false_constant_guards_is_not_even_typed() -> None:
         template(1.0)
     made = without.py_func.__globals__["with_part"].py_func
     assert made.__name__ == "with_part_without" and made.__globals__["add_one"] is add_one  # shared
+
+
+@hook
+def at_point(x, row):
+    if PART:
+        cannot_be_compiled(x)
+    return row[1:]  # no function of its own could return part of an array
+
+
+@compiled(types.float64(types.float64, types.float64[::1]))
+def of_hook(x, row):
+    return x + at_point(x, row)[0]
+
+
+def test_a_hook_is_text_of_its_caller_and_nothing_where_its_constants_are_false() -> None:
+    without = variant(of_hook, "without", (("PART", False),))
+    assert without(1.0, np.array([2.0, 3.0])) == 4.0
+    assert not at_point.overloads and uncompiled_kernels(without) == 1  # cannot_be_compiled
+    with pytest.raises(TypingError, match="no_such_field"):
+        of_hook(1.0, np.array([2.0, 3.0]))
 
 
 def test_loops_are_apart_and_found_again() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servegym.simulator.batching.iterations import tbt_bin
+from servegym.simulator.batching.ends import tbt_bin
 from servegym.simulator.features.operators import Operators
 from servegym.simulator.memory.prefixes import PrefixStore, Prompts
 from servegym.simulator.records.types import TBT_BINS, TIMELINE_KINDS

@@ -1,0 +1,31 @@
+"""Requests that leave the queue of their engine, since they have finished or go elsewhere."""
+
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.lists import drop_first, place_of
+
+
+@kernel
+def leave(engine, queue, previous_order, requests, outcomes):
+    """Drop requests that have finished or gone elsewhere from the queue, keeping the order of the others."""
+    kept = 0
+    for position in range(engine.queue_length):
+        r = queue[position]
+        out = requests[r].num_output_tokens - outcomes[r].under_way
+        if out < outcomes[r].output_tokens and requests[r].engine == engine.index:
+            queue[kept], previous_order[kept] = r, previous_order[position]
+            kept += 1
+    engine.queue_length = kept
+
+
+@kernel
+def drop_finished(engine, queue, previous_order, entries, length, requests, outcomes):
+    """Drop those of a batch of `length` entries that have finished: as `leave`, without a look at all of the queue."""
+    for k in range(length):
+        r = entries[k].request
+        if requests[r].num_output_tokens - outcomes[r].under_way < outcomes[r].output_tokens:
+            continue
+        position = place_of(queue, r)
+        drop_first(queue[position : engine.queue_length])
+        if engine.visits.previous_length > 0:
+            drop_first(previous_order[position : engine.queue_length])
+        engine.queue_length -= 1

@@ -1,0 +1,240 @@
+"""The hook points of the start and the end of an iteration (batching/starts.py, ends.py). See loop_hooks.py."""
+
+from servegym.simulator.compilation.kernels import hook
+from servegym.simulator.compilation.prefetching import prefetch_entry
+from servegym.simulator.features.ahead import bring_back, commit_token, keep_formed, set_aside, start_waiting
+from servegym.simulator.features.disturbances import correct, correct_estimator, disturbed
+from servegym.simulator.features.flags import (
+    HAS_AHEAD,
+    HAS_CACHE,
+    HAS_CLIENTS,
+    HAS_CLUSTER,
+    HAS_CORRECTION,
+    HAS_DRAFTS,
+    HAS_LOCKSTEP,
+    HAS_TASKS,
+)
+from servegym.simulator.features.front_end import deliver_all, deliver_last, stream_started
+from servegym.simulator.features.lockstep import group_runs
+from servegym.simulator.features.speculation import accept
+from servegym.simulator.features.suspended_batches import (
+    checking_s,
+    close_task,
+    count_resumption,
+    hold_round,
+    is_task_preemptible,
+    open_task,
+    resume,
+    take_owed,
+)
+from servegym.simulator.fleet.routing import report_busy
+from servegym.simulator.memory.kv_events import publish
+from servegym.simulator.memory.prefix_caching import name_filled
+from servegym.simulator.memory.prefixes import use_chunks
+from servegym.simulator.records.requests import is_decoding
+from servegym.simulator.records.statuses import BAD_ESTIMATE, GOING_ON, NOT_STARTED
+
+# ---- The start of an iteration (batching/starts.py)
+
+
+@hook
+def before_start(run, router_state, e):
+    """Engine e has requests. Returns GOING_ON, if it may decide what runs next; else what has become of its start."""
+    engine = run.engines[e]
+    if HAS_LOCKSTEP and engine.lockstep.ranks > 1 and engine.batch_length == 0 and group_runs(run, engine):
+        return NOT_STARTED
+    if HAS_AHEAD and engine.ahead.on == 1:
+        return start_waiting(run, router_state, e)
+    if engine.batch_length == 0 or (HAS_TASKS and is_task_preemptible(engine)):
+        return GOING_ON
+    return NOT_STARTED
+
+
+@hook
+def before_ranking(run, e):
+    """The policy of engine e is about to be asked. Returns GOING_ON, or BAD_ESTIMATE."""
+    if HAS_CORRECTION and run.correction[0].window_iterations > 0 and not correct_estimator(run, e):
+        return BAD_ESTIMATE
+    return GOING_ON
+
+
+@hook
+def while_running(run, router_state, decider, e):
+    """Engine e decides, and a batch of it may be running. Returns GOING_ON, if it forms one; else what it has done."""
+    if HAS_TASKS and run.engines[e].running_task >= 0:
+        return hold_round(run, router_state, decider, e)
+    return GOING_ON
+
+
+@hook
+def before_packing(run, router_state, e):
+    """Engine e is about to form a batch. Returns whether there is anything to form it of."""
+    if HAS_AHEAD and run.engines[e].ahead.on:
+        return set_aside(run, router_state, e)
+    return True
+
+
+@hook
+def after_packing(run, router_state, e, queued):
+    """Engine e has tried to form a batch. queued: its requests before."""
+    if HAS_AHEAD and run.engines[e].ahead.on:
+        bring_back(run, router_state, e, queued)
+
+
+@hook
+def after_round(engine):
+    """A round of the engine has been counted."""
+    if HAS_TASKS:
+        count_resumption(engine)
+
+
+@hook
+def instead_of_start(run, router_state, functions, decider, e, running):
+    """Engine e has formed a batch while one of so many requests runs. Returns GOING_ON, if that is to start now; else
+    what has become of it."""
+    if HAS_AHEAD and run.engines[e].ahead.on:
+        return keep_formed(run, router_state, functions, decider, e, running)
+    return GOING_ON
+
+
+@hook
+def real_time_s(run, engine, model_s):
+    """What the device takes for a batch that is about to start, without moving KV, when its model says model_s."""
+    computing_s = disturbed(model_s, run.disturbance[0], engine, run.status[0].now_s)
+    if HAS_TASKS:
+        computing_s += checking_s(run, engine)
+    return computing_s
+
+
+@hook
+def sets_end(run, router_state, e, computing_s):
+    """The iteration of engine e has begun. Returns whether a feature has said when it ends."""
+    if HAS_TASKS:
+        return open_task(run, router_state, e, computing_s)
+    return False
+
+
+@hook
+def start_again(run, router_state, e):
+    """Engine e takes up what it has suspended. Returns for how long that has run."""
+    if HAS_TASKS:
+        return resume(run, router_state, e)
+    return 0.0
+
+
+@hook
+def after_start(run, router_state, e, until_s):
+    """An iteration of engine e has started, and is estimated to take until until_s."""
+    if HAS_CLUSTER and run.engines.shape[0] > 1:
+        report_busy(run, router_state, e, until_s, run.status[0].now_s)
+
+
+# ---- The end of an iteration (batching/ends.py)
+
+
+@hook
+def running_entries(run, router_state, e):
+    """The entries of the batch that engine e runs."""
+    entries = run.entries[e]
+    if HAS_AHEAD and run.engines[e].ahead.on:
+        entries = router_state.running[e]
+    return entries
+
+
+@hook
+def at_end(run, e, now_s):
+    """The iteration of engine e ends: what it has shown, and what the next one has to move first."""
+    engine, ran_before_s = run.engines[e], 0.0
+    if HAS_TASKS and engine.running_task >= 0:
+        ran_before_s = close_task(run, e)
+    if HAS_CORRECTION and run.correction[0].window_iterations > 0:
+        correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - engine.moving_s)
+    engine.moving_s = 0.0
+    if HAS_TASKS:
+        take_owed(engine)
+
+
+@hook
+def before_chunk(run, entries, k, length):
+    """The chunk of entry k of so many is about to be looked at."""
+    if HAS_CLUSTER:
+        prefetch_entry(run.requests, run.outcomes, entries, k, length)
+
+
+@hook
+def is_computed(engine):
+    """Whether chunks count as computed since their batch was formed."""
+    return HAS_AHEAD and engine.ahead.on == 1
+
+
+@hook
+def accepted_of(run, e, r, tokens):
+    """Of a chunk of so many tokens of request r: drafts that are accepted, and drafts that are not."""
+    if HAS_DRAFTS and tokens > 1:
+        engine, request = run.engines[e], run.requests[r]
+        if engine.speculation.k > 0 and is_decoding(request):
+            accepted = accept(r, request, engine, run.device[e], tokens - 1)
+            return accepted, tokens - 1 - accepted
+    return 0, 0
+
+
+@hook
+def after_chunk(run, e, r):
+    """A chunk of request r is computed."""
+    if HAS_CACHE and run.engines[e].cache.on:
+        name_filled(r, run.outcomes[r], run.engines[e], run.cache, run.requests[r].computed_tokens)
+
+
+@hook
+def before_tokens(engine, request, outcome):
+    """Tokens of the request are about to come out."""
+    if HAS_AHEAD and engine.ahead.on:
+        request.num_output_tokens -= outcome.under_way
+
+
+@hook
+def out_time_s(run, now_s):
+    """When a token sets out for its client that comes out of an engine now."""
+    return stream_started(run.status[0].front_end, now_s)
+
+
+@hook
+def after_tokens(run, router_state, e, r):
+    """Tokens of request r have come out. Returns 1 if its first one since it was sent to engine e was among them."""
+    engine, request, outcome = run.engines[e], run.requests[r], run.outcomes[r]
+    if HAS_AHEAD and engine.ahead.on:
+        commit_token(run, e, r)
+    if HAS_CACHE and engine.store_sets > 0 and request.num_output_tokens == outcome.sent_tokens + 1:
+        prefixes = router_state.known.prefixes
+        engine.store_uses = use_chunks(prefixes, router_state.stores[e], engine.store_sets, r, engine.store_uses)
+    if HAS_CLUSTER and request.num_output_tokens == outcome.sent_tokens + 1:
+        return 1
+    return 0
+
+
+@hook
+def after_last_token(run, router_state, r, out_s):
+    """Request r has finished; its last token sets out at out_s."""
+    deliver_last(run, router_state, r, out_s)
+
+
+@hook
+def after_entry(engine, request, outcome):
+    """All that has come out for the request has been looked at."""
+    if HAS_AHEAD and engine.ahead.on:
+        request.num_output_tokens += outcome.under_way
+
+
+@hook
+def after_all_tokens(run, router_state, e, now_s):
+    """All tokens of the batch of engine e have come out."""
+    if HAS_CACHE and run.engines[e].cache.publishes == 1:
+        publish(run, router_state, e, now_s)
+
+
+@hook
+def after_finishes(run, router_state):
+    """Requests have finished."""
+    status = run.status[0]
+    if HAS_CLIENTS and status.front.depends == 1 and status.finished == run.requests.shape[0]:
+        deliver_all(run, router_state)

@@ -1,0 +1,163 @@
+"""The hook points of the event loop (runs/loop.py), in the order of an instant.
+
+The loop, the start and the end of an iteration, and the packer name no feature: they call hooks (iteration_hooks.py,
+packing_hooks.py). Here is what each feature does at each point, and in which order, guarded by its flag (flags.py): the
+loops that are made without it have nothing of it. A new feature is a file with its kernels, a flag, and its lines in
+these three files. docs/life_of_a_request.md goes through the points as a request meets them.
+"""
+
+from servegym.simulator.compilation.kernels import hook
+from servegym.simulator.features.ahead import start_formed
+from servegym.simulator.features.flags import (
+    HAS_AHEAD,
+    HAS_CACHE,
+    HAS_CLIENTS,
+    HAS_CLUSTER,
+    HAS_DRAFTS,
+    HAS_LOCKSTEP,
+    HAS_TASKS,
+)
+from servegym.simulator.features.front import next_to_send
+from servegym.simulator.features.front_end import deliver_next, next_ready, take_in
+from servegym.simulator.features.iteration_hooks import running_entries
+from servegym.simulator.features.lockstep import end_together, make_group_due
+from servegym.simulator.features.session_dependencies import NO_TURN
+from servegym.simulator.features.suspended_batches import suspend_next
+from servegym.simulator.fleet.arrivals import receive_next
+from servegym.simulator.fleet.instants import make_changes
+from servegym.simulator.fleet.news import tell_router
+from servegym.simulator.fleet.next_times import is_asked_too_often, is_stuck, next_of_fleet_s
+from servegym.simulator.fleet.routing import listen, signals_fit
+from servegym.simulator.memory.kv_events import events_fit
+from servegym.simulator.records.statuses import (
+    AT_CHECKS,
+    DONE,
+    GOING_ON,
+    SIGNALS_FULL,
+    STARTED,
+    STUCK,
+    TIMELINE_FULL,
+    TOO_OFTEN,
+)
+from servegym.simulator.records.timeline import events_left
+from servegym.simulator.records.types import EVENT_DELIVERY, EVENT_KV_ARRIVAL, EVENT_SUSPENSION
+
+
+@hook
+def at_event(run, router_state):
+    """The first event, which is no end of an iteration, happens. Returns GOING_ON, or why it has not."""
+    kind = run.events[0].kind
+    if HAS_CLUSTER and kind == EVENT_KV_ARRIVAL:
+        return receive_next(run, router_state)
+    if HAS_TASKS and kind == EVENT_SUSPENSION:
+        return suspend_next(run, router_state)
+    if HAS_CLIENTS and kind == EVENT_DELIVERY:
+        deliver_next(run, router_state)
+    return GOING_ON
+
+
+@hook
+def before_end(run, router_state, e):
+    """The iteration of engine e is about to end. Returns GOING_ON, or which array is too short for what may happen."""
+    engine = run.engines[e]
+    if run.status[0].recording:
+        lines = 3 * engine.batch_length + 1 + run.engines.shape[0]
+        if HAS_DRAFTS:
+            lines += engine.speculation.k * engine.batch_length
+        if HAS_AHEAD:
+            lines += engine.ahead.length + 1
+        if events_left(run) < lines:
+            return TIMELINE_FULL
+    if HAS_CLUSTER and not signals_fit(run, router_state, engine.batch_length):
+        return SIGNALS_FULL
+    if HAS_CACHE and not events_fit(run, router_state, e):
+        return SIGNALS_FULL
+    return GOING_ON
+
+
+@hook
+def after_end(run, router_state, e, length, news, emitted):
+    """An iteration of engine e with `length` requests has ended. Returns GOING_ON, or why what follows cannot be.
+
+    news: how many of them have their first or last token there. emitted: tokens that came out.
+    """
+    engine = run.engines[e]
+    if HAS_CLUSTER:
+        tell_router(run, router_state, e, running_entries(run, router_state, e), length, news, emitted)
+    if HAS_LOCKSTEP and engine.lockstep.ranks > 1:
+        make_group_due(run, engine)
+    elif HAS_AHEAD and engine.ahead.length > 0:
+        reason = start_formed(run, router_state, e, run.status[0].now_s)
+        if reason != STARTED:
+            return reason
+    return GOING_ON
+
+
+@hook
+def after_events(run, router_state, stop_at):
+    """The events of an instant have happened. Returns GOING_ON, or why the loop stops; and the engines looked at."""
+    if HAS_CLUSTER:
+        return make_changes(run, router_state, stop_at)
+    return GOING_ON, 0
+
+
+@hook
+def before_routing(run, router_state):
+    """Requests are about to be routed."""
+    if HAS_CLUSTER:
+        listen(run, router_state)
+    if HAS_CLIENTS and run.status[0].front_end.delays == 1:
+        take_in(run, router_state)
+
+
+@hook
+def forms_another(engine, reason):
+    """Whether the engine, whose start went so, is to form another batch at once."""
+    return HAS_AHEAD and reason == STARTED and engine.ahead.on == 1
+
+
+@hook
+def after_starts(run):
+    """All engines that can have started their iterations."""
+    if HAS_LOCKSTEP:
+        end_together(run)
+
+
+@hook
+def next_arrival_s(run, router_state):
+    """When the next request comes, to what works on it or to an engine; inf: never, if nothing ends before."""
+    next_s = next_to_send(run, router_state)[1]
+    if HAS_CLIENTS and run.status[0].front_end.delays == 1:
+        next_s = min(next_s, next_ready(run, router_state)[1])
+    return next_s
+
+
+@hook
+def next_time_s(run, router_state, alone, known_s):
+    """When something happens next; inf: never. known_s: the next event or arrival."""
+    if HAS_CLUSTER:
+        return next_of_fleet_s(run, router_state, alone, known_s)
+    return known_s
+
+
+@hook
+def is_one_to_send(run, router_state):
+    """Whether there is a request that could be sent, whenever that is."""
+    return next_to_send(run, router_state)[0] != NO_TURN
+
+
+@hook
+def at_last(run, router_state, stop_at):
+    """Nothing happens any more. Returns DONE or STUCK."""
+    if HAS_CLUSTER:
+        scales = run.status[0].scaler.interval_s > 0.0 and not stop_at & AT_CHECKS
+        return STUCK if is_stuck(run, router_state, scales) else DONE
+    return DONE
+
+
+@hook
+def before_instant(run, router_state, known_s, next_s, until_s):
+    """Time is about to go on to next_s. Returns GOING_ON, or why it does not."""
+    if HAS_CLUSTER and is_asked_too_often(run, router_state, known_s, next_s, until_s):
+        return TOO_OFTEN
+    return GOING_ON

@@ -1,0 +1,80 @@
+"""The hook points of the packer (batching/packer.py). See loop_hooks.py."""
+
+from servegym.simulator.batching.admission import give_named
+from servegym.simulator.compilation.kernels import hook
+from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_TASKS
+from servegym.simulator.features.speculation import decode_chunk
+from servegym.simulator.features.suspended_batches import blocks_in_tasks, see_left_out, see_tasks
+from servegym.simulator.memory.prefix_caching import cancel_prefix_lookup, lookup_prefix
+from servegym.simulator.records.types import NO_LIMIT
+
+
+@hook
+def resumes(run, e):
+    """The queue of engine e is ranked. Returns whether what ranks first is a batch that was suspended."""
+    return HAS_TASKS and run.engines[e].suspended > 0 and see_tasks(run, e)
+
+
+@hook
+def has_suspended(engine):
+    """Whether the engine has a suspended batch, which can run where nothing else can."""
+    return HAS_TASKS and engine.suspended > 0
+
+
+@hook
+def before_attempt(run, e):
+    """The packer is about to go through the queue of engine e."""
+    if HAS_AHEAD:
+        run.packing[0].evictions = run.status[0].evictions if run.engines[e].ahead.forming else NO_LIMIT
+
+
+@hook
+def after_attempt(run, e):
+    """The packer is through with the queue of engine e, or with the request that ranks first."""
+    if HAS_CACHE and run.engines[e].cache.on:
+        cancel_prefix_lookup(run, e)
+
+
+@hook
+def waits_for_end(engine):
+    """Whether a batch runs, whose end may make room."""
+    return HAS_AHEAD and engine.ahead.forming == 1
+
+
+@hook
+def before_newcomer(run, e, r):
+    """Request r, which has no memory, is looked at; or again, as requests have given up memory."""
+    if HAS_CACHE and run.engines[e].cache.on:
+        lookup_prefix(run, e, r)
+
+
+@hook
+def wanted_chunk(run, e, r, chunk):
+    """Tokens that request r, a decode with memory, wants, where it would get `chunk` by itself."""
+    if HAS_DRAFTS and run.engines[e].speculation.k > 0:
+        return decode_chunk(run.requests[r], run.outcomes[r], run.engines[e], run.limits[0], run.packing[0])
+    return chunk
+
+
+@hook
+def gives_memory(run, e, r, chunk, now_s):
+    """Request r is to get the memory for its chunk, which is free. Returns whether a feature has given it."""
+    if HAS_CACHE and run.engines[e].cache.on:
+        give_named(run, e, r, chunk, now_s)
+        return True
+    return False
+
+
+@hook
+def before_first(run, e):
+    """Nothing fits: the request that ranks first is looked for, to run with what fits."""
+    if HAS_TASKS and run.engines[e].suspended > 0:
+        see_left_out(run, e)
+
+
+@hook
+def suspended_blocks(run, e):
+    """Blocks that suspended batches of engine e hold."""
+    if HAS_TASKS:
+        return blocks_in_tasks(run, e)
+    return 0

@@ -1,0 +1,49 @@
+"""What the router is told of an iteration that has ended, and which of its requests go elsewhere."""
+
+from servegym.simulator.batching.leaving import leave
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.fleet.incidents import count_service
+from servegym.simulator.fleet.routing import emit_signal, report
+from servegym.simulator.fleet.transfers import depart, start_transfer
+from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, ROLE_DECODE, ROLE_PREFILL
+
+
+@inlined_kernel
+def tell_router(run, router_state, e, entries, length, news, emitted):
+    """Of an iteration of engine e with `length` requests in `entries`: their first and last tokens, `news` in all, what
+    memory it has, and `emitted` tokens."""
+    status, engine = run.status[0], run.engines[e]
+    if run.engines.shape[0] > 1:
+        engine.decode_tokens += emitted
+        if emitted > 0:
+            status.scaler.starts = 0
+        if news > 0:
+            tell_of_tokens(run, router_state, e, entries, length, status.now_s)
+        start_transfer(run, router_state, e, status.now_s)
+        report(run, router_state, e, status.now_s)
+    if engine.drained == 1:
+        count_service(status, router_state, engine, status.now_s)
+
+
+@kernel
+def tell_of_tokens(run, router_state, e, entries, length, now_s):
+    """Tell the router of first and last tokens after an iteration of engine e with `length` requests, and send those
+    that are prefilled elsewhere."""
+    engine, departed = run.engines[e], 0
+    for k in range(length):
+        if entries[k].emitted == 0:
+            continue
+        r = entries[k].request
+        request, outcome = run.requests[r], run.outcomes[r]
+        out = request.num_output_tokens - outcome.under_way
+        if engine.role != ROLE_DECODE and out == outcome.sent_tokens + 1:
+            engine.decode_tokens += request.prompt_tokens + outcome.sent_tokens
+            emit_signal(run, router_state, e, r, FIRST_TOKEN, now_s)
+        if out == outcome.output_tokens:
+            engine.decode_tokens -= request.prompt_tokens + request.num_output_tokens
+            emit_signal(run, router_state, e, r, LAST_TOKEN, now_s)
+        elif engine.role == ROLE_PREFILL:
+            departed += 1
+            depart(run, router_state, e, r)
+    if departed > 0:
+        leave(engine, run.queues[e], run.previous_order[e], run.requests, run.outcomes)
