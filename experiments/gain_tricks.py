@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.batching.iterations import emit
+from servegym.simulator.batching.ends import emit
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload

@@ -1,7 +1,8 @@
 """What a run may have, and most have not. A loop is compiled with all of it, or with none (loops.py).
 
-Kernels ask `if HAS_CACHE and engine.cache.on:`. The names are true here and in the whole loop; in the kernels of the
-plain loop they are false, and what they guard is neither compiled nor asked about.
+Hooks (loop_hooks.py) ask `if HAS_CACHE and engine.cache.on:`, and so do kernels where a feature reaches deep. The names
+are true here and in the whole loop; in the kernels of the plain loop they are false, and what they guard is neither
+compiled nor asked about.
 """
 
 HAS_CLUSTER = True  # engines beside the first, or what only happens to fleets: signals, transfers, scalers, incidents

@@ -1,6 +1,7 @@
 """Kernels are read at a glance: none takes more than eight arguments, and what all runs share names no feature."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,10 @@ def test_what_all_runs_share_reaches_features_by_their_hooks_alone(path: str) ->
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
     of_features = {module for module in modules if module.startswith("servegym.simulator.features.")}
     assert of_features and all(module.endswith("_hooks") for module in of_features)
+
+
+def test_the_life_of_a_request_names_every_hook() -> None:
+    texts = [path.read_text() for path in (ROOT / "simulator/features").glob("*_hooks.py")]
+    hooks = {name for text in texts for name in re.findall(r"^@hook\ndef (\w+)", text, flags=re.MULTILINE)}
+    page = (ROOT / "docs/life_of_a_request.md").read_text()
+    assert hooks == set(re.findall(r"\*\*(\w+)\*\*", page)) - {"bold"}
