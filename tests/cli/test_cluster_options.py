@@ -128,6 +128,7 @@ def test_the_same_options_compare(servegym, alike):
     assert row["tdg_ratio"] == alone.summary["tdg_ratio"]
 
 
+@pytest.mark.slow
 def test_what_a_comparison_is_has_these_options():
     """Else results of one would be taken for those of the other."""
     small = COMPARED.replaced(scheduler="edf", load=1.0, requests=20, engines=2)

@@ -72,6 +72,7 @@ def test_tables_report_and_timeline_of_a_cluster(servegym, tmp_path):
     assert (tmp_path / "t.json.gz").stat().st_size > 0 and (tmp_path / "r.html").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_schedulers_under_routers_are_compared(servegym, tmp_path):
     arguments = ("compare", "--engines", "2", "--scheduler", "edf", "--scheduler", "sjf", "--router", "min-load",
                  "--router", "random", "--load", "1", "--seeds", "1", "--requests", "40")  # fmt: skip
@@ -86,6 +87,7 @@ def test_schedulers_under_routers_are_compared(servegym, tmp_path):
     assert row["tdg_ratio"] == alone.summary["tdg_ratio"]
 
 
+@pytest.mark.slow
 def test_what_a_comparison_is_has_its_engines_and_routers():
     """Else results of one would be taken for those of the other."""
     small = COMPARED.replaced(scheduler="edf", load=1.0, requests=20)

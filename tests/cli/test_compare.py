@@ -48,6 +48,7 @@ def test_json_is_all_there_is_on_standard_output(servegym):
     assert "best by TDG ratio is" in done.stderr
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_interval(servegym):
     done = servegym(*ARGUMENTS, "--seeds", "1", "--json", "-")
     row = json.loads(done.stdout)["summary"][0]
@@ -68,6 +69,7 @@ def test_absolute_rates(servegym):
     assert document["summary"][0]["load"] == pytest.approx(2 / saturation)
 
 
+@pytest.mark.slow
 def test_closed_loops(servegym, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")  # a narrow terminal folds headings
     arguments = (
@@ -89,6 +91,7 @@ def test_closed_loops(servegym, tmp_path, monkeypatch):
     assert paced.status == 2 and "clients and rate_per_s are given" in paced.stderr
 
 
+@pytest.mark.slow
 def test_without_out_the_same_command_finds_its_results(servegym, tmp_path):
     arguments = ARGUMENTS[:-2]
     for seeds in ("1", "2", "1"):
@@ -96,6 +99,7 @@ def test_without_out_the_same_command_finds_its_results(servegym, tmp_path):
     assert len(list((tmp_path / "results").glob("compare-azure-conv-*"))) == 2
 
 
+@pytest.mark.slow
 def test_jobs_do_not_change_the_tables(servegym, tmp_path):
     assert servegym(*ARGUMENTS).status == 0
     one = tables(tmp_path / "out")
@@ -162,6 +166,7 @@ def test_a_stopped_process_is_gone_on_with(tmp_path, how):
     assert len(pd.read_parquet(tmp_path / "out/cells.parquet")) == 40
 
 
+@pytest.mark.slow
 def test_another_gain_and_other_arrivals_are_other_runs(servegym, tmp_path):
     assert servegym(*ARGUMENTS).status == 0
     for option, value in (("--gain", "ta-slo"), ("--arrivals", "gamma:cv=3")):
@@ -174,6 +179,7 @@ def test_another_gain_and_other_arrivals_are_other_runs(servegym, tmp_path):
     assert 0 < row["gain_ratio"] < 1 and "tdg_ratio" not in row
 
 
+@pytest.mark.slow
 def test_violations_by_class_are_told(servegym, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     done = servegym(*ARGUMENTS, "--slo", "qoserve", "--report", "report.html")

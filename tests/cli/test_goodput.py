@@ -54,6 +54,7 @@ def test_a_target_that_is_never_met_and_one_that_always_is(servegym):
     assert "at least 58.1" in always.stderr and "of 1 run" in always.stderr
 
 
+@pytest.mark.slow
 def test_too_short_a_run_is_told(servegym):
     done = servegym(*ARGUMENTS[:-2], "--duration", "10", "--scheduler", "sjf", "--target", "attainment=0.5")
     assert done.status == 0 and "in no steady state" in " ".join(done.stdout.split())

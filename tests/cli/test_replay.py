@@ -42,6 +42,7 @@ def test_figures_have_the_names_of_a_simulation(servegym, tmp_path):
     assert len(pd.read_parquet(tmp_path / "live/tokens.parquet")) == 15
 
 
+@pytest.mark.slow
 def test_sessions_and_clients(servegym, tmp_path):
     lines = "session,turn,think_s,prompt_tokens,output_tokens,ttft_slo_s,tpot_slo_s\n"
     lines += "".join(f"{s},{t},{0.05 if t else ''},{40 + 20 * t},3,60,20\n" for s in range(3) for t in range(3))

@@ -45,6 +45,7 @@ def test_wrong_input(servegym: Callable[..., Any], arguments: tuple[str, ...], w
     assert (ended.status, ended.stdout) == (2, "") and word in ended.stderr and len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_proxy_is_switched(servegym: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     operation = Operation(admin=AdminKey.of("admin"), device="h100-llama3-8b")
     with proxied(["http://127.0.0.1:9"], operation=operation) as proxy:

@@ -149,6 +149,7 @@ def test_noise_drift_and_correction_reach_the_run(servegym) -> None:
     assert corrected["arguments"]["correction"] is True
 
 
+@pytest.mark.slow
 def test_host_memory_and_predictor(servegym):
     arguments = ("simulate", "--requests", "40", "--load", "high", "--scheduler", "semantic", "--slo", "semantic")
     document = document_of(

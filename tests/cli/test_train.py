@@ -28,6 +28,7 @@ def test_what_it_writes_other_commands_take(servegym, tmp_path):
     assert done.stderr == "servegym: runs/mine: there is a training in it; --resume runs/mine goes on with it\n"
 
 
+@pytest.mark.slow
 def test_a_run_goes_into_a_folder_of_its_own(servegym, tmp_path):
     (tmp_path / "mine.yaml").write_text(to_text(tiny("maskable-ppo-cluster-routing")))
     assert servegym("train", "mine.yaml", "--seed", "2").status == 0

@@ -38,6 +38,7 @@ def test_trials_only_leaves_the_rest_to_another(servegym, tmp_path):
     assert servegym(*asked).status == 0 and (tmp_path / "here/edf/outcome.json").exists()
 
 
+@pytest.mark.slow
 def test_another_panel_takes_another_name(servegym):
     """In one storage a name has one panel; --name makes room for another."""
     asked = ("tune", "--scheduler", "edf", "--tune", "max_num_batched_tokens", *SMALL, "--out", "here", "--trials-only")
@@ -63,6 +64,7 @@ def test_no_room_is_told_and_the_report_is_of_what_ran(servegym, tmp_path):
     assert "medium load to overload" not in page
 
 
+@pytest.mark.slow
 def test_a_file_served_whole_is_run_once_and_what_was_put_right_in_it_is_told(servegym, tmp_path):
     """With SLOs of one class there is no share of low priority, which is null in the outcome."""
     lines = [f"{i * 0.3},200,{30 * (i != 5)}" for i in (*range(20), 22, 21)]
@@ -89,6 +91,7 @@ def test_warnings_have_no_python_files(capsys):
     assert capsys.readouterr().err == "servegym: one worker is not heard of\n"
 
 
+@pytest.mark.slow
 def test_a_folder_of_its_own_that_more_trials_share(servegym, tmp_path):
     asked = ("tune", "--scheduler", "edf", "--tune", "max_num_batched_tokens", *SMALL, "--trials-only")
     assert servegym(*asked).status == servegym(*asked, "--trials", "2", "--top-k", "3").status == 0

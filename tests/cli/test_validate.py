@@ -15,6 +15,7 @@ CONFIG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
     monkeypatch.delenv("SERVEGYM_DATA", raising=False)
     (tmp_path / "small.json").write_text(json.dumps(CONFIG))
@@ -97,6 +98,7 @@ def test_a_profile_fitted_to_runs_of_ones_own(servegym, tmp_path):
             assert after[run, figure] < min(10, before[run, figure])
 
 
+@pytest.mark.slow
 def test_validate_on_requests_of_ones_own(servegym, tmp_path):
     table = pd.DataFrame({"arrival_s": 0.3 * np.arange(20), "prompt_tokens": 200, "output_tokens": 10,
                           "ttft_s": 0.05, "e2e_s": 0.2})  # fmt: skip

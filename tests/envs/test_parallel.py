@@ -75,6 +75,7 @@ def test_heuristics_together_are_what_is_simulated(router: str, scheduler: str) 
         assert sum(reward[agent] for reward in rewards) == pytest.approx(ratio, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_each_is_shown_what_its_own_environment_shows() -> None:
     """The observations of those that decide, in turn; the others are shown their last again."""
     expected = {

@@ -61,6 +61,7 @@ def identity(scenario) -> str:
                  getattr(scenario.deployment, "tiers", None), scenario.disturbance, scenario.predictor))  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [EPISODES, RICH], ids=["default", "rich"])
 def test_one_state_of_the_generator_is_one_scenario(source):
     first, again, other = (list(map(identity, drawn(source, seed))) for seed in (0, 0, 1))
@@ -200,6 +201,7 @@ def test_scenarios_run_to_their_end(source):
         assert Simulation(scenario).run().summary["finished"] == len(scenario.workload)
 
 
+@pytest.mark.slow
 def test_requests_that_are_too_long_are_left_out():
     source = EPISODES.replaced(trace=("sharegpt",), requests=300, max_total_tokens=500)
     for scenario in drawn(source):
@@ -211,6 +213,7 @@ def test_requests_that_are_too_long_are_left_out():
     assert shorter > 2 * all_of_it
 
 
+@pytest.mark.slow
 def test_prompts_too_long_are_left_out_of_episodes_and_of_the_load():
     one = {"requests": 2000, "load": 1.0, "load_profile": (STEADY,), "engines": 1, "router": None}
     source = EPISODES.replaced(trace=("sharegpt",), max_prompt_tokens=100, **one)
@@ -223,6 +226,7 @@ def test_prompts_too_long_are_left_out_of_episodes_and_of_the_load():
     assert limited > 1.2 * all_of_them and workload.rate_per_s == pytest.approx(limited, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_scenario_is_made_in_much_less_time_than_its_requests_alone_take_anew():
     source, generator = EPISODES, rng()
 

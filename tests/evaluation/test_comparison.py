@@ -159,6 +159,7 @@ def test_violations_and_classes_are_in_the_cells(tmp_path):
     assert {name: row[f"violations {name}"] for name in by_class} == by_class
 
 
+@pytest.mark.slow
 def test_gain_and_arrivals_are_part_of_what_is_compared(tmp_path):
     small = ONE_CELL
     run_comparison(small, tmp_path)

@@ -125,6 +125,7 @@ def test_a_search_says_where_the_limit_is(limit, monkeypatch):
         assert row["served_per_s"] == pytest.approx(LOADS[1] * saturation)
 
 
+@pytest.mark.slow
 def test_what_is_searched_is_kept(tmp_path, monkeypatch):
     rows = search_goodput(SEARCH, tmp_path)
     assert list(zip(rows["scheduler"], rows["seed"], strict=True)) == SEARCH.cells

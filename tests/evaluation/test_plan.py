@@ -69,6 +69,7 @@ def test_what_no_number_serves(monkeypatch):
     assert max(tried) == MOST * tried[0]
 
 
+@pytest.mark.slow
 def test_rows_are_kept_and_those_of_another_plan_refused(tmp_path, monkeypatch):
     calls = []
     row = {"found": "within", "share": 0.9, "quantile_s": None, "settled": True, "runs": 3, "engines": 4,

@@ -5,6 +5,8 @@ import pytest
 
 from servegym.evaluation.plots import plot_comparison
 
+pytestmark = pytest.mark.slow
+
 
 def summary_of(schedulers: int, loads: list[float], interval: float) -> pd.DataFrame:
     return pd.DataFrame(
@@ -23,7 +25,6 @@ def summary_of(schedulers: int, loads: list[float], interval: float) -> pd.DataF
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("schedulers", [1, 7, 12])
 @pytest.mark.parametrize("loads", [[0.3, 0.7, 1.0, 1.4], [0.9]])
 @pytest.mark.parametrize("interval", [0.2, float("nan")])

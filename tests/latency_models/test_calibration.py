@@ -127,6 +127,7 @@ def test_the_same_seed_gives_the_same_profile(table, like):
     assert one["device"] != other["device"]
 
 
+@pytest.mark.slow
 def test_the_picture_is_a_png(table, like, tmp_path):
     decodes = table[table["prefill_requests"] == 0].reset_index(drop=True)
     for name, rows in (("all", table), ("decodes", decodes)):

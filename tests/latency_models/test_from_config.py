@@ -163,6 +163,7 @@ def test_times_are_possible(name, by, shape, devices):
     assert 0.3 < flop / devices / chip.peak_flop_per_s / prefill_s < 1
 
 
+@pytest.mark.slow
 @needs_data
 def test_eight_bits_read_half_and_compute_faster():
     eight = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, number_bytes=1)
@@ -188,6 +189,7 @@ def test_keys_of_eight_bits_are_read_in_less_time_and_take_half_the_memory():
     assert "attention" in built("a100", small)[1]["error"]["statement"]  # that table has no such keys
 
 
+@pytest.mark.slow
 @needs_data
 def test_what_no_table_has_is_said_to_be_derived():
     odd = MixtureShape(32, 4096, 32, 8, 128, 1024, 32000, 60, 4)

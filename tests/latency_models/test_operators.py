@@ -106,6 +106,7 @@ def test_an_operator_is_waited_for_less_than_a_layer(name):
         assert (waits_s < 0.0045).all()
 
 
+@pytest.mark.slow
 @needs_data
 @each_composed
 def test_claimed_errors_hold_for_batches_of_another_seed(recipe):

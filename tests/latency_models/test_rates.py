@@ -201,6 +201,7 @@ def test_a6000_operators():
     assert largest < 1 and median > 0.1
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("recipe", composed_recipes.RECIPES, ids=lambda recipe: recipe.name)
 def test_cached_prefixes(recipe):

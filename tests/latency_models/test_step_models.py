@@ -110,6 +110,7 @@ def llama():
     return library.StepModel(served(LLAMA))
 
 
+@pytest.mark.slow
 def test_the_form_is_true_to_the_library(llama):
     """Random steps of all kinds: median error 1 % at most, 5 % at the 99th percentile."""
     batches = sampling.alike(random_batches(1500, 7, BatchRange()))
@@ -125,6 +126,7 @@ def test_a_step_is_the_sum_of_its_parts(llama):
     assert parts == pytest.approx(llama.decode_s(64, 2048), rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_profile_is_made_once(llama, monkeypatch, tmp_path):
     monkeypatch.setenv("SERVEGYM_CACHE", str(tmp_path))
     made = load_profile(LLAMA)

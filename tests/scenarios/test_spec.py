@@ -73,6 +73,7 @@ def test_prefill_and_decode_engines():
     assert cluster.link.bytes_per_token / cluster.link.bytes_per_s == PROFILE.kv.bytes_per_token / 10e9
 
 
+@pytest.mark.slow
 def test_pools_of_several_devices():
     spec = SMALL.replaced(pools=POOLS)
     assert title_of(spec) == "2 prefill x h100-llama3-8b + 3 decode x a100-llama3-8b" and spec.fleet.total == 5

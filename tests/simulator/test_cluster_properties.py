@@ -120,6 +120,7 @@ def test_a_link_that_takes_no_time_brings_all_at_once_where_there_is_memory(name
 # KV memory
 
 
+@pytest.mark.slow
 @every_router
 @examples()
 @given(data=st.data())

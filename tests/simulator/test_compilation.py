@@ -255,6 +255,7 @@ def test_settings_of_numba_that_the_code_depends_on_count(monkeypatch, flag, val
     assert source_digest(chunk_of) != before
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_falls_back_to_a_temporary_folder(tmp_path):
     folder, temporary = tmp_path / "package", tmp_path / "temporary"
     folder.mkdir()

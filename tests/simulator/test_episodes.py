@@ -82,6 +82,7 @@ def without_timeline(ended: dict[str, bytes] | str) -> Any:
     return ended if isinstance(ended, str) else {k: v for k, v in ended.items() if k not in ("timeline", "status")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", estimator_forms())
 @settings(max_examples=EPISODES)
 @given(data=st.data())

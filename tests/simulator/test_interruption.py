@@ -56,6 +56,7 @@ def test_runs_in_threads_end_when_nothing_waits_for_them():
     assert all(simulation.arrays.status[0].now_s > 0 for simulation in simulations)
 
 
+@pytest.mark.slow
 @pytest.mark.nojit
 def test_a_run_that_returns_now_and_then_is_the_same(monkeypatch):
     if JIT_DISABLED:

@@ -10,6 +10,8 @@ import pytest
 
 from servegym.simulator.compilation.cache import is_whole
 
+pytestmark = pytest.mark.slow
+
 KERNEL = """
 from numba import types
 from servegym.simulator.compilation.kernels import compiled
@@ -49,7 +51,6 @@ def kept(folder: Path, kind: str) -> Path:
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "damages"), [("nbi", (empty, flipped)), ("nbc", (cut, flipped))])
 def test_what_is_damaged_is_compiled_again(kind, damages, tmp_path):
     said(tmp_path)

@@ -70,6 +70,7 @@ def check_loops(scenario: Scenario) -> None:
         assert bytes_of(scenario, other) == given_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 @examples(10)
 @given(data=st.data())
@@ -77,6 +78,7 @@ def test_the_same_bytes_on_engines(name: str, data: st.DataObject) -> None:
     check_loops(data.draw(strategies.scenarios(name, most_engines=data.draw(st.sampled_from([1, 1, 2])))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
 @examples(5)
 @given(data=st.data())

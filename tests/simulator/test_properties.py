@@ -119,6 +119,7 @@ def linear_s(model: LatencyModel, batch: Batch) -> float:
 # KV memory
 
 
+@pytest.mark.slow
 @every_scheduler
 @examples()
 @given(data=st.data())

@@ -128,6 +128,7 @@ def test_a_draft_is_a_chunk_whose_context_the_decode_has_read():
     assert last_s == [prefill_s, *[prefill_s + decode_s] * 3]
 
 
+@pytest.mark.slow
 def test_what_is_accepted_is_drawn_by_position():
     n = 400
     columns = {"arrival_s": np.zeros(n), "prompt_tokens": 4, "output_tokens": 201}

@@ -95,6 +95,7 @@ def test_square_wave_has_two_rates():
     assert drawn("square-wave", requests=50_400).max() == pytest.approx(4 * 3600, rel=0.02)  # QoServe: 4 hours
 
 
+@pytest.mark.slow
 def test_an_industrial_day_has_two_peaks():
     day = drawn("industrial-day:duration_s=86400", requests=200_000)
     assert day[-1] == pytest.approx(DAY_S, rel=0.01)

@@ -68,6 +68,7 @@ def test_generated_lengths_match_the_trace(source):
         assert ks_2samp(*given).statistic < 0.05
 
 
+@pytest.mark.slow
 @data
 def test_tables_are_made_anew_byte_for_byte(tmp_path):
     for path in build(Path(os.environ["SERVEGYM_DATA"]), tmp_path):

@@ -21,6 +21,7 @@ def shares(column) -> dict[float, float]:
     return dict(zip(values.tolist(), counts / len(column), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slo", RECIPES.names())
 def test_the_first_of_more_have_the_same(slo):
     few, more = (build_workload("flowprefill", requests=n, rate_per_s=1, slo=slo, seed=4).table for n in (50, 90))

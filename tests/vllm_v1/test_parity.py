@@ -58,6 +58,7 @@ def test_same_decisions_as_vllm(fixture: Path) -> None:
     assert len(got) == len(expected)
 
 
+@pytest.mark.slow
 def test_the_logs_cover_thousands_of_steps_and_hundreds_of_evictions() -> None:
     logs = [json.loads(gzip.decompress(path.read_bytes())) for path in FIXTURES]
     assert sum(len(log["steps"]) for log in logs) >= 4000

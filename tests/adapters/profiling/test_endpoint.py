@@ -65,6 +65,7 @@ def test_decodes_take_a_step():
     assert (3, 0) in engine.steps
 
 
+@pytest.mark.slow
 def test_a_prompt_is_in_the_step_that_its_token_ends():
     result, engine = measured(Batch((Prefill(60),), (10, 20)), 3)
     sums = result.batch[0]
@@ -73,6 +74,7 @@ def test_a_prompt_is_in_the_step_that_its_token_ends():
     assert max(result.seconds) > 60 * TOKEN_S / 2
 
 
+@pytest.mark.slow
 def test_prefills_alone_are_measured_beside_a_decode_and_within_the_budget():
     result, _ = measured(Batch((Prefill(100, 50), Prefill(100))), 2)
     sums = result.batch[0]

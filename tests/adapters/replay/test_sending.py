@@ -42,6 +42,7 @@ def tokens(*times):
     return [(at_s, 1) for at_s in times]
 
 
+@pytest.mark.slow
 def test_tokens_come_when_the_server_sends_them():
     def script(number, body):
         return Answer([(0.1, 1), (0.2, 2), (0.4, 1)])
@@ -87,6 +88,7 @@ def paced(number, body):
     return Answer(tokens(*(0.1 * (1 + k) for k in range(body["max_tokens"]))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [Limits(clients=1), Limits(max_concurrency=1)], ids=["clients", "concurrency"])
 def test_sessions_go_as_they_do_in_a_simulation(limits):
     """A server that takes 0.1 s for a token, and the same one simulated: a request at a time is alike in both."""
@@ -111,6 +113,7 @@ def test_sessions_go_as_they_do_in_a_simulation(limits):
     assert (live.requests["ttft_s"] >= 0.1).all(), "it counts from a turn's own arrival"
 
 
+@pytest.mark.slow
 def test_a_turn_comes_however_the_one_before_has_ended():
     after = [-1, 0, 1, 2, 3]
     ends = [Answer(status=500), Answer(tokens(0), dies=True), Answer(tokens(0)), Answer(hangs=True)]
@@ -295,6 +298,7 @@ def test_bodies_that_are_none(settings):
         Bodies("fake", **settings)
 
 
+@pytest.mark.slow
 def test_hundreds_at_once():
     done, _ = replayed(workload([3] * 300), lambda number, body: Answer(tokens(0.2, 0.3, 0.4)))
     assert done.counts()[FINISHED] == 300

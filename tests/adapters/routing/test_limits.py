@@ -175,6 +175,7 @@ def test_a_client_that_leaves_takes_its_request_along(engines: list[FakeEngine])
         assert counted(proxy, 'requests_total{outcome="client-gone"}') == 2
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_dropped_and_others_are_served(engines: list[FakeEngine]) -> None:
     engine = engines[0]
     engine.mood = "endless"
@@ -239,6 +240,7 @@ def test_a_burst_is_served(engines: list[FakeEngine]) -> None:
         idle(proxy)
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_too_long_in_all(engines: list[FakeEngine]) -> None:
     engines[0].mood = "endless"
     with proxied([engines[0].url], dataclasses.replace(QUICK, total_s=1.0)) as proxy:

@@ -81,6 +81,7 @@ def put(proxy: Served, content: bytes, key: str = "admin") -> httpx.Response:
     return httpx.put(f"{proxy.url}/admin/policy", content=content, headers=headers, trust_env=False, timeout=LONGEST_S)
 
 
+@pytest.mark.slow
 def test_the_policy_is_changed_while_requests_stream(engines: list[FakeEngine], tmp_path: Path) -> None:
     for engine in engines:
         engine.mood = "slower"
@@ -155,6 +156,7 @@ def up(proxy: Served, engine: int) -> float | None:
     return float(found[0].split()[1]) if found else None
 
 
+@pytest.mark.slow
 def test_engines_come_and_go_by_a_file(engines: list[FakeEngine], tmp_path: Path) -> None:
     path = tmp_path / "engines.txt"
     path.write_text(f"{engines[0].url}  # the first\n\n")

@@ -80,6 +80,7 @@ def test_they_do_whatever_is_served_and_whatever_fails(name: str, seed: int, inc
     compared(router(name), seed, rows=64, incidents=incidents, requests=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(SAME) - BY_NUMBER))
 def test_they_do_where_rows_are_used_again(name: str) -> None:
     settings = {"fallback": "least-loaded"} if name == "gorouting" else {}
@@ -94,6 +95,7 @@ def test_lists_of_engines_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replayed.router.known.prefilling.shape[1] > 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_all_that_a_router_may_know_is_the_same_and_lines_are_asked_in_the_same_order(seed: int) -> None:
     replayed = compared(ANY_ENGINE.with_settings(holds=5), seed, rows=128, incidents=TROUBLE, prefixes=True)

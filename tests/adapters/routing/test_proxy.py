@@ -154,6 +154,7 @@ def test_turns_of_a_session_go_to_one_engine(engines: list[FakeEngine]) -> None:
         assert {engines_of[0] for engines_of in went.values()} == {"0", "1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["kv-aware", "session-hash"])
 def test_sessions_that_are_replayed_stay_where_they_began(engines: list[FakeEngine], policy: str) -> None:
     """Six conversations of three turns, each prompt beginning with the one before."""
@@ -245,6 +246,7 @@ def test_what_the_last_engine_said_is_passed_on_where_all_fail(engines: list[Fak
         idle(proxy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mood", "kind"), [("die-mid", "died"), ("cut", "died"), ("hang-mid", "timeout"), ("event-error", None)]
 )
@@ -318,6 +320,7 @@ def test_an_engine_that_fails_its_checks_but_streams_keeps_its_requests(engines:
         assert proxy.proxy.backends.all[0].up == (mood == "hang"), "only one that says that it is not well is closed"
 
 
+@pytest.mark.slow
 def test_all_engines_down_and_up_again(engines: list[FakeEngine]) -> None:
     engines[0].mood = "refuse-health"
     settings = dataclasses.replace(QUICK, health_s=0.05, queue_s=0.2, longest_backoff_s=0.1)

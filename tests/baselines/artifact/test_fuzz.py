@@ -65,6 +65,7 @@ def loads_or_is_refused(path: Path) -> None:
         assert message.startswith(str(path)) and "\n" not in message and len(message) < len(str(path)) + 1000
 
 
+@pytest.mark.slow
 @RUNS
 @given(data=st.data())
 def test_mutated_documents(documents, data):
@@ -86,6 +87,7 @@ def test_mutated_documents(documents, data):
     loads_or_is_refused(folder / "mutated.json")
 
 
+@pytest.mark.slow
 @RUNS
 @given(data=st.data())
 def test_mutated_bytes(documents, data):

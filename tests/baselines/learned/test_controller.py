@@ -93,6 +93,7 @@ def test_with_weights_of_0_it_is_the_base_byte_for_byte(name):
         )
 
 
+@pytest.mark.slow
 def test_settings_of_the_base_are_the_defaults():
     base = scheduler("slide-batching:gamma=3,load=c")
     learned = controlled(base, ("gamma",), network_for(base, ("gamma",)))

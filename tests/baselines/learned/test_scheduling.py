@@ -85,6 +85,7 @@ def test_giving_up_leaves_out_what_is_worth_less_if_anything_is_worth_more():
         assert plan["tier"].tolist() == tiers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASES)
 def test_without_weights_it_is_the_base_byte_for_byte(name):
     base = scheduler(name)

@@ -20,6 +20,8 @@ from tests import strategies
 from tests.baselines.observations.records import disturb_snapshots, random_engine, random_plan, random_requests
 from tests.baselines.observations.seeing import at_batch, of_engine, of_queue, of_routing, of_tiers
 
+pytestmark = pytest.mark.slow
+
 FEW = settings(max_examples=8)
 MOST_STOPS = 60
 
@@ -52,7 +54,6 @@ def test_of_any_queue(seed, n, slots, estimator):
         assert queue[mixed][others].tolist() == queue[places].tolist() and other == pytest.approx(got, abs=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
 @given(st.data())
 @FEW
@@ -65,7 +66,6 @@ def test_of_states_that_schedulers_come_to(name, data):
         at_batch(simulation, slots)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
 @given(st.data())
 @FEW

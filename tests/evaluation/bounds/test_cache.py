@@ -73,6 +73,7 @@ def test_a_damaged_file_is_written_anew(scenario, solved, tmp_path):
     assert len(solved) == 4
 
 
+@pytest.mark.slow
 def test_shares_of_every_scheduler(tmp_path):
     table = shares(requests=60, loads=(2.0,), directory=tmp_path)
     assert (table["share_of_bound"] > 0).all() and (table["share_of_bound"] <= 1).all()

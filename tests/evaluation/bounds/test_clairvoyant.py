@@ -77,6 +77,7 @@ def tiny(draw) -> tuple[Workload, LatencyModel]:
     return workload, linear(**values, t_c=draw(st.sampled_from([1 / 16, 1 / 8, 1 / 4])))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(tiny(), st.booleans(), BIN_S, st.integers(1, 4), st.sampled_from([0.0, 1.0, 4.0]))
 def test_no_schedule_of_all_there_are_exceeds_it(case, evictions, bin_s, fineness, first_weight):

@@ -73,6 +73,7 @@ def test_no_bound_where_engines_come_and_go():
         check_scenario(dataclasses.replace(scene(scaler=static), deployment=halves))
 
 
+@pytest.mark.slow
 def test_every_workload_has_its_bound(tmp_path):
     told = []
     bounds = find_bounds(SMALL, tmp_path, lambda done, in_all: told.append((done, in_all)))
@@ -123,6 +124,7 @@ def test_compare_shows_the_share(servegym, tmp_path):  # noqa: F811
         assert row["share_of_bound_ci_low"] <= row["share_of_bound"] <= row["share_of_bound_ci_high"]
 
 
+@pytest.mark.slow
 def test_compare_says_why_there_is_none_and_goes_on(servegym):  # noqa: F811
     done = servegym(*ARGUMENTS, "--engines", "2", "--incident", "fail:1@1", "--json", "-")
     assert done.status == 0
@@ -132,6 +134,7 @@ def test_compare_says_why_there_is_none_and_goes_on(servegym):  # noqa: F811
     assert "No share of the bound: engines fail, return" in done.stderr and "% of bound" not in done.stderr
 
 
+@pytest.mark.slow
 def test_compare_says_what_the_solver_said(servegym, monkeypatch):  # noqa: F811
     def failing(scenario, directory):
         raise ExperimentError("no bound: HiGHS says 'Time limit reached'")
@@ -143,6 +146,7 @@ def test_compare_says_what_the_solver_said(servegym, monkeypatch):  # noqa: F811
     assert "No share of the bound: no bound: HiGHS says" in done.stderr
 
 
+@pytest.mark.slow
 def test_without_bound_nothing_is_said_of_it(servegym):  # noqa: F811
     done = servegym(*ARGUMENTS[:-1])
     assert done.status == 0 and "bound" not in done.stdout + done.stderr

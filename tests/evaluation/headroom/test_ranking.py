@@ -56,6 +56,7 @@ def test_defaults_are_the_rankings_own():
     assert Point.of(gamma=5.0).settings["gamma"] == pytest.approx(5.0)
 
 
+@pytest.mark.slow
 def test_a_request_that_goes_earlier_runs_first():
     greedy = Point.of(gamma=1000.0)
     first, second = first_tokens_s(scene(), greedy)

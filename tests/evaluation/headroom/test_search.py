@@ -71,6 +71,7 @@ def case() -> Case:
     return Case(spec.build(), {"what": "a small overload"})
 
 
+@pytest.mark.slow
 def test_it_finds_more_than_the_schedulers_and_no_more_than_the_bound(case, tmp_path):
     (found,) = search_all([case], tmp_path, 700)
     best = max(

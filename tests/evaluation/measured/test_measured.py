@@ -171,6 +171,7 @@ def test_tables_of_the_page(own, tmp_path):
     assert plot(errors[errors["case"] == HEADLINE], tmp_path / "scatter.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 @needs_data
 def test_every_measured_run_with_requests_is_read():
     folder = runs.folder_of_runs()

@@ -49,6 +49,7 @@ def runs(evaluation, tmp_path_factory) -> pd.DataFrame:
     return run_evaluation(evaluation, tmp_path_factory.mktemp("small"))
 
 
+@pytest.mark.slow
 def test_every_run_once_and_in_order(evaluation, runs):
     assert len(runs) == evaluation.runs == 2 * 2 * 2 * 2
     assert list(runs["policy"].unique()) == list(POLICIES)
@@ -92,6 +93,7 @@ def test_an_interrupt_leaves_what_is_done(evaluation, runs, tmp_path, monkeypatc
     assert seen[-1] == 16 and seen == sorted(seen)
 
 
+@pytest.mark.slow
 def test_other_seeds_are_another_evaluation(evaluation, runs, tmp_path):
     run_evaluation(evaluation, tmp_path)
     other = Evaluation(SMALL.replaced({}, first_seed=5_000_000), POLICIES)

@@ -113,6 +113,7 @@ def test_in_words(evaluation, runs):
     assert len(words) == 3
 
 
+@pytest.mark.slow
 def test_ranked_by_what_should_be_low(evaluation, runs):
     """Of the p99 of TTFT less is better: sjf, with the lowest TDG ratio, leads."""
     ranked = dataclasses.replace(evaluation, rank_by="p99-ttft")
@@ -211,6 +212,7 @@ def test_the_card_says_what_it_is_and_where_it_loses(evaluation, runs):
         assert words in card, words
 
 
+@pytest.mark.slow
 def test_a_card_for_each_learned_policy(evaluation, runs, tmp_path):
     cells, groups = cells_table(evaluation, runs), groups_table(evaluation, runs)
     assert [path.name for path in save_cards(evaluation, cells, groups, tmp_path)] == ["model_card.md"]

@@ -68,6 +68,7 @@ def test_one_seed_has_no_interval():
     assert np.isnan(profile(np.array([[1.0], [3.0]]), np.array([2.0])).low).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statistic", [mean, iqm])
 @pytest.mark.parametrize("cells, seeds", [(12, 3), (12, 5), (48, 5)])
 def test_intervals_cover_what_they_should(statistic, cells, seeds):

@@ -38,6 +38,7 @@ def test_memory_is_the_simulators_own(cached: Simulation) -> None:
         assert seconds == pytest.approx(engine.totals.block_seconds)
 
 
+@pytest.mark.slow
 def test_decodes_and_chunks_are_what_a_slow_reading_finds(cached: Simulation) -> None:
     result = cached.result()
     table = iterations(result)

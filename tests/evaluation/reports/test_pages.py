@@ -101,6 +101,7 @@ def test_a_run_that_cannot_be_had_again_is_reported_all_the_same(tmp_path: Path)
     assert "decides otherwise" in text
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     first, second = cramped(), cramped()
     second.wall_s = first.wall_s
@@ -137,6 +138,7 @@ def test_the_report_of_a_comparison(tmp_path: Path) -> None:
     assert all(digest in text for digest in comparison.identity["workloads"].values())
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     comparison = Comparison(COMPARED.replaced(scheduler="edf", load=0.7, requests=20), 1)
     cells = run_comparison(comparison, tmp_path)
@@ -166,6 +168,7 @@ def test_what_comes_from_outside_is_escaped() -> None:
     assert all(f"&lt;{letter}&gt;" in text for letter in "abcdefij") and "&lt;g&gt;.&lt;h&gt;" in text
 
 
+@pytest.mark.slow
 def test_violations_are_on_the_page_by_class_and_priority(tmp_path: Path) -> None:
     result = simulate("azure-conv", slo="qoserve:shares=1-1-0,low_share=0.5", requests=60, rate_per_s=20)
     text = simulate_report(result, tmp_path / "run.html").read_text(encoding="utf-8")

@@ -58,6 +58,7 @@ def check_trace(document: dict[str, Any]) -> None:
         assert not open_spans[track]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engines", [1, 3])
 @pytest.mark.parametrize("scheduler", scheduler_names())
 def test_a_trace_is_valid_and_complete(scheduler: str, engines: int, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from servegym.evaluation.scoring import client, sandbox
 from servegym.evaluation.scoring.server import OWN_CACHES
 from servegym.simulator.compilation.kernels import cache_root
 
+pytestmark = pytest.mark.slow
+
 PANEL = Path(__file__).with_name("small.yaml")
 FILE = """
 import numpy as np
@@ -67,7 +69,6 @@ def test_a_score_is_the_mean_share_and_says_what_is_under_it(tmp_path: Path) -> 
     assert [run["share"] for run in again.runs] == [run["share"] for run in found.runs]
 
 
-@pytest.mark.slow
 def test_a_run_is_that_of_the_panels_scenario() -> None:
     """What a policy of a file gets is what the same policy gets by name in an evaluation."""
     from servegym.evaluation.panels.evaluation import Evaluation
@@ -83,7 +84,6 @@ def test_a_run_is_that_of_the_panels_scenario() -> None:
     assert best.combined_score <= 1.0
 
 
-@pytest.mark.slow
 def test_a_poor_policy_is_not_run_further_than_the_quick_scenarios(tmp_path: Path) -> None:
     found = scored(written(tmp_path, key="-next_deadline_s(request)"), least=2.0)
     assert found.stage == "quick" and len(found.runs) == 1 and found.runs[0]["load"] == 1.4
@@ -107,7 +107,6 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_policy_does_is_named_and_does_no_harm(way: str, tmp_path: Path) -> None:
     text, options, words = WAYS[way]
@@ -126,7 +125,6 @@ register(dataclasses.replace(registry.scheduler("vllm-v1"), name="mine"))
 """
 
 
-@pytest.mark.slow
 def test_a_file_comes_to_what_its_policy_comes_to_by_name(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(SHIPPED, "utf-8")
@@ -156,7 +154,6 @@ functools.update_wrapper(Result, Forged, assigned=["summary"], updated=[])
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", FORGERIES)
 def test_a_policy_cannot_change_what_its_decisions_come_to(way: str, tmp_path: Path) -> None:
     honest = scored(written(tmp_path))
@@ -165,7 +162,6 @@ def test_a_policy_cannot_change_what_its_decisions_come_to(way: str, tmp_path: P
     assert forged.combined_score == honest.combined_score
 
 
-@pytest.mark.slow
 def test_what_is_compiled_for_a_policy_stays_in_a_cache_of_its_own(tmp_path: Path) -> None:
     def kernels() -> set[str]:
         return {entry.name for entry in cache_root().iterdir()} - {OWN_CACHES, "checked"}
@@ -180,7 +176,6 @@ def test_what_is_compiled_for_a_policy_stays_in_a_cache_of_its_own(tmp_path: Pat
     shutil.rmtree(own)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not sandbox.is_there(), reason="this system lets its user have no namespaces")
 def test_in_the_sandbox_a_policy_writes_nothing(tmp_path: Path) -> None:
     writes = written(tmp_path, module=f"np.save({str(tmp_path / 'out.npy')!r}, np.ones(3))")
@@ -189,7 +184,6 @@ def test_in_the_sandbox_a_policy_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out.npy").exists()
 
 
-@pytest.mark.slow
 def test_a_score_that_nothing_waits_for_ends_without_a_word(tmp_path: Path) -> None:
     """As under a `timeout` outside, which ends the process that asked."""
     command = [sys.executable, "-P", "-m", "servegym.evaluation.scoring.server"]
@@ -205,7 +199,6 @@ def test_a_score_that_nothing_waits_for_ends_without_a_word(tmp_path: Path) -> N
         assert process.wait() == 0
 
 
-@pytest.mark.slow
 def test_what_cannot_be_scored_is_said(tmp_path: Path) -> None:
     for asked, options, words in (
         ("nowhere.py", {}, "there is no such file"),
@@ -217,7 +210,6 @@ def test_what_cannot_be_scored_is_said(tmp_path: Path) -> None:
             servegym.score(asked, options.pop("panel", PANEL), **options)
 
 
-@pytest.mark.slow
 def test_a_process_that_was_killed_is_started_again() -> None:
     assert scored("edf").panel == "small"
     process = client.server._process

@@ -68,6 +68,7 @@ def found(truth: dict[str, tuple[float, list[dict[str, object]]]], tmp_path_fact
     return shadow(read_served(path), load_profile(DEVICE), candidates)
 
 
+@pytest.mark.slow
 def test_the_profile_is_found(found: Shadow) -> None:
     assert found.terms.factor == pytest.approx(FACTOR, rel=0.05)
     assert found.terms.client_s == pytest.approx(CLIENT_S, abs=0.015)

@@ -64,6 +64,7 @@ def test_what_a_claim_measures_with_is_reached():
     assert not any("judge" in name or "picture" in name or name.startswith("servegym.baselines") for name in found)
 
 
+@pytest.mark.slow
 def test_another_search_or_another_constant_of_it_gives_other_rows(monkeypatch):
     before = code_digest(qoserve_fig8.measure)
     with monkeypatch.context() as patch:

@@ -97,6 +97,7 @@ def test_noise_of_a_table(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_terms_of_the_server_are_found_in_other_requests(tmp_path):
     profile = load_profile("a100-llama3-8b")
     slower = dataclasses.replace(profile, device=profile.device.times(1.1), front_end=FrontEnd(request_s=0.02))

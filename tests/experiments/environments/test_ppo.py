@@ -37,6 +37,7 @@ def test_an_agent_begins_with_the_base_and_learns_what_pays() -> None:
     assert agent.distribution(seen).mean.min() > 0.05
 
 
+@pytest.mark.slow
 def test_it_trains_and_is_compared_with_the_base(capsys: pytest.CaptureFixture[str]) -> None:
     more = ppo.main(TINY)
     assert np.isfinite(more).all()

@@ -251,6 +251,7 @@ def test_errors_hold_for_batches_of_another_seed(recipe):
     assert estimator.mape_percent < (8.5 if profile.operators.derived else 6.0)
 
 
+@pytest.mark.slow
 @needs_data
 def test_main_writes_the_same_bytes_and_prints_the_errors(tmp_path, capsys, monkeypatch):
     few = [recipe for recipe in RECIPES if recipe.name in ("a100-qwen1.5-4b", "ascend910b-qwen3-8b-eager")]

@@ -16,6 +16,8 @@ from servegym.tuners.search.workers import work
 from tests.tuners.search.postgres import fresh_database, given_or_own
 from tests.tuners.search.studies import WARM_START, bowl, opened, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @contextlib.contextmanager
 def dashboard(storage, log):
@@ -55,7 +57,6 @@ def url(request):
             yield database
 
 
-@pytest.mark.slow
 def test_it_opens_a_study(tmp_path, url):
     done = work(opened(tmp_path, url), bowl, 3, enqueue=[WARM_START])
     with dashboard(url or str(tmp_path / "study.journal"), tmp_path / "log") as ask:
