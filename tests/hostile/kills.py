@@ -79,7 +79,7 @@ def has_policy(folder: Path, stdout: str) -> Any:
 
 
 COMMANDS = {
-    "score": Command(["score", "good.py", "--json", "-"], files("none"), printed()),
+    "score": Command(["score", "good.py", "--json", "-"], files("none"), printed("check_cpu_s", "run_cpu_s")),
     "compare": Command(
         ["compare", "--scheduler", "edf", "--load", "1", "--seeds", "12", "--out", "out", *SMALL],
         lines("out/cells.jsonl"), cells,
@@ -169,7 +169,7 @@ def main() -> int:
     wholes = {}
     for name in names:
         wholes[name] = whole_run(name)
-        print(f"{name}: {wholes[name][1]:.0f} s where nobody kills it", flush=True)
+        print(f"{name}: {wholes[name][1]:.0f} s for the run that is not killed", flush=True)
     for turn in range(asked.number):
         name = names[turn % len(names)]
         found.append(kill_and_go_on(name, *wholes[name], draw))

@@ -179,7 +179,7 @@ def test_what_is_compiled_for_a_policy_stays_in_a_cache_of_its_own(tmp_path: Pat
 @pytest.mark.skipif(not sandbox.is_there(), reason="this system lets its user have no namespaces")
 def test_in_the_sandbox_a_policy_writes_nothing(tmp_path: Path) -> None:
     writes = written(tmp_path, module=f"np.save({str(tmp_path / 'out.npy')!r}, np.ones(3))")
-    with pytest.raises(PolicyError, match=r"mine.py, line 8: OSError: .*Read-only file system"):
+    with pytest.raises(PolicyError, match=r"mine.py, line 6: OSError: .*Read-only file system"):
         scored(writes)
     assert not (tmp_path / "out.npy").exists()
 
