@@ -8,6 +8,7 @@ import pytest
 from servegym.baselines.registry import scaler
 from servegym.errors import DeploymentError, PolicyError
 from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.fleet import instants
 from servegym.simulator.fleet.startup import Startup
 from servegym.simulator.inputs.costs import Costs
 from servegym.simulator.inputs.deployment import Deployment
@@ -15,7 +16,6 @@ from servegym.simulator.policies.policy import Parameter, Policy
 from servegym.simulator.records.signatures import router as compiled_router
 from servegym.simulator.records.signatures import scaler as compiled_scaler
 from servegym.simulator.records.types import HOLD, POOL
-from servegym.simulator.runs import loop
 from tests.simulator.forming import SECONDS
 from tests.simulator.scenes import requests
 from tests.simulator.test_incidents import FIRST, back, drain, fail, lines, run
@@ -163,7 +163,7 @@ FLAPPING = Policy(
 def test_a_scaler_that_starts_engines_in_vain_is_an_error(seconds, monkeypatch):
     """They are given a second each time, and take longer to compute a token."""
     if JIT_DISABLED:
-        monkeypatch.setattr(loop, "MOST_STARTS", 50)
+        monkeypatch.setattr(instants, "MOST_STARTS", 50)
     deployment = dataclasses.replace(pool(4, 0.0), startup=None if seconds is None else Startup(seconds))
     with pytest.raises(PolicyError, match=r"scaler flapping has moved engines out of the common pool more than"):
         run(requests(prompt_tokens=[9]), deployment, routing="min-load", scaler=FLAPPING)
