@@ -57,7 +57,7 @@ def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequen
 
 
 def memory_of(simulation: Simulation, e: int, queue: np.ndarray) -> tuple[str, str, int, s.Bar]:
-    """KV blocks of an engine: of decodes, of prefills, and of requests whose KV is on its way here or from here."""
+    """KV blocks of an engine: of its decodes, of its prefills, and of requests with KV in transfer to it or from it."""
     engine, blocks = simulation.arrays.engines[e], simulation.arrays.requests["blocks"][queue["index"]]
     total, used = int(engine.total_blocks), int(engine.total_blocks - engine.free_blocks)
     decodes, prefills = int(blocks[queue["decoding"]].sum()), int(blocks[~queue["decoding"]].sum())

@@ -1,4 +1,4 @@
-"""What a picture consists of: figures, bars, and tables whose cells are words, bars or deadlines."""
+"""What a picture consists of: figures, bars, and tables. A cell of a table is words, a bar or a deadline."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def before_routing(run, router_state):
 
 @hook
 def forms_another(engine, reason):
-    """Whether the engine, whose start went so, is to form another batch at once."""
+    """Whether the engine forms another batch at once. reason: what its start returned."""
     return HAS_AHEAD and reason == STARTED and engine.ahead.on == 1
 
 

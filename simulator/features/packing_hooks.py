@@ -37,7 +37,7 @@ def after_attempt(run, e):
 
 @hook
 def waits_for_end(engine):
-    """Whether a batch runs, whose end may make room."""
+    """Whether another batch runs while this one is formed: its end may free memory."""
     return HAS_AHEAD and engine.ahead.forming == 1
 
 
