@@ -312,7 +312,7 @@ def _started(options: Options) -> Any:
         )
     except Exception as error:  # vLLM's own, of many types, from many libraries
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ProfilingError(f"vLLM does not start with model {options.model}: {lines[0][:300]}") from None
+        raise ProfilingError(f"vLLM does not start with model {options.model}: {lines[0][:300]}") from error
     return llm.llm_engine
 
 

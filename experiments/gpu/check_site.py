@@ -51,7 +51,9 @@ def unpack(parts: Path, site: Path) -> float:
 def imported(site: Path) -> dict[str, float | str]:
     """Of each module the seconds its import took, or what went wrong."""
     gpu = Path("/dev/nvidia0").exists()
-    path = os.pathsep.join([str(site), str(REPOSITORY / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    path = os.pathsep.join(
+        [str(site), str(REPOSITORY / "src"), str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    ).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": path, "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
     if not gpu:
         environment["VLLM_TARGET_DEVICE"] = "cpu"

@@ -4,13 +4,12 @@
 
 In this order, each leaving a line in OUT/runs.jsonl: the engine's start, requests served by vLLM's own scheduler, the
 same by the policies, then designed batches until the time is up (OUT/batches.csv and profile.json, which `servegym
-calibrate` reads). Where the engine does not start with its default compilation it starts without (the line says so).
+calibrate` reads). Where the engine does not start, the status is 1: `--compilation eager` is worth a try.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
@@ -27,7 +26,6 @@ from servegym.adapters.profiling.vllm_engine import VllmMeter
 REQUESTS, RATE_PER_S = 50, 8.0
 POLICIES = (STOCK, "expected-gain", "slide-batching")
 SERVED_S, START_LEAST_S, BATCHES_LEAST_S, STOP_S = 40.0, 60.0, 20.0, 5.0
-FALLBACKS = {"default": "eager", "graphs": "eager"}
 
 
 class TimeIsUp(Exception):
@@ -35,20 +33,18 @@ class TimeIsUp(Exception):
 
 
 def start(lines: Lines, shape: Shape, models: Path, rehearse: bool) -> VllmMeter | None:
-    """The engine, by its compilation or, if that fails, eager."""
-    for compilation in dict.fromkeys((shape.compilation, FALLBACKS.get(shape.compilation, shape.compilation))):
-        made: list[VllmMeter] = []
+    """The engine; None where it does not start. What it took of the GPU is free when the process ends, not before."""
+    made: list[VllmMeter] = []
 
-        def begin(compilation: str = compilation, made: list[VllmMeter] = made) -> dict[str, Any]:
-            meter, facts = started(dataclasses.replace(shape, compilation=compilation), models, rehearse)
-            made.append(meter)
-            return facts
+    def begin() -> dict[str, Any]:
+        meter, facts = started(shape, models, rehearse)
+        made.append(meter)
+        return facts
 
-        lines.found.pop(f"start {compilation}", None)  # of another process
-        lines.attempt(f"start {compilation}", START_LEAST_S, begin)
-        if made:
-            return made[0]
-    return None
+    name = f"start {shape.compilation}"
+    lines.found.pop(name, None)  # of another process
+    lines.attempt(name, START_LEAST_S, begin)
+    return made[0] if made else None
 
 
 def requests(meter: VllmMeter, lines: Lines, rehearse: bool) -> None:

@@ -54,7 +54,7 @@ class Lines:
         try:
             result: dict[str, Any] = {"done": True, **run()}
         except Exception as error:  # vLLM's own, of many types: what else there is to measure goes on
-            result = {"done": False, "error": str(error)[:500], "at": traceback.format_exc()[-1500:]}
+            result = {"done": False, "error": str(error)[:500], "at": where(error)}
         line = {"run": name, "wall_s": round(time.monotonic() - begin_s, 3), **self.surroundings, **result}
         self._write(line)
         if not line["done"]:
@@ -69,6 +69,13 @@ class Lines:
             os.fsync(file.fileno())
         said = {name: value for name, value in line.items() if name not in ("arrays", "at", *self.surroundings)}
         print(json.dumps(said), file=sys.stderr, flush=True)
+
+
+def where(error: BaseException) -> str:
+    """The end of the traceback of what an error came from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return "".join(traceback.format_exception(error, chain=False))[-3000:]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -17,8 +17,11 @@ from experiments.gpu.records import Budget, Lines
 from servegym.adapters.profiling.vllm_engine import Options, VllmMeter
 from servegym.adapters.vllm.versions import installed_version
 
-# No network, no telemetry, the engine in this process.
-ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+# No network, no telemetry, and vLLM's own sampler: FlashInfer is not carried.
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+}  # fmt: skip
 REHEARSAL = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
 # "default": torch.compile and CUDA graphs, as vLLM serves; "graphs": CUDA graphs of what is not compiled.
 COMPILATIONS: dict[str, dict[str, Any]] = {
