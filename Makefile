@@ -84,9 +84,9 @@ type: $(DEV) ## check the types (mypy)
 
 # Tests compare what is generated with what it is generated from.
 docs: $(BASE) ## write the generated pages and tables of docs/ anew
-	$(BIN)/python -m servegym.latency_models.profile_table > docs/profiles.md
-	$(BIN)/python -m servegym.evaluation.reports.systems_pages docs/systems
-	$(BIN)/python -m servegym.baselines.observations.page docs/observations.md
+	$(BIN)/python -m experiments.pages.profile_table > docs/profiles.md
+	$(BIN)/python -m experiments.pages.systems_pages docs/systems
+	$(BIN)/python -m experiments.pages.observations docs/observations.md
 	$(BIN)/python -m servegym.scenarios.documents
 	$(BIN)/python -m experiments.claims.harness.page docs/results.md
 	$(BIN)/python -m tests.packaging.import_graph docs/architecture.md

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.engines.cached_blocks import Name
 from experiments.engines.vllm_driving import Drive, Limits, Step, drive, make_scheduler
-from servegym.adapters.vllm.cached_blocks import Name
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
@@ -90,7 +90,7 @@ def memory_of(simulation: Simulation) -> Memory:
 
 
 def plain_name(name: int) -> Name:
-    """As `adapters.vllm.cached_blocks` has it."""
+    """As `cached_blocks` has it."""
     number, i = divmod(abs(name), NAMES_OF_A_CHUNK)
     return (number - 1 if name > 0 else -number), i
 

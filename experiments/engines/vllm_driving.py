@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.vllm.cached_blocks import Name, PoolWatch, names_by_key
+from experiments.engines.cached_blocks import Name, PoolWatch, names_by_key
 from servegym.errors import VllmError
 from servegym.simulator.inputs.deployment import LatencyModel
 from servegym.simulator.inputs.workload import Workload

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from experiments.quantiles.build_quantiles import CLIENT_SOURCES
 from servegym.traces import build_workload, generate
-from servegym.traces.build_quantiles import CLIENT_SOURCES
 from servegym.traces.client_families import client_table, client_tables
 from servegym.traces.loading import load_trace
 from servegym.traces.servegen import WINDOW_S, read_tables

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, spearmanr
 
+from experiments.quantiles.build_quantiles import SOURCES, build
 from servegym.errors import WorkloadError
 from servegym.traces import describe, generate, read_trace, trace_names
-from servegym.traces.build_quantiles import SOURCES, build
 from servegym.traces.generators import quantile_table, tables
 
 REQUESTS = 100_000

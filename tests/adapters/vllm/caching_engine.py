@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from experiments.engines.cached_blocks import Name, name_of
 from experiments.engines.vllm_driving import Limits, Step
 from servegym.adapters.vllm import block_kernels as kinds
-from servegym.adapters.vllm.cached_blocks import Name, name_of
 from servegym.adapters.vllm.caching_mirror import CachingMirror, names
 from servegym.latency_models.profile import Profile
 from servegym.simulator.features.disturbances import Correction

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.engines.cached_blocks import name_of, names_by_key
 from experiments.engines.prefix_parity import (
     Memory,
     first_difference,
@@ -16,7 +17,6 @@ from experiments.engines.prefix_parity import (
     plain_name,
 )
 from experiments.engines.vllm_driving import Drive, Step
-from servegym.adapters.vllm.cached_blocks import name_of, names_by_key
 from servegym.errors import VllmError
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from experiments.pages.tightness import shares
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.bounds import clairvoyant
 from servegym.evaluation.bounds.cache import cached_bound
 from servegym.evaluation.bounds.clairvoyant import tdg_upper_bound
-from servegym.evaluation.bounds.tightness import shares
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.pages.profile_table import page
 from experiments.profiles import ascend_points, ascend_recipes, build_profiles, composed_recipes
 from experiments.profiles.ascend_points import decodes, prefills
 from experiments.profiles.build_profiles import RECIPES, build_profile, main
@@ -32,7 +33,6 @@ from servegym.latency_models.building.tables import Curve, Surface, read_table
 from servegym.latency_models.documents import to_text
 from servegym.latency_models.fitting import measure, split
 from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
-from servegym.latency_models.profile_table import page
 from servegym.latency_models.sampling import random_batches
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no operator tables")
@@ -271,4 +271,4 @@ def test_every_profile_that_ships_has_a_recipe():
 
 def test_the_page_of_profiles_is_up_to_date():
     shipped = Path(__file__).parents[3] / "docs" / "profiles.md"
-    assert shipped.read_text() == page(), "run: python -m servegym.latency_models.profile_table > docs/profiles.md"
+    assert shipped.read_text() == page(), "run: python -m experiments.pages.profile_table > docs/profiles.md"

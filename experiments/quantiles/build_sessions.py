@@ -1,6 +1,6 @@
 """Rebuild the tables of the session generators from the traces under $SERVEGYM_DATA/measured.
 
-    python -m servegym.traces.build_sessions
+    python -m experiments.quantiles.build_sessions
 
 The same traces give the same bytes.
 """
@@ -19,7 +19,7 @@ from servegym.errors import WorkloadError
 from servegym.traces import files
 from servegym.traces.sessions import ENDING
 
-COMMAND = "python -m servegym.traces.build_sessions"
+COMMAND = "python -m experiments.quantiles.build_sessions"
 LEVELS = np.round(np.r_[np.linspace(0, 0.99, 100), 0.995, 1.0], 6)
 RANKS = np.round(np.geomspace(1e-4, 1, 81), 8)  # shares of the documents, the most asked for first
 
@@ -107,7 +107,7 @@ def main() -> int:
     data = os.environ.get("SERVEGYM_DATA")
     if not data:
         raise WorkloadError("SERVEGYM_DATA is not set; it should be the folder that has measured/")
-    folder = Path(__file__).parent / "quantiles"
+    folder = Path(__file__).parents[2] / "traces" / "quantiles"
     for family, (figures, file, source, commit, licence) in SOURCES.items():
         path = Path(data) / "measured" / file
         content = {

@@ -1,6 +1,6 @@
 """Write the tables of docs/observations.md anew, from the fields of the observations.
 
-python -m servegym.baselines.observations.page docs/observations.md
+python -m experiments.pages.observations docs/observations.md
 
 A page says where a table goes, "<!-- fields: NAME -->" on a line of its own; what is between that line and
 "<!-- end of table -->" is written here.

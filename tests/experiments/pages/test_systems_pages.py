@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from servegym.errors import ExperimentError
-from servegym.evaluation.reports import systems_pages
-from servegym.evaluation.reports.systems_pages import (
+from experiments.pages import systems_pages
+from experiments.pages.systems_pages import (
     COMMAND,
     check_pages,
     number,
@@ -17,6 +16,7 @@ from servegym.evaluation.reports.systems_pages import (
     policy_names,
     value_range,
 )
+from servegym.errors import ExperimentError
 from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, last_ranked_first
 
 ROOT = Path(__file__).parents[3]

@@ -1,6 +1,6 @@
 """How close schedulers come to the clairvoyant bound: a table of shares, one column a load.
 
-python -m servegym.evaluation.bounds.tightness --requests 1000 --load 0.7 --load 1.0 --load 1.4
+python -m experiments.pages.tightness --requests 1000 --load 0.7 --load 1.0 --load 1.4
 """
 
 from __future__ import annotations

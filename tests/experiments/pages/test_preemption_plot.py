@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from servegym.evaluation.reports import preemption_plot as plot
+from experiments.pages import preemption_plot as plot
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """A prefill that is suspended at the end of an operator, drawn from a run: FlowPrefill's Figure 8.
 
-python -m servegym.evaluation.reports.preemption_plot docs/images
+python -m experiments.pages.preemption_plot docs/images
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rebuild the quantile tables of the embedded generators from the traces under $SERVEGYM_DATA/traces.
 
-    python -m servegym.traces.build_quantiles
+    python -m experiments.quantiles.build_quantiles
 
 The same traces give the same bytes.
 """
@@ -22,7 +22,7 @@ from servegym.traces.client_families import ENDING
 from servegym.traces.readers import read_trace
 from servegym.traces.trace import Trace
 
-COMMAND = "python -m servegym.traces.build_quantiles"
+COMMAND = "python -m experiments.quantiles.build_quantiles"
 BANDS = 10
 LEVELS = np.round(np.r_[np.arange(0, 199) * 0.005, 0.995, 0.9975, 0.999, 0.9995, 1.0], 6)
 
@@ -169,7 +169,7 @@ def main() -> int:
         print("SERVEGYM_DATA names no folder: set it to the one that holds traces/", file=sys.stderr)
         return 2
     try:
-        for path in build(Path(data), Path(__file__).parent / "quantiles"):
+        for path in build(Path(data), Path(__file__).parents[2] / "traces" / "quantiles"):
             print(path.name)
     except WorkloadError as error:
         print(error, file=sys.stderr)

@@ -1,6 +1,6 @@
 """Draw how PolyServe loads its engines while the rate of requests rises and falls again.
 
-python -m servegym.evaluation.reports.load_gradient docs/images/polyserve-gradient.png
+python -m experiments.pages.load_gradient docs/images/polyserve-gradient.png
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 
-COMMAND = "python -m servegym.evaluation.reports.load_gradient FILE.png"
+COMMAND = "python -m experiments.pages.load_gradient FILE.png"
 DEVICE, TRACE, ENGINES = "h200-llama3-8b", "uniform-512-512", 20
 WAVE_S, LOW_PER_S, HIGH_PER_S = 120.0, 60.0, 400.0  # the rate goes from low to high and back
 SAMPLES = 240

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servegym.evaluation.reports import load_gradient
+from experiments.pages import load_gradient
 from servegym.simulator.inputs.workload import Workload
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.pages.observations import PageError, written
 from servegym.baselines.observations.engine import engine_layout
-from servegym.baselines.observations.page import PageError, written
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "observations.md"
 
 def test_the_page_is_what_is_generated():
     text = PAGE.read_text("utf-8")
-    assert written(text) == text, "run: python -m servegym.baselines.observations.page docs/observations.md"
+    assert written(text) == text, "run: python -m experiments.pages.observations docs/observations.md"
 
 
 def test_the_sizes_on_the_page_are_those_of_the_layouts():

@@ -1,6 +1,6 @@
 """Write the generated parts of docs/systems anew: the tables of parameters, and the list of policies in its README.
 
-python -m servegym.evaluation.reports.systems_pages docs/systems
+python -m experiments.pages.systems_pages docs/systems
 
 A page says where a table goes, "<!-- parameters: NAME -->" on a line of its own; policies with the same parameters
 share one, "<!-- parameters: NAME, NAME -->". If several kinds of policy have a name, it is "KIND NAME" there. The lines
@@ -20,7 +20,7 @@ from servegym.baselines import registry
 from servegym.errors import ExperimentError
 from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, Value
 
-COMMAND = "python -m servegym.evaluation.reports.systems_pages docs/systems"
+COMMAND = "python -m experiments.pages.systems_pages docs/systems"
 README = "README.md"
 END = "<!-- end of table -->"
 PARAMETERS = re.compile(rf"^<!-- parameters: (.+?) -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", re.MULTILINE)

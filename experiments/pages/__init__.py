@@ -1,0 +1,1 @@
+"""What makes generated pages, their tables and pictures, in `docs/`: `make docs`, and by hand."""

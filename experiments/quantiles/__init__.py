@@ -1,0 +1,1 @@
+"""What makes the quantile tables in `traces/quantiles` from public traces."""
