@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.util
-import os
 import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
 from servegym.errors import PolicyError
+from servegym.replacing import replacing
 
 FOLDER = "policies"  # beside the kernels that are compiled from what is in it
 
@@ -62,9 +62,8 @@ def _there(path: Path, text: str) -> Path:
             return there
     copy = with_text[-1]
     copy.parent.mkdir(parents=True, exist_ok=True)
-    draft = copy.with_suffix(f".{os.getpid()}")  # other processes of the node do the same
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, copy)
+    with replacing(copy) as draft:  # other processes of the node do the same
+        draft.write_text(text, encoding="utf-8")
     return copy
 
 

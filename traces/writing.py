@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.errors import WorkloadError
+from servegym.replacing import replacing
 from servegym.simulator.inputs.workload import DEFAULTS, Workload
 from servegym.traces.loading import load_trace
 from servegym.traces.readers.own import BLOCK_TOKENS
@@ -88,19 +89,16 @@ def write(requests: Trace | Workload, path: str | os.PathLike[str]) -> None:
     path = Path(path)
     ending = checked_ending(path)
     trace = requests if isinstance(requests, Trace) else _as_trace(requests)
-    part = path.with_name(path.name + ".part")
     try:
-        if ending == ".parquet":
-            _write_parquet(trace, part)
-        else:
-            opener: Any = gzip.open if ending.endswith(".gz") else open
-            with opener(part, "wt", encoding="utf-8", newline="") as stream:
-                _write_text(trace, stream, ".jsonl" in ending)
-        part.replace(path)
+        with replacing(path) as draft:
+            if ending == ".parquet":
+                _write_parquet(trace, draft)
+            else:
+                opener: Any = gzip.open if ending.endswith(".gz") else open
+                with opener(draft, "wt", encoding="utf-8", newline="") as stream:
+                    _write_text(trace, stream, ".jsonl" in ending)
     except OSError as error:
         raise WorkloadError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def checked_ending(path: Path) -> str:

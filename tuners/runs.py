@@ -20,6 +20,7 @@ from typing import Any
 
 from servegym import __version__
 from servegym.errors import TrainingError
+from servegym.replacing import replacing
 from servegym.tuners.config import TrainingConfig, load_config, to_text
 
 CONFIG, VERSIONS, CURVE, PICTURE = "config.yaml", "versions.json", "curve.jsonl", "training_curve.png"
@@ -63,13 +64,13 @@ class RunFolder:
     def checkpoint(self, steps: int, state: Mapping[str, Any], save: Callable[[Path], None]) -> Path:
         """Write a state (pickled) and the files of `save` into a folder, atomically."""
         folder = self.path / CHECKPOINTS
-        draft, final = folder / f".{steps:012d}", folder / f"{steps:012d}"
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        save(draft)
-        (draft / STATE).write_bytes(pickle.dumps(dict(state)))
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(draft, final)
+        final = folder / f"{steps:012d}"
+        for draft in folder.glob(".*.draft"):  # of a training that was killed
+            shutil.rmtree(draft, ignore_errors=True)
+        with replacing(final) as draft:
+            draft.mkdir(parents=True)
+            save(draft)
+            (draft / STATE).write_bytes(pickle.dumps(dict(state)))
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             shutil.rmtree(old, ignore_errors=True)
         return final
@@ -97,6 +98,5 @@ class RunFolder:
 
 def write(path: Path, text: str) -> None:
     """Write a file atomically; if that fails, the old one stays."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")

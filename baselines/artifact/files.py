@@ -6,7 +6,6 @@ Nothing in them is executed: the parts of a policy are looked up by name in the 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from servegym.baselines.artifact.entries import entry_of, policy_of
 from servegym.baselines.artifact.weights import SUFFIX
 from servegym.baselines.learned.derived import PREFIX
 from servegym.errors import PolicyError
+from servegym.replacing import replacing
 from servegym.simulator.policies.policy import Policy
 
 
@@ -81,13 +81,8 @@ def _weights_names(stem: str, policies: Mapping[str, Policy]) -> dict[str, str]:
 
 def _write(path: Path, data: bytes) -> None:
     """Write the file atomically: if that fails, the old contents stay."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
-        with draft.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, path)
+        with replacing(path) as draft:
+            draft.write_bytes(data)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise ArtifactError(f"{path}: cannot be written: {error.strerror or error}") from None

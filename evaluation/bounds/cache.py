@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import scipy
 from servegym.evaluation.bounds import clairvoyant
 from servegym.evaluation.bounds.clairvoyant import FINENESS, Bound
 from servegym.evaluation.identity import document_digest
+from servegym.replacing import replacing
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 
@@ -56,7 +55,8 @@ def cached_bound(
     if found is None:
         found = clairvoyant.tdg_upper_bound(scenario, bin_s, fineness)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, {"scenario": asked, "bound": dataclasses.asdict(found)})
+        with replacing(path) as draft:
+            draft.write_text(json.dumps({"scenario": asked, "bound": dataclasses.asdict(found)}, indent=1), "utf-8")
     return found
 
 
@@ -87,15 +87,3 @@ def _read(path: Path, asked: dict[str, Any]) -> Bound | None:
         return Bound(**document["bound"]) if document["scenario"] == asked else None
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    """Write the file atomically, also if two processes write it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

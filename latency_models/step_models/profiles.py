@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from servegym.latency_models.sampling import BatchRange
 from servegym.latency_models.step_models import sampling
 from servegym.latency_models.step_models.library import PACKAGE, StepModel, library_version, model_of
 from servegym.latency_models.step_models.naming import Served, served
+from servegym.replacing import replacing
 from servegym.simulator.compilation.kernels import cache_root
 
 MAKING = 3  # raise it when the same library gives another profile
@@ -46,9 +45,8 @@ def made_profile(name: str) -> dict[str, Any]:
         return document
     document = build(wanted, version)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".tmp", delete=False, encoding="utf-8") as whole:
-        whole.write(to_text(document))
-    os.replace(whole.name, file)
+    with replacing(file) as draft:
+        draft.write_text(to_text(document), encoding="utf-8")
     return document
 
 

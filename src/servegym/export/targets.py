@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from servegym.adapters.xllm.configuration import Configuration, xllm_configurati
 from servegym.adapters.xllm.flags import load_version, version_numbers
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.errors import ExportError
+from servegym.replacing import replacing
 
 VLLM_SCHEDULER = "servegym.adapters.vllm.AsyncScheduler"
 RAY_ROUTER = "servegym.adapters.routing.ray_serve:PolicyRouter"
@@ -193,12 +193,10 @@ def _as_json(document: Mapping[str, Any]) -> str:
 
 def write_text(path: Path, text: str) -> Path:
     """Write a text atomically: if that fails, the old file stays. Returns the path."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, path)
+        with replacing(path) as draft:
+            draft.write_text(text, encoding="utf-8")
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise ExportError(f"{path}: cannot be written: {error.strerror or error}") from None
     return path
 
