@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.gpu.compare import measured_run, page, workload_again
+from experiments.gpu.compare import measured_run, workload_again
 from experiments.gpu.driving import Served
+from experiments.gpu.page import tables
 from experiments.gpu.records import RUNS, coded
 from experiments.gpu.workloads import PROFILE, STOCK, profile_of, workload_of
 from servegym.latency_models.profile import load_profile
@@ -62,9 +63,11 @@ def test_the_page_has_both_tables_and_calls_a_rehearsal_by_its_name(tmp_path: Pa
     (tmp_path / RUNS).write_text("".join(json.dumps(line) + "\n" for line in lines))
     batches = pd.DataFrame({"decode_requests": [1, 8], "decode_cached_tokens": [100, 4000], "duration_s": [0.01, 0.02]})
     batches.to_csv(tmp_path / "batches.csv", index=False)
-    text = page(tmp_path, [load_profile(PROFILE)])
+    text, runs = tables(tmp_path, [load_profile(PROFILE)])
     assert text.startswith("**Rehearsed on a CPU with a tiny model: no measurement.**")
     assert f"| {PROFILE} | decode | 2 |" in text
     for line in lines[1:]:
-        assert sum(row.startswith(f"| {line['run']} | TTFT p50, s | 0.1 |") for row in text.splitlines()) == 1
+        served = f"| {line['run']} | **served** | "
+        assert sum(row.startswith(served) and " | 0.1 / 0.1 / 0.1 / 0.1 | " in row for row in text.splitlines()) == 1
+    assert text.count(f"|  | {PROFILE} | ") == len(runs) == 2
     assert len(list((tmp_path / "requests").glob("*.parquet"))) == 2

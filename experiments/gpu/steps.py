@@ -1,0 +1,141 @@
+"""The batches of the runs in which all requests were there at once, each with the time that its step took.
+
+    python -m experiments.gpu.steps docs/results/h100 --out results/h100/steps.csv
+
+With all requests there at once, which batches vLLM forms does not depend on how long they take. So the simulator forms
+the same ones in the same order, and a step of the engine, the time from one batch's tokens to the next one's, belongs
+to the simulated batch of the same number. That holds while each step brings as many tokens as its batch has in the
+simulation; the share of the steps for which it does is printed. `servegym calibrate` reads the table.
+
+A step taken in late is long, the next one short: what is more than 1.5 times or less than 1 / 1.5 times what a robust
+linear fit says is left out, and counted; and so is the first step, during which all requests are taken in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.gpu.compare import again, deployment_of, scheduler_of
+from experiments.gpu.records import RUNS, decoded, read_lines
+from servegym.adapters.profiling.design import Batch, Prefill
+from servegym.latency_models.measured_batches import DURATION
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import BATCH_SUMS
+from servegym.simulator.runs.simulation import Simulation
+
+LATE = 1.5
+TERMS = ("prefill_tokens", "decode_requests", "decode_cached_tokens")  # of the robust fit, beside a constant
+ANY_PROFILE = "h100-llama3-8b"  # how long simulated batches take does not matter
+
+
+def formed(workload: Workload, line: Mapping[str, Any], profile: Profile) -> tuple[list[Batch], np.ndarray]:
+    """The simulated batches, and how many tokens each of them brings, int64[batches]; 0: parts of prompts only."""
+    scenario = Scenario(workload, deployment_of(line, profile, profile), scheduler_of(line))
+    events = Simulation(scenario, record_timeline=True).run().timeline
+    prompts, computed = workload.table["prompt_tokens"], np.zeros(len(workload), "i8")
+    prefills: list[list[Prefill]] = []
+    decodes: list[list[int]] = []
+    for kind, request, tokens in zip(events.kind.astype(str), events.request, events.tokens, strict=True):
+        if kind == "batch_start":
+            prefills.append([])
+            decodes.append([])
+        elif kind == "evicted":
+            computed[request] = tokens
+        elif kind == "scheduled":
+            before = int(computed[request])
+            if before >= prompts[request]:
+                decodes[-1].append(before)
+            else:
+                prefills[-1].append(Prefill(int(tokens), before))
+            computed[request] += tokens
+    kinds, times_s = events.kind.astype(str), events.time_s.to_numpy()
+    ends_s = times_s[kinds == "batch_end"]
+    brought = np.bincount(np.searchsorted(ends_s, times_s[kinds == "token"]), minlength=len(prefills))
+    batches = [Batch(tuple(first), tuple(later)) for first, later in zip(prefills, decodes, strict=True)]
+    return batches, brought
+
+
+def taken(line: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Of each step of the engine that brought tokens its seconds, and how many they were."""
+    times_us, counts = np.unique(np.cumsum(decoded(line["arrays"])["token_us"]), return_counts=True)
+    return np.diff(times_us, prepend=0) / 1e6, counts
+
+
+def paired(line: Mapping[str, Any], workload: Workload, profile: Profile) -> tuple[pd.DataFrame, float]:
+    """The table of a run, and the share of its steps that brought as many tokens as the simulated batch.
+
+    Raises ValueError where another number of the simulated batches bring tokens.
+    """
+    (batches, brought), (seconds, counts) = formed(workload, line, profile), taken(line)
+    bringing = np.flatnonzero(brought)
+    if len(bringing) != len(counts):
+        raise ValueError(f"{line['run']}: {len(counts)} steps brought tokens; {len(bringing)} simulated batches did")
+    sums = np.concatenate([batch.sums() for batch in batches])[bringing]
+    table = pd.DataFrame({name: sums[name] for name in BATCH_SUMS})
+    table.insert(0, DURATION, seconds)
+    alone = np.diff(bringing, prepend=-1) == 1  # else the step's time is that of several batches
+    return table[alone].reset_index(drop=True), float((counts == brought[bringing]).mean())
+
+
+def in_time(table: pd.DataFrame) -> np.ndarray:
+    """Whether each step's tokens were taken in when they were there, bool[steps]."""
+    from scipy.optimize import least_squares
+
+    terms = np.column_stack([np.ones(len(table)), *(table[name] for name in TERMS)])
+    scale = terms.max(axis=0)
+    seconds = table[DURATION].to_numpy()
+
+    def off(weights: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(terms / scale @ np.exp(weights), 1e-9) / seconds)
+
+    fitted = least_squares(off, np.log(np.full(len(scale), seconds.max() / 4)), loss="soft_l1", f_scale=0.1)
+    found: np.ndarray = np.abs(off(fitted.x)) < np.log(LATE)
+    found[0] = False
+    return found
+
+
+def steps(folder: Path, say: bool = True) -> pd.DataFrame:
+    """The steps of all runs at saturation, with a column `run`."""
+    profile, tables = load_profile(ANY_PROFILE), []
+    engine: Any = None
+    for line in read_lines(folder / RUNS):
+        engine = line.get("engine", engine)
+        if not line["done"] or line.get("load", 0) is not None or "arrays" not in line:
+            continue
+        line = {**line, "engine": engine}
+        workload = again(line)
+        if workload is None:
+            continue
+        table, alike = paired(line, workload, profile)
+        kept = in_time(table)
+        if say:
+            print(
+                f"{line['run']}: {len(table)} steps; {100 * alike:.1f} % bring as many tokens as the simulated ones; "
+                f"{len(table) - kept.sum()} left out",
+                file=sys.stderr,
+            )
+        tables.append(table[kept].assign(run=str(line["run"])))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="a CSV file")
+    given = parser.parse_args(arguments)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    steps(given.folder).drop(columns="run").to_csv(given.out, index=False, float_format="%.9g")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

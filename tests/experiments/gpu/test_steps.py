@@ -1,0 +1,80 @@
+"""A step of an engine is paired with the batch that the simulator forms in its place."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.gpu.compare import deployment_of, scheduler_of
+from experiments.gpu.driving import Served
+from experiments.gpu.records import RUNS, coded
+from experiments.gpu.steps import steps
+from experiments.gpu.workloads import PROFILE, STOCK, workload_of
+from servegym.latency_models.measured_batches import DURATION
+from servegym.latency_models.model import as_batches
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
+
+REQUESTS, CONTEXT = 12, 2048
+ENGINE: dict[str, Any] = {
+    "kv_blocks": 2000, "kv_block_tokens": 16,
+    "space": {"batch_tokens": 512, "sequences": 8, "context_tokens": CONTEXT},
+    "shape": {"asynchronous": True, "more": {}},
+}  # fmt: skip
+
+
+def saturated(late: int | None = None, lost: int = 0) -> dict[str, Any]:
+    """The line of a run on an engine that takes what `h200-llama3-8b` says. late: a step whose tokens are taken in with
+    the next one's; lost: tokens of the first request that did not come."""
+    workload = workload_of("azure-conv", REQUESTS, None, 0, CONTEXT, load_profile(PROFILE))
+    line: dict[str, Any] = {
+        "run": "azure-conv, saturation", "done": True, "rehearsal": True, "machine": {"gpu": "none"},
+        "trace": "azure-conv", "policy": STOCK, "load": None, "rate_per_s": None, "seed": 0, "requests": REQUESTS,
+        "digest": workload.digest, "profile": PROFILE, "engine": ENGINE,
+    }  # fmt: skip
+    engine = load_profile("h200-llama3-8b")
+    scenario = Scenario(workload, deployment_of(line, engine, engine), scheduler_of(line))
+    events = Simulation(scenario, record_timeline=True).run().timeline
+    emitted = events[events.kind.astype(str) == "token"]
+    times_s = np.unique(emitted.time_s)
+    if late is not None:
+        times_s[late] += 0.9 * (times_s[late + 1] - times_s[late])
+    time_s = times_s[np.searchsorted(np.unique(emitted.time_s), emitted.time_s)]
+    tokens = [time_s[emitted.request.to_numpy() == request].tolist() for request in range(REQUESTS)]
+    del tokens[0][50 : 50 + lost]
+    served = Served(workload.table["arrival_s"].copy(), tokens, np.zeros(0), np.zeros(0, "i8"), {}, False)
+    return {**line, "arrays": coded(served.arrays(workload))}
+
+
+def test_the_steps_are_those_of_the_engine_though_another_profile_forms_the_batches(tmp_path: Path) -> None:
+    (tmp_path / RUNS).write_text(json.dumps(saturated()) + "\n")
+    table = steps(tmp_path)
+    said_s = load_profile("h200-llama3-8b").device.evaluate(as_batches(table))
+    assert len(table) > 100
+    assert table[DURATION].to_numpy() == pytest.approx(said_s, abs=2.5e-6)
+    assert table.prefill_requests.max() > 0 and table.decode_requests.max() == ENGINE["space"]["sequences"]
+
+
+def test_a_step_taken_in_late_is_left_out_with_the_one_after_it(tmp_path: Path) -> None:
+    lengths = []
+    for late in (None, 60):
+        (tmp_path / RUNS).write_text(json.dumps(saturated(late)) + "\n")
+        lengths.append(len(steps(tmp_path)))
+    assert lengths[0] - lengths[1] == 2
+
+
+def test_another_number_of_steps_is_not_paired(tmp_path: Path) -> None:
+    line = saturated()
+    (tmp_path / RUNS).write_text(json.dumps({**line, "engine": {**ENGINE, "kv_blocks": 150}}) + "\n")
+    with pytest.raises(ValueError, match="simulated batches did"):
+        steps(tmp_path)
+
+
+def test_the_share_of_steps_that_are_alike_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for lost in (0, 5):
+        (tmp_path / RUNS).write_text(json.dumps(saturated(lost=lost)) + "\n")
+        steps(tmp_path)
+        assert ("100.0 % bring" in capsys.readouterr().err) == (lost == 0)
