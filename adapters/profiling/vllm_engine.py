@@ -203,9 +203,9 @@ class VllmMeter:
         emitted = {
             each.request_id: len(each.new_token_ids) for client in (outputs or {}).values() for each in client.outputs
         }
-        return Step(self._computed(self._scheduled), seconds, computing_s, emitted)
+        return Step(self.computed(self._scheduled), seconds, computing_s, emitted)
 
-    def _computed(self, scheduled: Any) -> Batch:
+    def computed(self, scheduled: Any) -> Batch:
         """The batch that a scheduler's output stands for."""
         if scheduled is None:
             return Batch()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.engines.virtual_run import terms
+from servegym.adapters.profiling.design import Batch
 from servegym.adapters.profiling.vllm_engine import VllmMeter
 from servegym.adapters.replay.bodies import FIRST_ID, Bodies
 from servegym.adapters.replay.front import Front, Limits
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.types import BATCH, BATCH_SUMS
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 DRAINING_STEPS = 1000
@@ -42,7 +44,7 @@ class Clock:
 class Served(NamedTuple):
     """arrival_s: float64[requests], when each was due; nan: it was not sent. token_s: of each, when its tokens came
     out. decision_s: float64[steps] of the policy, and running: int64[steps], how many ran then. counts: of the plug-in.
-    cut: the time was up."""
+    cut: the time was up. batches, step_s: what was computed, and how long each step took (`Log`)."""
 
     arrival_s: np.ndarray
     token_s: list[list[float]]
@@ -50,6 +52,8 @@ class Served(NamedTuple):
     running: np.ndarray
     counts: dict[str, float]
     cut: bool
+    batches: Sequence[Batch] = ()
+    step_s: Sequence[float] = ()
 
     def figures(self, workload: Workload) -> dict[str, Any]:
         """Latencies of those that have all their tokens."""
@@ -78,11 +82,14 @@ class Served(NamedTuple):
         request = np.repeat(np.arange(len(self.token_s)), [len(times) for times in self.token_s])
         time_us = np.round(1e6 * np.concatenate([np.asarray(times, "f8") for times in self.token_s])).astype("i8")
         order = np.argsort(time_us, kind="stable")
+        sums = np.concatenate([batch.sums() for batch in self.batches]) if self.batches else np.zeros(0, BATCH)
         return {
             "arrival_s": self.arrival_s,
             **{name: workload.table[name] for name in columns},
             "token_request": request[order].astype("i4"),
             "token_us": np.diff(time_us[order], prepend=0),
+            "step_us": np.round(1e6 * np.asarray(self.step_s, "f8")).astype("i8"),
+            "step_sums": np.column_stack([sums[name] for name in BATCH_SUMS]).astype("i8"),
         }
 
 
@@ -90,6 +97,35 @@ def summary_of(values: np.ndarray) -> dict[str, float]:
     if not len(values):
         return {}
     return {"mean": float(values.mean()), **{name: float(np.quantile(values, q)) for name, q in QUANTILES.items()}}
+
+
+class Log:
+    """What a scheduler decides, and when the results of it are there.
+
+    A step takes from the results before it, or from its own decision if that came later, to its own results: with
+    asynchronous scheduling the next batch is decided while one is computed.
+    """
+
+    def __init__(self, scheduler: Any, clock: Clock):
+        self.steps: list[tuple[Any, float]] = []
+        schedule, update = scheduler.schedule, scheduler.update_from_output
+        decided_s: dict[int, float] = {}
+        before_s = -np.inf
+
+        def watched_schedule(*given: Any, **named: Any) -> Any:
+            decision = schedule(*given, **named)
+            decided_s[id(decision)] = clock.now_s()
+            return decision
+
+        def watched_update(decision: Any, *given: Any, **named: Any) -> Any:
+            nonlocal before_s
+            now_s = clock.now_s()
+            if decision.total_num_scheduled_tokens:
+                self.steps.append((decision, now_s - max(before_s, decided_s.pop(id(decision), before_s))))
+                before_s = now_s
+            return update(decision, *given, **named)
+
+        scheduler.schedule, scheduler.update_from_output = watched_schedule, watched_update
 
 
 @contextmanager
@@ -138,7 +174,10 @@ def serve(meter: VllmMeter, workload: Workload, policy: Path | None, limit_s: fl
         plugin = getattr(scheduler, "servegym", None)
         if plugin is not None:
             scheduler.use_clock(clock.now_s)
-        return _served(meter, workload, prompts, plugin, clock, time.monotonic() + limit_s)
+        log = Log(scheduler, clock)
+        served = _served(meter, workload, prompts, plugin, clock, time.monotonic() + limit_s)
+        batches = [meter.computed(decision) for decision, _ in log.steps]
+        return served._replace(batches=batches, step_s=[seconds for _, seconds in log.steps])
 
 
 def _served(

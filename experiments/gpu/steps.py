@@ -1,11 +1,12 @@
-"""The batches of the runs in which all requests were there at once, each with the time that its step took.
+"""The batches that served runs consist of, each with the time that its step took.
 
     python -m experiments.gpu.steps docs/results/h100 --out results/h100/steps.csv
 
-With all requests there at once, which batches vLLM forms does not depend on how long they take. So the simulator forms
-the same ones in the same order, and a step of the engine, the time from one batch's tokens to the next one's, belongs
-to the simulated batch of the same number. That holds while each step brings as many tokens as its batch has in the
-simulation; the share of the steps for which it does is printed. `servegym calibrate` reads the table.
+From the log of a run, where it has one. Else of the runs with all requests there at once: which batches vLLM forms does
+not depend on how long they take there. So the simulator forms the same ones in the same order, and a step of the
+engine, the time from one batch's tokens to the next one's, belongs to the simulated batch of the same number. That
+holds while each step brings as many tokens as its batch has in the simulation; the share of the steps for which it does
+is printed. `servegym calibrate` reads the table.
 
 A step taken in late is long, the next one short: what is more than 1.5 times or less than 1 / 1.5 times what a robust
 linear fit says is left out, and counted; and so is the first step, during which all requests are taken in.
@@ -103,26 +104,35 @@ def in_time(table: pd.DataFrame) -> np.ndarray:
     return found
 
 
-def steps(folder: Path, say: bool = True) -> pd.DataFrame:
-    """The steps of all runs at saturation, with a column `run`."""
+def logged(line: Mapping[str, Any]) -> pd.DataFrame | None:
+    """The table of a run whose steps were logged; None where they were not."""
+    arrays = decoded(line["arrays"])
+    if not len(arrays.get("step_us", ())):
+        return None
+    table = pd.DataFrame(arrays["step_sums"], columns=list(BATCH_SUMS))
+    table.insert(0, DURATION, arrays["step_us"] / 1e6)
+    return table
+
+
+def steps(folder: Path, load: float | None = None, say: bool = True) -> pd.DataFrame:
+    """The steps of all runs at a load (None: at saturation), with a column `run`."""
     profile, tables = load_profile(ANY_PROFILE), []
     engine: Any = None
     for line in read_lines(folder / RUNS):
         engine = line.get("engine", engine)
-        if not line["done"] or line.get("load", 0) is not None or "arrays" not in line:
+        if not line["done"] or "load" not in line or line["load"] != load:
             continue
         line = {**line, "engine": engine}
-        workload = again(line)
-        if workload is None:
+        table, alike = logged(line), ""
+        workload = again(line) if load is None else None
+        if workload is not None:
+            pairs, share = paired(line, workload, profile)
+            table, alike = pairs if table is None else table, f"{100 * share:.1f} % as many tokens as simulated; "
+        if table is None:
             continue
-        table, alike = paired(line, workload, profile)
         kept = in_time(table)
         if say:
-            print(
-                f"{line['run']}: {len(table)} steps; {100 * alike:.1f} % bring as many tokens as the simulated ones; "
-                f"{len(table) - kept.sum()} left out",
-                file=sys.stderr,
-            )
+            print(f"{line['run']}: {len(table)} steps; {alike}{len(table) - kept.sum()} left out", file=sys.stderr)
         tables.append(table[kept].assign(run=str(line["run"])))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
@@ -130,10 +140,11 @@ def steps(folder: Path, say: bool = True) -> pd.DataFrame:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--load", type=float, help="steps of the runs at this load; default: at saturation")
     parser.add_argument("--out", type=Path, required=True, help="a CSV file")
     given = parser.parse_args(arguments)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    steps(given.folder).drop(columns="run").to_csv(given.out, index=False, float_format="%.9g")
+    steps(given.folder, given.load).drop(columns="run").to_csv(given.out, index=False, float_format="%.9g")
     return 0
 
 

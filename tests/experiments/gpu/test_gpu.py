@@ -135,6 +135,30 @@ def test_each_request_has_its_tokens_and_idle_time_is_skipped() -> None:
     assert arrays["token_request"].tolist() == [0, 1, 0, 0, 2, 2]
 
 
+def test_a_step_lasts_from_the_results_before_it_or_from_its_own_decision() -> None:
+    now_s = [0.0]
+    clock = SimpleNamespace(now_s=lambda: now_s[0])
+    scheduler = SimpleNamespace(
+        schedule=lambda tokens: SimpleNamespace(total_num_scheduled_tokens=tokens),
+        update_from_output=lambda decision: decision.total_num_scheduled_tokens,
+    )
+    log = driving.Log(scheduler, clock)  # type: ignore[arg-type]
+    first = scheduler.schedule(5)
+    now_s[0] = 1.0
+    second, nothing = scheduler.schedule(6), scheduler.schedule(0)  # while the first is computed
+    now_s[0] = 3.0
+    assert scheduler.update_from_output(first) == 5
+    now_s[0] = 4.0
+    assert [scheduler.update_from_output(decision) for decision in (second, nothing)] == [6, 0]
+    now_s[0] = 10.0  # nothing to do until then
+    third = scheduler.schedule(7)
+    now_s[0] = 12.0
+    scheduler.update_from_output(third)
+    assert [(decision.total_num_scheduled_tokens, seconds) for decision, seconds in log.steps] == [
+        (5, 3.0), (6, 1.0), (7, 2.0)
+    ]  # fmt: skip
+
+
 def test_a_run_whose_time_is_up_says_so() -> None:
     found = served(-np.inf)
     assert found.cut and found.figures(WORKLOAD)["finished"] == 0

@@ -12,6 +12,7 @@ from experiments.gpu.driving import Served
 from experiments.gpu.records import RUNS, coded
 from experiments.gpu.steps import steps
 from experiments.gpu.workloads import PROFILE, STOCK, workload_of
+from servegym.adapters.profiling.design import Batch, Prefill
 from servegym.latency_models.measured_batches import DURATION
 from servegym.latency_models.model import as_batches
 from servegym.latency_models.profile import load_profile
@@ -77,4 +78,19 @@ def test_the_share_of_steps_that_are_alike_is_said(tmp_path: Path, capsys: pytes
     for lost in (0, 5):
         (tmp_path / RUNS).write_text(json.dumps(saturated(lost=lost)) + "\n")
         steps(tmp_path)
-        assert ("100.0 % bring" in capsys.readouterr().err) == (lost == 0)
+        assert ("100.0 % as many" in capsys.readouterr().err) == (lost == 0)
+
+
+def test_a_log_of_steps_is_taken_as_it_is_at_any_load(tmp_path: Path) -> None:
+    batches = [Batch((Prefill(100, 20),)), *(Batch(decodes=(120 + n,)) for n in range(8))]
+    workload = workload_of("azure-conv", 2, 1.0, 0, CONTEXT, load_profile(PROFILE))
+    empty: list[list[float]] = [[], []]
+    served = Served(
+        workload.table["arrival_s"], empty, np.zeros(0), np.zeros(0, "i8"), {}, False, batches, [0.02] + [0.01] * 8
+    )
+    line = {"run": "a", "done": True, "load": 0.8, "engine": ENGINE, "arrays": coded(served.arrays(workload))}
+    (tmp_path / RUNS).write_text(json.dumps(line) + "\n")
+    table = steps(tmp_path, 0.8)
+    assert len(steps(tmp_path, 0.5)) == 0
+    assert table.decode_cached_tokens.tolist() == [120 + n for n in range(8)]  # the first step is left out
+    assert table[DURATION].tolist() == [0.01] * 8
