@@ -47,6 +47,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     ],
     "silo": [{}, {"bound_1_s": 0.03, "bound_2_s": 0.5, "bound_3_s": 1.0}],
     "llumnix": [{}],
+    "predicted-cost": [
+        {},
+        {"queue": 0.5, "late": 0.2, "sharpness": 20.0, "pace": 3.0, "pace_limit": 0.2, "load": 1.0},
+        {"queue": 0.0, "late": 0.0, "pace_barrier": 50.0, "memory_limit": 0.2, "memory_barrier": 40.0},
+    ],
     "prefix-affinity": [{}],
     "kv-aware": [{}, {"overlap_weight": 3.0}, {"overlap_weight": 0.25, "temperature": 0.5, "seed": 5}],
     "session-hash": [{}, {"seed": 3}],
@@ -145,7 +150,7 @@ def test_agrees_with_prefix_stores(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(15))
-@pytest.mark.parametrize("name", ["kv-aware", "prefix-affinity"])
+@pytest.mark.parametrize("name", ["kv-aware", "predicted-cost", "prefix-affinity"])
 def test_agrees_when_engines_tell_which_blocks_they_have(name: str, seed: int) -> None:
     random = np.random.default_rng([seed, 14])
     scene = random_scene(random, *both_routers(name, {}), sensible_scheduler, prefixes=True)

@@ -10,6 +10,7 @@ from servegym.policy import Policy, StateFields, batches, kernel, known_tokens, 
 
 # State per engine, after the FIELDS of ties. work_s: time of what is to be prefilled; of_tokens: its tokens then.
 # own_s: time of the request, valid in one decision.
+STATE = StateFields(engine=(*FIELDS, "work_s", "of_tokens", "own_s"))
 WORK_S, OF_TOKENS, OWN_S = range(3, 6)
 
 
@@ -34,25 +35,36 @@ def prefill_s(context, request, e):
     return estimates.request_s[snapshot.pool](tokens - cached, cached, False, estimates.coefficients[e])
 
 
+@kernel
+def queue_s(context, e):
+    """Estimated time until engine e has prefilled what it was sent, without what was cached when it was sent."""
+    snapshot, state = context.known.snapshots[e], context.state
+    take_off_left(snapshot, state, e, WORK_S, OF_TOKENS)
+    return max(0.0, state[e, WORK_S] - (context.now_s - snapshot.changed_s))
+
+
+@kernel
+def add_to_queue(context, e, tokens):
+    """Note that the request, whose OWN_S is that of this decision, was sent to engine e."""
+    context.state[e, WORK_S] += context.state[e, OWN_S]
+    context.state[e, OF_TOKENS] += tokens
+
+
 @router
 def prefix_affinity(context, request, route):
     snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
     tokens, decoding = record.prompt_tokens + record.num_output_tokens, record.computed_tokens > 0
     for e in range(snapshots.shape[0]):
-        snapshot = snapshots[e]
-        if not takes(snapshot, record):
+        if not takes(snapshots[e], record):
             continue
         if decoding:
             state[e, MEASURE] = decodes_s(context, e, 1, tokens)
             continue
-        take_off_left(snapshot, state, e, WORK_S, OF_TOKENS)
         state[e, OWN_S] = prefill_s(context, request, e)
-        queue_s = max(0.0, state[e, WORK_S] - (context.now_s - snapshot.changed_s))
-        state[e, MEASURE] = queue_s + state[e, OWN_S] + decodes_s(context, e, 0, 0)
+        state[e, MEASURE] = queue_s(context, e) + state[e, OWN_S] + decodes_s(context, e, 0, 0)
     send_to_least(context, request, route)
     if not decoding:
-        state[route.engine, WORK_S] += state[route.engine, OWN_S]
-        state[route.engine, OF_TOKENS] += tokens
+        add_to_queue(context, route.engine, tokens)
 
 
 register(
@@ -62,6 +74,6 @@ register(
         "Where the first token is estimated to come first, by the queue and by what the engine has of the prompt.",
         "Mooncake, Algorithm 1",
         prefix_affinity,
-        state=StateFields(engine=(*FIELDS, "work_s", "of_tokens", "own_s")),
+        state=STATE,
     )
 )

@@ -27,7 +27,8 @@ ROOMY = PrefixStore(10_000)
 def waits(prompt_tokens: int, **more: Any) -> dict:
     """A request without a token; deadlines are far off unless it says otherwise. chunks: of 4 tokens, by number; of the
     one that is asked about also its session."""
-    return {"prompt_tokens": prompt_tokens, "ttft_slo_s": 1000.0, "tpot_slo_s": 1000.0, "weight": 1.0, **more}
+    slos = {"ttft_slo_s": 1000.0, "tpot_slo_s": 1000.0, "ttlt_slo_s": np.inf}
+    return {"prompt_tokens": prompt_tokens, **slos, "weight": 1.0, **more}
 
 
 def engine(

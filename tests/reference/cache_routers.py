@@ -40,22 +40,24 @@ class PrefixAffinity(Router):
 
     def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
         if r.kv_at is not None:
-            return smallest(
-                snapshots,
-                lambda snapshot: self.batch_s(snapshot, snapshot.decodes + 1, snapshot.decode_tokens + r.context),
-            )
+            return smallest(snapshots, lambda snapshot: self.measure(r, snapshot, snapshots, now_s))
         for snapshot in snapshots:
             if self.of_tokens[snapshot.index] > 0:
                 self.work_s[snapshot.index] *= snapshot.record_tokens / self.of_tokens[snapshot.index]
             self.of_tokens[snapshot.index] = snapshot.record_tokens
-        chosen = smallest(snapshots, lambda snapshot: self.ttft_s(r, snapshot, now_s))
+        chosen = smallest(snapshots, lambda snapshot: self.measure(r, snapshot, snapshots, now_s))
         self.work_s[chosen.index] += self.own_s(r, chosen)
         self.of_tokens[chosen.index] += r.context
         return chosen
 
-    def ttft_s(self, r: Request, snapshot: EngineSnapshot, now_s: float) -> float:
-        queue_s = max(0.0, self.work_s[snapshot.index] - (now_s - snapshot.changed_s))
-        return queue_s + self.own_s(r, snapshot) + self.batch_s(snapshot, snapshot.decodes, snapshot.decode_tokens)
+    def measure(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> float:
+        if r.kv_at is not None:
+            return self.batch_s(snapshot, snapshot.decodes + 1, snapshot.decode_tokens + r.context)
+        beside_s = self.batch_s(snapshot, snapshot.decodes, snapshot.decode_tokens)
+        return self.queue_s(snapshot, now_s) + self.own_s(r, snapshot) + beside_s
+
+    def queue_s(self, snapshot: EngineSnapshot, now_s: float) -> float:
+        return max(0.0, self.work_s[snapshot.index] - (now_s - snapshot.changed_s))
 
     def own_s(self, r: Request, snapshot: EngineSnapshot) -> float:
         cached = known_tokens(r, snapshot)
@@ -63,6 +65,53 @@ class PrefixAffinity(Router):
 
     def batch_s(self, snapshot: EngineSnapshot, decodes: int, tokens: int) -> float:
         return snapshot.fit.batch([(1, tokens / decodes, True) for _ in range(decodes)])
+
+
+class PredictedCost(PrefixAffinity):
+    def __init__(
+        self,
+        queue: float = 1.0,
+        late: float = 2.0,
+        sharpness: float = 6.0,
+        pace: float = 1.0,
+        pace_limit: float = 0.7,
+        pace_barrier: float = 10.0,
+        memory_limit: float = 0.9,
+        memory_barrier: float = 10.0,
+        load: float = 0.1,
+    ) -> None:
+        self.queue, self.late, self.sharpness = queue, late, sharpness
+        self.pace, self.pace_limit, self.pace_barrier = pace, pace_limit, pace_barrier
+        self.memory_limit, self.memory_barrier, self.load = memory_limit, memory_barrier, load
+
+    def measure(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> float:
+        cost = self.memory_cost(r, snapshot) + self.load_cost(snapshot, taking)
+        if snapshot.role != "prefill":
+            cost += self.pace_cost(r, snapshot)
+        return cost if r.kv_at is not None else cost + self.waiting_cost(r, snapshot, now_s)
+
+    def memory_cost(self, r: Request, snapshot: EngineSnapshot) -> float:
+        queued_blocks = (snapshot.record_tokens + r.context) / snapshot.block_tokens
+        used = (snapshot.total_blocks - snapshot.free_blocks + queued_blocks) / snapshot.total_blocks
+        return self.memory_barrier * max(0.0, used - self.memory_limit)
+
+    def load_cost(self, snapshot: EngineSnapshot, taking: list[EngineSnapshot]) -> float:
+        mean = sum(other.requests for other in taking) / len(taking)
+        return self.load * snapshot.requests / max(mean, 1.0)
+
+    def pace_cost(self, r: Request, snapshot: EngineSnapshot) -> float:
+        decodes = snapshot.decodes + len(snapshot.record) + 1
+        tokens = snapshot.decode_tokens + snapshot.record_tokens + r.context
+        pace = self.batch_s(snapshot, decodes, tokens) / r.tpot_slo_s
+        return self.pace * pace + self.pace_barrier * max(0.0, pace - self.pace_limit)
+
+    def waiting_cost(self, r: Request, snapshot: EngineSnapshot, now_s: float) -> float:
+        slo_s = r.deadline(1) - r.arrival_s
+        queue_s, own_s = self.queue_s(snapshot, now_s), self.own_s(r, snapshot)
+        beside_s = self.batch_s(snapshot, snapshot.decodes, snapshot.decode_tokens)
+        lateness = (now_s + queue_s + own_s + beside_s - r.deadline(1)) / slo_s
+        chance = 0.5 + 0.5 * math.tanh(self.sharpness * lateness / 2)
+        return own_s / slo_s + self.queue * queue_s / slo_s + self.late * chance
 
 
 class KvAware(Router):

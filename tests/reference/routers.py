@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from servegym.simulator.records.random import uniform
 
-from .cache_routers import KvAware, PrefixAffinity, SessionHash
+from .cache_routers import KvAware, PredictedCost, PrefixAffinity, SessionHash
 from .polyserve import PolyServe
 from .requests import INF, Request
 from .routing import Route as Route
@@ -189,6 +189,7 @@ ROUTERS: dict[str, type[Router]] = {
     "min-load": MinLoad,
     "min-tokens": MinTokens,
     "polyserve": PolyServe,
+    "predicted-cost": PredictedCost,
     "prefix-affinity": PrefixAffinity,
     "random": Random,
     "round-robin": RoundRobin,

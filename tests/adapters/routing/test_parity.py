@@ -19,7 +19,7 @@ from tests.any_router import ROUTER as ANY_ENGINE
 SAME = [name for name in router_names() if name != "polyserve"]
 # These number requests by row: they decide the same as long as no row is used again.
 BY_NUMBER = {"round-robin", "random"}
-READ_PREFIXES = ("prefix-affinity", "kv-aware", "session-hash")
+READ_PREFIXES = ("prefix-affinity", "predicted-cost", "kv-aware", "session-hash")
 TROUBLE = (
     Incident(0.5, 1, "fail"), Incident(1.0, 2, "drain"), Incident(1.5, 1, "return"), Incident(2.0, 0, "fail"),
     Incident(2.0, 3, "fail"), Incident(2.5, 2, "return"), Incident(3.0, 0, "return"),

@@ -1,0 +1,91 @@
+"""A router of ours: send a request where it is predicted to cost least, in its own wait and in what others lose.
+
+Costs are in SLOs, so that engines of different devices compare: the request's wait for its first token, the chance that
+this is late, the pace of all that decode there, KV memory in use, and the number of requests beside the mean.
+
+The steps are those of "Rule, exactly" in docs/systems/routers.md.
+"""
+
+import math
+
+from servegym.baselines.routers.prefix_affinity import OWN_S, STATE, add_to_queue, decodes_s, prefill_s, queue_s
+from servegym.baselines.routers.ties import MEASURE, send_to_least
+from servegym.policy import ROLE_PREFILL, Parameter, Parameters, Policy, kernel, register, router, takes
+
+# The weight of the request's own prefill is 1, as only ratios of weights matter. What the values are for: "Why these
+# terms" of the page.
+P = Parameters(
+    Parameter("queue", 1.0, "weight of the wait for prompts before it, beside its own prefill", 0, 10),
+    Parameter("late", 2.0, "weight of the chance that its first token is late", 0, 20),
+    Parameter("sharpness", 6.0, "how fast that chance grows with lateness, per TTFT SLO", 0.5, 50, log=True),
+    Parameter("pace", 1.0, "weight of the time between tokens once it decodes, in TPOT SLOs", 0, 10),
+    Parameter("pace_limit", 0.7, "share of the TPOT SLO above which that time costs more", 0, 2),
+    Parameter("pace_barrier", 10.0, "weight of that time above the limit", 0, 100),
+    Parameter("memory_limit", 0.9, "share of KV blocks in use above which they cost", 0, 1),
+    Parameter("memory_barrier", 10.0, "weight of the share in use above the limit", 0, 100),
+    Parameter("load", 0.1, "weight of the engine's requests, relative to the mean of engines", 0, 10),
+)  # fmt: skip
+
+
+@kernel
+def mean_requests(context, record):
+    """Requests sent to an engine and not finished, in the mean of those that take the request."""
+    snapshots, total, engines = context.known.snapshots, 0, 0
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], record):
+            total += snapshots[e].requests
+            engines += 1
+    return total / engines
+
+
+@kernel
+def cost_to_others(context, e, record, tokens, mean):
+    """What others on engine e pay for the request, which has `tokens` of context. mean: of requests on an engine."""
+    p, snapshot = P.read(context), context.known.snapshots[e]
+    queued_blocks = (snapshot.prefill_tokens + tokens) / snapshot.block_tokens
+    used = (snapshot.total_blocks - snapshot.free_blocks + queued_blocks) / snapshot.total_blocks
+    cost = p.memory_barrier * max(0.0, used - p.memory_limit) + p.load * snapshot.requests / max(mean, 1.0)
+    if snapshot.role != ROLE_PREFILL:  # there nothing decodes
+        pace = decodes_s(context, e, 1 + snapshot.prefills, snapshot.prefill_tokens + tokens) / record.tpot_slo_s
+        cost += p.pace * pace + p.pace_barrier * max(0.0, pace - p.pace_limit)
+    return cost
+
+
+@kernel
+def cost_of_waiting(context, e, record):
+    """What it costs the request to wait for its first token on engine e, of which OWN_S is written."""
+    p, own_s = P.read(context), context.state[e, OWN_S]
+    before_s, slo_s = queue_s(context, e), record.first_deadline_s - record.arrival_s
+    late = (context.now_s + before_s + own_s + decodes_s(context, e, 0, 0) - record.first_deadline_s) / slo_s
+    chance = 0.5 + 0.5 * math.tanh(0.5 * p.sharpness * late)  # the logistic function of sharpness x late
+    return own_s / slo_s + p.queue * before_s / slo_s + p.late * chance
+
+
+@router
+def predicted_cost(context, request, route):
+    state, record = context.state, context.requests[request]
+    tokens, decoding = record.prompt_tokens + record.num_output_tokens, record.computed_tokens > 0
+    mean = mean_requests(context, record)
+    for e in range(context.known.snapshots.shape[0]):
+        if not takes(context.known.snapshots[e], record):
+            continue
+        state[e, MEASURE] = cost_to_others(context, e, record, tokens, mean)
+        if not decoding:
+            state[e, OWN_S] = prefill_s(context, request, e)
+            state[e, MEASURE] += cost_of_waiting(context, e, record)
+    send_to_least(context, request, route)
+    if not decoding:
+        add_to_queue(context, route.engine, tokens)
+
+
+register(
+    Policy(
+        "predicted-cost",
+        "router",
+        "Where it is predicted to cost least, in SLOs: its own wait, and the pace, memory and load of those there.",
+        "ours",
+        predicted_cost,
+        state=STATE,
+        parameters=P,
+    )
+)
