@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
-from servegym.errors import SpecError
+from servegym.errors import SpecError, unknown_name
 from servegym.scenarios import fields, values
+from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.features.speculation import MOST_DRAFTS, Speculation
@@ -46,13 +47,17 @@ INCIDENT = {
 
 
 def load_spec(path: str | Path) -> ServingSpec:
-    """The spec of a YAML or JSON file; what it does not say is as by default. Raises SpecError."""
+    """The spec of a preset, by its name, or of a file; what that does not say is as by default. Raises SpecError."""
     return ServingSpec.from_json(load_words(path))
 
 
 def load_words(path: str | Path) -> dict[str, Any]:
-    """What a YAML or JSON file says, by the names of fields alone. Raises SpecError."""
+    """What a preset, or a YAML or JSON file, says by the names of fields alone. Raises SpecError."""
+    if str(path) in PRESETS:
+        return dict(PRESETS[str(path)].overrides)
     path = Path(path)
+    if not path.suffix and not path.exists():
+        raise SpecError(f"{unknown_name('preset', str(path), PRESETS)}, or the path of a file")
     try:
         document = parse_yaml(path.read_text(encoding="utf-8"))  # JSON is YAML too
     except OSError as error:

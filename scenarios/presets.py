@@ -1,4 +1,4 @@
-"""Kinds of episodes by name: `gym.make("servegym:EngineBatching-v0", preset="overload")`."""
+"""Kinds of scenarios by name: `gym.make("servegym:EngineBatching-v0", preset="overload")`, `--spec session-fleet`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Preset(NamedTuple):
     unfit: tuple[str, ...] = ()
 
 
+FLEET = (Pool("h100-llama3-8b", 1), Pool("a100-llama3-8b", 2), Pool("a6000-llama3.1-8b", 1))
 PRESETS = {
     "light": Preset(
         "less than engines can serve, with SLOs of half the length: what matters is the wait of each request",
@@ -53,9 +54,25 @@ PRESETS = {
     "mixed-fleet": Preset(
         "of `ClusterRouting-v0`: an H100, two A100s and an A6000 at overload, so that it matters which engine it is",
         {
-            "pools": (Pool("h100-llama3-8b", 1), Pool("a100-llama3-8b", 2), Pool("a6000-llama3.1-8b", 1)),
+            "pools": FLEET,
             "load": Range(1.2, 1.8),
             "load_profile": (STEADY,),
+        },
+        environment="ClusterRouting-v0",
+    ),
+    "session-fleet": Preset(
+        "of `ClusterRouting-v0`: agents' sessions on the mixed fleet with prefix caching; a session's engine, load and "
+        "speed are to be weighed against each other",
+        {
+            "trace": "agent-sessions",
+            "max_prompt_tokens": 32768,
+            "requests": 1500,
+            "rate_per_s": 12.0,  # more than the engines could serve without their caches
+            "load_profile": (STEADY,),
+            "pools": FLEET,
+            "prefix_caching": "on",
+            "scheduler": "vllm-v1",
+            "router": "prefix-affinity",
         },
         environment="ClusterRouting-v0",
     ),

@@ -1,6 +1,6 @@
 """What there is to win in an environment: random actions, its base, the best rule that ships, the best run found.
 
-    python -m experiments.environments.headroom [ENVIRONMENT ...]  # measures; writes envs/headroom.json
+    python -m experiments.environments.headroom [ENVIRONMENT ...] [--preset NAME]  # measures; writes envs/headroom.json
     python -m experiments.environments.headroom --page docs/environments.md  # writes the tables
 
 Each preset, and what is drawn without one, on the same held-out episodes for all (split `test`). The best rule is
@@ -137,6 +137,7 @@ def main() -> None:
     known = [name for name, _, _ in ENVIRONMENTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help="none: all")
+    parser.add_argument("--preset", action="append", choices=(DEFAULT, *PRESETS), help="none: all; repeatable")
     parser.add_argument("--page", type=Path, help="write the tables of this page, and measure nothing")
     parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--budget", type=int, default=BUDGET, help="runs of a search, in each episode")
@@ -144,7 +145,7 @@ def main() -> None:
     document = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {"environments": {}}
     if options.page is None:
         rules, console = Rules(options.episodes, options.budget), Console(stderr=True)
-        for preset in (DEFAULT, *PRESETS):
+        for preset in options.preset or (DEFAULT, *PRESETS):
             for name in options.environments or known:
                 if preset != DEFAULT and preset not in presets_of(name):
                     continue

@@ -19,6 +19,7 @@ from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.parts import BURST, Demand, Fleet, Imperfection, Policies
 from servegym.scenarios.pools import Pool
+from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, overridden
 from servegym.simulator.features.front_end import FrontEnd
@@ -158,6 +159,14 @@ def test_files_that_are_no_specs(tmp_path):
             load_words(path)
     with pytest.raises(SpecError, match="No such file"):
         load_words(tmp_path / "none.yaml")
+    with pytest.raises(SpecError, match=r"unknown preset 'nowhere'; there are: .*, or the path of a file"):
+        load_words("nowhere")
+
+
+def test_a_preset_by_its_name():
+    spec = load_spec("session-fleet")
+    assert spec == ServingSpec().with_overrides(PRESETS["session-fleet"].overrides)
+    assert spec.fleet.total == 4 and spec.demand.rate_per_s == 12.0
 
 
 def test_what_is_said_last_counts():

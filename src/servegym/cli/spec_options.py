@@ -22,8 +22,8 @@ SPEC_FILE = Annotated[
     Path | None,
     typer.Option(
         "--spec",
-        metavar="FILE.yaml",
-        help="What is served, as a file (docs/spec.md); options say what is to be otherwise.",
+        metavar="NAME|FILE.yaml",
+        help="What is served, as a preset or a file (docs/spec.md); options say what is to be otherwise.",
         show_default=False,
         rich_help_panel=FIRST,
     ),

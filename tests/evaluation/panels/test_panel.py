@@ -1,15 +1,21 @@
 """Panels: those that come with the package, and files that are not what they should be."""
 
+import dataclasses
+
 import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import ServegymError
 from servegym.evaluation.panels.panel import FIRST_SEED, PanelError, load_panel, panel_names
 from servegym.latency_models.profile import load_profile
+from servegym.scenarios.presets import PRESETS
+from servegym.scenarios.ranges import listed
+from servegym.scenarios.spec import ServingSpec
 from servegym.traces.loading import trace_names
 
 TRAINING_TRACES = {"azure-conv", "sharegpt"}
 SEEDS_ONLY = {"score", "score_routers", "score_validation", "leaderboard", "leaderboard_routers"}  # held out by seeds
+SEEDS_ONLY |= {"session_fleet", "session_fleet_training"}
 SMALL = "trace: [azure-code]\ndevice: [a100-llama3-8b]\nload: [light, 1.2]\n"
 
 
@@ -18,7 +24,10 @@ def test_the_panels_of_the_package_are_held_out_and_need_no_files(name):
     panel = load_panel(name)
     assert panel.name == name and panel.description
     assert set(panel.traces) <= set(trace_names()) - (set() if name in SEEDS_ONLY else TRAINING_TRACES)
-    assert panel.first_seed >= FIRST_SEED == 1_000_000
+    if name.endswith("_training"):
+        assert panel.first_seed + panel.cells * panel.seeds <= FIRST_SEED
+    else:
+        assert panel.first_seed >= FIRST_SEED == 1_000_000
     assert {load_profile(device).name for device in panel.devices} == set(panel.devices)
     assert scheduler(panel.spec.policies.scheduler) and router(panel.spec.policies.router)
     assert panel.requests <= 2000  # more have no bound
@@ -32,6 +41,16 @@ def test_what_is_searched_on_is_not_what_is_judged_on():
             for panel in map(load_panel, panels)
         ]
         assert len(set().union(*seeds)) == sum(map(len, seeds))
+
+
+def test_the_session_fleet_is_that_of_the_preset():
+    preset = ServingSpec().with_overrides(PRESETS["session-fleet"].overrides)
+    for name in ("session_fleet", "session_fleet_training"):
+        spec = load_panel(name).spec
+        for field in ("trace", "max_prompt_tokens", "requests", "prefix_caching", "scheduler", "router"):
+            assert listed(spec[field]) == listed(preset[field]), field
+        first, *others = spec.fleet.pools
+        assert (dataclasses.replace(first, device=load_panel(name).devices[0]), *others) == preset.fleet.pools
 
 
 def test_there_is_one_for_schedulers_and_one_for_routers():
