@@ -1,4 +1,4 @@
-"""Finding the segment between rising knots in which a number lies; knots are packed as in forms."""
+"""Interpolation in tables of one and two axes, whose knots rise; knots and tables are packed as in forms."""
 
 from servegym.simulator.compilation.kernels import kernel
 
@@ -17,3 +17,25 @@ def segment(x, numbers, first_knot, count):
         else:
             high = middle
     return low
+
+
+@kernel
+def place(x, coefficients, first, count):
+    """Find (segment, share of it) where x lies; the share is 0 for an x before all knots, above 1 past the last one."""
+    x = max(x, coefficients[first])
+    at = segment(x, coefficients, first, count)
+    low = coefficients[first + at]
+    return at, (x - low) / (coefficients[first + at + 1] - low)
+
+
+@kernel
+def along(coefficients, at, share):
+    """Interpolate between the number at `at` and the next one."""
+    return coefficients[at] * (1.0 - share) + coefficients[at + 1] * share
+
+
+@kernel
+def on_plane(coefficients, corner, columns, down, right):
+    """Interpolate bilinearly in the cell whose first corner lies at `corner` of a table with so many columns."""
+    above = along(coefficients, corner, right)
+    return above * (1.0 - down) + along(coefficients, corner + columns, right) * down

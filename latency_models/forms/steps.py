@@ -7,33 +7,11 @@ import numpy as np
 
 from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
-from servegym.latency_models.knots import segment
+from servegym.latency_models.knots import along, on_plane, place
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.records.signatures import latency
 
 T_C, TOKENS = range(2)
-
-
-@kernel
-def place(x, coefficients, first, count):
-    """(segment, share of it) in which x lies; at the edge for an x before all knots, past the last one beyond it."""
-    x = max(x, coefficients[first])
-    at = segment(x, coefficients, first, count)
-    low = coefficients[first + at]
-    return at, (x - low) / (coefficients[first + at + 1] - low)
-
-
-@kernel
-def along(coefficients, at, share):
-    """Between two numbers that lie one after the other."""
-    return coefficients[at] * (1.0 - share) + coefficients[at + 1] * share
-
-
-@kernel
-def on_plane(coefficients, corner, columns, down, right):
-    """Bilinear in the cell whose first corner lies at `corner` of a table with so many columns."""
-    above = along(coefficients, corner, right)
-    return above * (1.0 - down) + along(coefficients, corner + columns, right) * down
 
 
 @kernel

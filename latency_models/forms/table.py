@@ -4,7 +4,7 @@ import numpy as np
 
 from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
-from servegym.latency_models.knots import segment
+from servegym.latency_models.knots import on_plane, place
 from servegym.latency_models.least_squares import fit_relative, rising
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.records.requests import cached_of, left_of
@@ -21,17 +21,9 @@ def look_up(tokens, cached, coefficients):
     """Seconds at (batch tokens, cached tokens): the edge's before the first knots, the last cell's past the last."""
     rows, first_row = int(coefficients[TOKENS]), TOKENS + 1
     columns, first_column = int(coefficients[first_row + rows]), first_row + rows + 1
-    tokens = max(tokens, coefficients[first_row])
-    cached = max(cached, coefficients[first_column])
-    row = segment(tokens, coefficients, first_row, rows)
-    column = segment(cached, coefficients, first_column, columns)
-    low, left = coefficients[first_row + row], coefficients[first_column + column]
-    down = (tokens - low) / (coefficients[first_row + row + 1] - low)
-    along = (cached - left) / (coefficients[first_column + column + 1] - left)
-    corner = first_column + columns + 1 + row * columns + column
-    above = coefficients[corner] * (1.0 - along) + coefficients[corner + 1] * along
-    below = coefficients[corner + columns] * (1.0 - along) + coefficients[corner + columns + 1] * along
-    return above * (1.0 - down) + below * down
+    row, down = place(tokens, coefficients, first_row, rows)
+    column, right = place(cached, coefficients, first_column, columns)
+    return on_plane(coefficients, first_column + columns + 1 + row * columns + column, columns, down, right)
 
 
 @latency
