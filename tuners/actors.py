@@ -12,8 +12,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
 from servegym.baselines.learned.network import Network, Shape
-from servegym.errors import TrainingError
-from servegym.tuners.decision_head import BaseBias
+from servegym.tuners.decision_head import BaseBias, follow_base
 
 # To the type checker these bases are anything: `Compilable` gives them another `action_net`.
 _Policy: Any = object
@@ -52,32 +51,11 @@ class Actor(nn.Module):
 
 @torch.no_grad()
 def begin_with_base(actor: Actor, base_bias: BaseBias | None) -> None:
-    """Weights with which the actor follows the base: the last layer's are 0 except for the bias to the base's choice.
-
-    The inputs that encode this choice are carried to the last layer, each by one unit of every hidden layer. An input
-    of 1 comes out as act(...act(1)), for which the last layer's weights compensate. All of these are trained like the
-    other weights. Raises TrainingError if hidden layers have fewer units.
-    """
+    """Give the actor weights with which it follows the base (`follow_base`); those of hidden layers are orthogonal."""
     for layer in actor.layers[:-1]:
         nn.init.orthogonal_(layer.weight, float(np.sqrt(2)))
-        nn.init.zeros_(layer.bias)
-    last = actor.layers[-1]
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    if base_bias is None:
-        return
-    carried, places = torch.ones(()), list(base_bias.columns)
-    for layer in actor.layers[:-1]:
-        if layer.out_features < len(places):
-            raise TrainingError(
-                f"network.hidden: a layer of {layer.out_features} units; here each should have {len(places)} or more"
-            )
-        for unit, place in enumerate(places):
-            layer.weight[unit] = 0.0
-            layer.weight[unit, place] = 1.0
-        carried, places = actor.activation(carried), list(range(len(places)))
-    last.weight[:, places] = torch.as_tensor(base_bias.weights, dtype=last.weight.dtype) / carried
-    last.bias[:] = torch.as_tensor(base_bias.bias, dtype=last.bias.dtype)
+    layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in actor.layers]  # the same memory
+    follow_base(layers, lambda number: actor.activation(torch.as_tensor(number)).numpy(), base_bias)
 
 
 @torch.no_grad()

@@ -49,6 +49,38 @@ class BaseBias:
         return BaseBias(self.columns, factor * self.weights, factor * self.bias)
 
 
+def follow_base(
+    layers: list[tuple[np.ndarray, np.ndarray]],
+    activate: Callable[[np.ndarray], np.ndarray],
+    base_bias: BaseBias | None,
+) -> None:
+    """Change (weight[outputs, inputs], bias[outputs]) of a network's layers so that it follows the base.
+
+    Biases and the last layer's weights become 0, except for the bias to the base's choice. The inputs that encode this
+    choice are carried to the last layer, each by one unit of every hidden layer. An input of 1 comes out as
+    activate(...activate(1)), for which the last layer's weights compensate. All of these are trained like the other
+    weights. Raises TrainingError if hidden layers have fewer units.
+    """
+    for _, bias in layers:
+        bias[:] = 0.0
+    *hidden, (last, bias) = layers
+    last[:] = 0.0
+    if base_bias is None:
+        return
+    carried, places = np.ones((), last.dtype), list(base_bias.columns)
+    for weight, _ in hidden:
+        if len(weight) < len(places):
+            raise TrainingError(
+                f"network.hidden: a layer of {len(weight)} units; here each should have {len(places)} or more"
+            )
+        for unit, place in enumerate(places):
+            weight[unit] = 0.0
+            weight[unit, place] = 1.0
+        carried, places = activate(carried), list(range(len(places)))
+    last[:, places] = base_bias.weights.astype(last.dtype) / carried
+    bias[:] = base_bias.bias
+
+
 @dataclasses.dataclass(frozen=True)
 class DecisionHead:
     """What a network is to the decisions of an environment.

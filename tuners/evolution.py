@@ -19,7 +19,7 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.errors import TrainingError
 from servegym.evaluation.running import Runner
 from servegym.tuners.config import TrainingConfig, from_plain
-from servegym.tuners.decision_head import BaseBias
+from servegym.tuners.decision_head import BaseBias, follow_base
 from servegym.tuners.generations import evolve
 from servegym.tuners.outcome import Progress
 from servegym.tuners.problem import Problem, problem_of
@@ -132,26 +132,15 @@ def searched(shape: Shape, inputs: str) -> np.ndarray:
 
 
 def first_network(shape: Shape, base_bias: BaseBias | None, rng: np.random.Generator) -> Network:
-    """A network that decides as the base policy does, as `actors.begin_with_base` makes one in PyTorch.
-
-    Raises TrainingError where hidden layers have fewer units than there are numbers to carry through them.
-    """
-    layers = []
-    carried, places = 1.0, [] if base_bias is None else list(base_bias.columns)
-    for inputs, outputs in shape.layers[:-1]:
-        if outputs < len(places):
-            raise TrainingError(f"network.hidden: a layer of {outputs} units; it should have {len(places)} or more")
-        weight = rng.normal(0.0, 1.0 / np.sqrt(inputs), (outputs, inputs))
-        for unit, place in enumerate(places):
-            weight[unit] = 0.0
-            weight[unit, place] = 1.0
-        layers.append((weight, np.zeros(outputs)))
-        carried, places = np.tanh(carried) if shape.activation == "tanh" else carried, list(range(len(places)))
-    weight, bias = np.zeros(shape.layers[-1][::-1]), np.zeros(shape.layers[-1][1])
-    if base_bias is not None:
-        weight[:, places] = base_bias.weights / carried
-        bias[:] = base_bias.bias
-    return Network.from_layers(shape, [*layers, (weight, bias)])
+    """A network that decides as the base policy does (`follow_base`)."""
+    layers = [
+        (rng.normal(0.0, 1.0 / np.sqrt(inputs), (outputs, inputs)), np.zeros(outputs))
+        for inputs, outputs in shape.layers[:-1]
+    ]
+    inputs, outputs = shape.layers[-1]
+    layers.append((np.zeros((outputs, inputs)), np.zeros(outputs)))
+    follow_base(layers, np.tanh if shape.activation == "tanh" else np.positive, base_bias)
+    return Network.from_layers(shape, layers)
 
 
 def start_of(problem: Problem) -> Network:
