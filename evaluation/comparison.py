@@ -27,9 +27,10 @@ from servegym.scenarios.building import (
     scenario_of,
     workload_of,
 )
+from servegym.scenarios.demand import Demand
 from servegym.scenarios.fleets import deployment_of, profile_of, title_of
 from servegym.scenarios.load import LOADS
-from servegym.scenarios.parts import Demand, Policies
+from servegym.scenarios.parts import Policies
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain

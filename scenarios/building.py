@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from servegym.errors import SpecError
+from servegym.scenarios.demand import STEADY
 from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, pools_of, profile_of
 from servegym.scenarios.load import LOADS
-from servegym.scenarios.parts import STEADY
 from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, arrivals_s, draw_episode, no_prefixes
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.scenarios.values import fixed, front_end_from, profiles_of, whole

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.errors import SpecError
 from servegym.scenarios import values
+from servegym.scenarios.demand import STEADY
 from servegym.scenarios.fields import (
     CHOICE,
     COLUMNS,
@@ -25,7 +26,7 @@ from servegym.scenarios.fields import (
     WINDOW,
     Option,
 )
-from servegym.scenarios.parts import LINK_GB_PER_S, STEADY, Fleet
+from servegym.scenarios.parts import LINK_GB_PER_S, Fleet
 from servegym.scenarios.ranges import Range
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """`EPISODES`: the scenarios that environments draw by default."""
 
-from servegym.scenarios.parts import BURST, STEADY, Demand
+from servegym.scenarios.demand import BURST, STEADY, Demand
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import ServingSpec
 

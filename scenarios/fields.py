@@ -12,6 +12,7 @@ FLAG, GAIN, PREDICTOR, CORRECTION = "flag", "gain", "predictor", "correction"
 INCIDENTS, LOAD_PROFILE, POOLS, WINDOW = "incidents", "load profile", "pools", "window"
 FRONT_END, SPECULATION, COLUMNS = "front end", "speculation", "columns"
 NUMERIC = (NUMBER, WHOLE, LOAD)
+POLICY_METAVAR = "NAME[:key=value,...]"
 SEVERAL = (NAME, POLICY, *NUMERIC)
 # The order of draws is part of what a seed means; other fields follow in their own order. A sample's first request is
 # drawn behind `requests` (sampling.py).

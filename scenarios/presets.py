@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from servegym.errors import SpecError
-from servegym.scenarios.parts import BURST, STEADY
+from servegym.scenarios.demand import BURST, STEADY
 from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import overridden

@@ -31,6 +31,7 @@ class Range:
         return min(max(number, self.low), self.high)
 
 
+Names = str | tuple[str, ...]
 Numbers = float | tuple[float, ...] | Range  # one number, one of several, or one of a range
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from servegym.errors import SpecError
 from servegym.latency_models.profile import Profile, load_profile
+from servegym.scenarios.demand import STEADY, Part
 from servegym.scenarios.fields import EARLY
 from servegym.scenarios.load import LOADS
-from servegym.scenarios.parts import STEADY, Part
 from servegym.scenarios.pools import Pool
 from servegym.scenarios.saturation import known_saturation_rate_per_s
 from servegym.scenarios.session_sampling import SessionRows, arranged

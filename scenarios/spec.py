@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.errors import SpecError
 from servegym.scenarios import checks, values
+from servegym.scenarios.demand import Demand
 from servegym.scenarios.fields import (
     FIRST_DRAWN,
     GAIN,
     LOAD,
     LOAD_PROFILE,
     NUMBER,
+    POLICY_METAVAR,
     SEVERAL,
     WHOLE,
     Option,
     option,
     options_of,
 )
-from servegym.scenarios.parts import LINK_GB_PER_S, POLICY_METAVAR, Demand, Fleet, Imperfection, Policies
+from servegym.scenarios.parts import LINK_GB_PER_S, Fleet, Imperfection, Policies
 from servegym.scenarios.ranges import Range, choose, draw
 
 if TYPE_CHECKING:

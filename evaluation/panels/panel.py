@@ -11,7 +11,8 @@ from typing import Any
 from servegym.errors import ExperimentError, SpecError
 from servegym.evaluation.candidates import ROUTER
 from servegym.evaluation.shipped_files import load_mapping, names_in
-from servegym.scenarios.parts import Demand, Policies
+from servegym.scenarios.demand import Demand
+from servegym.scenarios.parts import Policies
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import PARTS, ServingSpec
 from servegym.scenarios.values import fixed

@@ -19,8 +19,8 @@ from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes
 from experiments.benchmarks.stepping import SEED, Beside, beside_simulate
 from experiments.benchmarks.stepping import vector as vector  # in_turns_cases.py takes it from here
+from servegym.scenarios.demand import STEADY
 from servegym.scenarios.episodes import EPISODES
-from servegym.scenarios.parts import STEADY
 from servegym.scenarios.spec import ServingSpec
 
 TRACE = "azure-conv"

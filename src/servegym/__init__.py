@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from servegym.evaluation.scoring.scoring import score as score
     from servegym.latency_models.profile import load_profile as load_profile
     from servegym.latency_models.profile import profile_names as profile_names
+    from servegym.scenarios.demand import Demand as Demand
     from servegym.scenarios.documents import load_spec as load_spec
-    from servegym.scenarios.parts import Demand as Demand
     from servegym.scenarios.parts import Fleet as Fleet
     from servegym.scenarios.parts import Imperfection as Imperfection
     from servegym.scenarios.parts import Policies as Policies
@@ -95,7 +95,7 @@ _HOMES = {
     "Policy": "simulator.policies.policy",
     "register": "simulator.policies.policy",
     "PrefixStore": "simulator.memory.prefixes",
-    "Demand": "scenarios.parts",
+    "Demand": "scenarios.demand",
     "Fleet": "scenarios.parts",
     "Imperfection": "scenarios.parts",
     "Policies": "scenarios.parts",

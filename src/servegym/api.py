@@ -12,7 +12,7 @@ import numpy as np
 from servegym.errors import SpecError
 from servegym.evaluation import streaming
 from servegym.evaluation.streaming import Streamed
-from servegym.scenarios.parts import Demand
+from servegym.scenarios.demand import Demand
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.inputs.cluster import Cluster

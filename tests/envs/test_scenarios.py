@@ -13,8 +13,9 @@ from servegym.envs.scenarios import OneOf
 from servegym.errors import EnvError, ServegymError, SpecError, WorkloadError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios import saturation
+from servegym.scenarios.demand import BURST, STEADY, Demand
 from servegym.scenarios.episodes import EPISODES
-from servegym.scenarios.parts import BURST, STEADY, Demand, Fleet
+from servegym.scenarios.parts import Fleet
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.sampling import SPLITS, arrivals_s, sample_of
 from servegym.scenarios.spec import ServingSpec

@@ -14,10 +14,11 @@ import servegym
 from servegym.errors import DeploymentError, SpecError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.building import saturation_of
+from servegym.scenarios.demand import BURST, Demand
 from servegym.scenarios.documents import BEGIN, END, PAGES, load_spec, load_words, schema, to_yaml
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.fleets import deployment_of, title_of
-from servegym.scenarios.parts import BURST, Demand, Fleet, Imperfection, Policies
+from servegym.scenarios.parts import Fleet, Imperfection, Policies
 from servegym.scenarios.pools import Pool
 from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.ranges import Range

@@ -13,8 +13,8 @@ from servegym.baselines.artifact.document import read_document
 from servegym.baselines.learned.artifact import load
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.provenance import TrainedOn
+from servegym.scenarios.demand import STEADY
 from servegym.scenarios.episodes import EPISODES
-from servegym.scenarios.parts import STEADY
 from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import TrainingConfig, from_plain, load_config
 

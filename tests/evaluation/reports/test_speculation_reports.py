@@ -7,7 +7,8 @@ import pytest
 
 from servegym.evaluation.reports.iterations import iterations
 from servegym.evaluation.reports.memory import kv_blocks
-from servegym.scenarios.parts import Demand, Fleet, Policies
+from servegym.scenarios.demand import Demand
+from servegym.scenarios.parts import Fleet, Policies
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
