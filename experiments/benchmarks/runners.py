@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 from experiments.benchmarks.machine import describe
+from servegym.evaluation.compared import COMPARED
 from servegym.evaluation.comparing import run_comparison
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.ray_running import RayRunner
 from servegym.evaluation.running import Runner, ThreadRunner, cores
 

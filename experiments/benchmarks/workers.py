@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes
+from servegym.evaluation.compared import COMPARED
 from servegym.evaluation.comparing import compile_kernels, run_comparison
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.running import ThreadRunner
 from servegym.tuners.studies.instances import Job, run_job
 from servegym.tuners.studies.reading import DEFAULT, load_tuning

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 
 from servegym.baselines import registry
 from servegym.baselines.schedulers.slide_batching import slide_batching as decide
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.compared import COMPARED
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.intervals import student_interval
 from servegym.simulator.compilation.kernels import specialised
 from servegym.simulator.inputs.scenario import Scenario

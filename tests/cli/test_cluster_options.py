@@ -6,7 +6,8 @@ import json
 import pytest
 
 from servegym.api import simulate
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.compared import COMPARED
+from servegym.evaluation.comparison import Comparison
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec

@@ -9,8 +9,9 @@ import pytest
 from servegym.api import simulate
 from servegym.errors import ExperimentError, ServegymError
 from servegym.evaluation.bounds.shares import why_no_bounds
+from servegym.evaluation.compared import COMPARED
 from servegym.evaluation.comparing import run_comparison
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.goodput import GoodputSearch
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.targets import Target

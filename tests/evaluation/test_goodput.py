@@ -8,7 +8,8 @@ import pytest
 
 from servegym.errors import ExperimentError
 from servegym.evaluation import goodput
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.compared import COMPARED
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.goodput import JUDGED, LOADS, GoodputSearch, SearchCell, search_goodput
 from servegym.evaluation.goodput_summary import summarise_goodput
 from servegym.evaluation.repeats import BLOCKS, SAME, WINDOWS

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from servegym.evaluation.compared import COMPARED, REQUESTS
 from servegym.evaluation.comparing import run_comparison
-from servegym.evaluation.comparison import COMPARED, REQUESTS, Comparison
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.repeats import (
     ARRIVALS,
     BLOCKS,

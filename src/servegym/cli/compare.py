@@ -107,8 +107,9 @@ def compare(
     load_policy_files(load_policies, check)
 
     from servegym.evaluation.bounds.shares import why_no_bounds, with_shares
+    from servegym.evaluation.compared import COMPARED
     from servegym.evaluation.comparing import CELLS_FILE, run_comparison
-    from servegym.evaluation.comparison import COMPARED, Comparison
+    from servegym.evaluation.comparison import Comparison
     from servegym.evaluation.measures import check_rank
     from servegym.evaluation.plots import plot_comparison
     from servegym.evaluation.summary import check_baseline, save_tables, summarise

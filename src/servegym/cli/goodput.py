@@ -83,7 +83,8 @@ def goodput(
         check_output_folder(out)
     load_policy_files(load_policies, check)
 
-    from servegym.evaluation.comparison import COMPARED, Comparison
+    from servegym.evaluation.compared import COMPARED
+    from servegym.evaluation.comparison import Comparison
     from servegym.evaluation.goodput import SEARCHES_FILE, GoodputSearch, search_goodput
     from servegym.evaluation.goodput_summary import summarise_goodput
     from servegym.evaluation.summary import check_baseline

@@ -12,7 +12,8 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.bounds.cache import cached_bound
 from servegym.evaluation.bounds.clairvoyant import Bound, check_scenario, tdg_upper_bound
 from servegym.evaluation.bounds.shares import MOST_REQUESTS, find_bounds, why_no_bounds, with_shares
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.compared import COMPARED
+from servegym.evaluation.comparison import Comparison
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from servegym.api import simulate
+from servegym.evaluation.compared import COMPARED
 from servegym.evaluation.comparing import run_comparison
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.figures import FIGURES
 from servegym.evaluation.plots import plot_comparison
 from servegym.evaluation.reports import page

@@ -5,7 +5,8 @@ import pytest
 from experiments.benchmarks.scenarios import Sizes
 from experiments.benchmarks.workers import Taken, beside_one, compared
 from servegym.cli.runners import runner_of
-from servegym.evaluation.comparison import COMPARED, Comparison
+from servegym.evaluation.compared import COMPARED
+from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.running import cores
 
 
