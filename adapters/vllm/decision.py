@@ -19,8 +19,9 @@ from servegym.baselines.self_tuning import self_tuned
 from servegym.errors import VllmError
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.features.disturbances import Correction
+from servegym.simulator.inputs.scenario import token_budget_within
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.records.types import BATCH, NO_LIMIT
+from servegym.simulator.records.types import NO_LIMIT
 
 MOST_STEPS_ALONE = 1023  # most steps until the policy is tried again after repeated failures
 
@@ -153,23 +154,10 @@ def facts_of(defaults: Defaults, estimator: LatencyModel) -> Callable[[str], flo
         if name == "min_tpot_slo_s":
             return defaults.tpot_slo_s
         if name == "profiled_token_budget":
-            return float(_budget(defaults.tpot_slo_s, estimator))
+            return float(token_budget_within(defaults.tpot_slo_s, 0.0, estimator))  # nothing is cached
         raise VllmError(f"a parameter depends on {name}, which is not known here; give it a value")
 
     return fact
-
-
-def _budget(slo_s: float, estimator: LatencyModel) -> int:
-    """The largest number of prefill tokens, in steps of 16, that takes no longer; nothing being cached."""
-    batch = np.zeros(1, BATCH)
-    low, high = 1, 2**16
-    while high - low > 1:
-        middle = (low + high) // 2
-        tokens = 16.0 * middle
-        batch["prefill_requests"], batch["prefill_tokens"], batch["longest_prefill_tokens"] = 1, tokens, tokens
-        batch["prefill_tokens_squared"] = tokens * tokens
-        low, high = (middle, high) if estimator.evaluate(batch)[0] <= slo_s else (low, middle)
-    return 16 * low
 
 
 def decisions_for(

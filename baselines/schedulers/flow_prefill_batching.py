@@ -1,5 +1,7 @@
 """What joins the request that ranks first in its batch under FlowPrefill (Alg. 1)."""
 
+import numpy as np
+
 from servegym.baselines.remaining_time import prefill_s
 from servegym.baselines.schedulers.flow_prefill_ranking import (
     DECODES,
@@ -8,7 +10,16 @@ from servegym.baselines.schedulers.flow_prefill_ranking import (
     by_own_deadline,
     has_free_blocks,
 )
-from servegym.policy import LEAVE_OUT, bring_forward, cached_of, kernel, left_of, next_deadline_s
+from servegym.policy import (
+    EMPTY_BATCH,
+    LEAVE_OUT,
+    batches,
+    bring_forward,
+    cached_of,
+    kernel,
+    left_of,
+    next_deadline_s,
+)  # fmt: skip
 from servegym.simulator.batching.windows import FIRST_WINDOW
 
 MISFITS = ("pass-over", "stop")
@@ -31,27 +42,18 @@ def may_be_joined(head, context, p):
 
 
 @kernel
-def longest_that_fits(tokens, cached, remain_s, estimator, most):
-    """How many tokens, at most `most`, fit on top of `tokens` in the remaining time; more tokens never take less."""
-    if most <= 0 or prefill_s(tokens + most, cached, estimator) < remain_s:
-        return most
-    fits, too_many = 0, most
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        if prefill_s(tokens + middle, cached, estimator) < remain_s:
-            fits = middle
-        else:
-            too_many = middle
-    return fits
-
-
-@kernel
 def longest_candidate(tokens, cached, remain_s, context, p):
     """Tokens beyond which a request cannot join these, whatever else does. (If a misfit ends the batch, it does so.)"""
     if p.misfit == STOP:
         return p.longest_batched_tokens
     most = min(p.longest_batched_tokens, p.batch_token_budget - tokens - 1)
-    return longest_that_fits(tokens, cached, remain_s, context.estimator, most)
+    if most <= 0:
+        return most
+    estimator, budget_s = context.estimator, np.nextafter(remain_s, -np.inf)  # it takes less than remains
+    summed = batches.largest_chunk(
+        EMPTY_BATCH[0], estimator.scratch[0], tokens + most, cached, False, budget_s, estimator
+    )
+    return max(0, summed - tokens)
 
 
 @kernel
