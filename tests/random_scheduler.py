@@ -81,6 +81,7 @@ def decide(context, ranks, limits, turn):
         limits.slice_s = parameters[18]
     if parameters[20] >= 0:
         limits.most_drafts = int(parameters[20])
+    limits.step_tokens = int(parameters[21])
 
 
 @victims
@@ -108,6 +109,7 @@ POLICY = Policy(
         *(parameter(name, 0, 1) for name in ("untimed_decodes", "whole_prompts")), parameter("reserve_context", 1, 1),
         *(parameter(name, 0, 2) for name in ("first_decides", "misfit_ends_filling", "evict_for", "preemptible")),
         parameter("slice_s", ABSENT), parameter("looks", 0, 1), parameter("most_drafts", ABSENT),
+        parameter("step_tokens", 0),
     ),
     state=StateFields(tasks=True),
 )  # fmt: skip
@@ -165,10 +167,11 @@ def random_settings(random: Any) -> dict[str, Any]:
         "chunk_tokens": one_of(-1, -1, 5, 40),
         "sequence_budget": one_of(-1, 1, 4),
         "max_num_seqs": one_of(-1, 2, 6),
-        "time_budget_s": one_of(-1.0, 0.0, 0.012, 0.02),
+        "time_budget_s": one_of(-1.0, 0.0, 0.012, 0.02, 0.03),
         "watermark_blocks": one_of(-1, 0, 4),
         "smallest_chunk_tokens": one_of(1, 1, 12),
         "untimed_prefill_tokens": one_of(0, 0, 20, 64),
+        "step_tokens": one_of(0, 2, 8),
         "untimed_decodes": one_of(0, 1),
         "whole_prompts": whole,
         "reserve_context": one_of(0, 1),

@@ -85,6 +85,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"variant": "xllm", "ablation": "no-latency", "max_num_batched_tokens": 48},
         {"variant": "xllm", "hopeless": "include", "deadlines": "slo", "eta": 0.02},
         {"density_exponent": 0.5, "gamma": 3.0},
+        {"step_tokens": 16},
+        {"step_tokens": 64, "eta": 0.02, "deadlines": "early-first-token"},
+        {"step_tokens": 48, "variant": "xllm"},
     ],
     "expected-gain": [
         {},

@@ -27,7 +27,7 @@ MOST_ERRORS = 100  # the error to report is the best of these
 # Documents of version 1 omit parameters at their defaults; these defaults have changed since.
 ETA_THEN = {"fact": "min_tpot_slo_s", "factor": 0.65}
 DEFAULTS_THEN: dict[str, dict[str, Any]] = {
-    "slide-batching": {"eta": ETA_THEN, "hopeless": "exclude", "deadlines": "slo"},
+    "slide-batching": {"eta": ETA_THEN, "hopeless": "exclude", "deadlines": "slo", "step_tokens": 0},
     "fairbatching": {"eta": ETA_THEN},
     "gorouting": {"eta": ETA_THEN},
 }

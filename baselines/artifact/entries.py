@@ -38,6 +38,8 @@ LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "routing": routing_layout,
     "tiers": tiers_layout,
 }
+# Parameters that policies have got since artifacts were first written, with the value under which they decide as then.
+ADDED: dict[str, dict[str, Any]] = {"slide-batching": {"step_tokens": 0}}
 FACTS = ("min_tpot_slo_s", "profiled_token_budget")
 
 
@@ -114,7 +116,7 @@ def _named(policy: Policy) -> dict[str, Any]:
 def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
     """The policy with these values. Values equal to its defaults stay defaults, which keeps its label short."""
     names = [parameter.name for parameter in policy.parameters]
-    written = {current_name(name, names): value for name, value in written.items()}
+    written = ADDED.get(policy.name, {}) | {current_name(name, names): value for name, value in written.items()}
     if unknown := [name for name in written if name not in names]:
         has = f"it has {', '.join(names)}" if names else "it has none"
         raise ArtifactError(f"{policy.name} has no parameter {unknown[0]}; {has}")

@@ -58,6 +58,8 @@ P = Parameters(
     Parameter("deadlines", ByWord("variant", {"paper": "slo", "xllm": "first-token"}),
               "what later deadlines count from, for the scheduler alone", choices=DEADLINES,
               source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
+    Parameter("step_tokens", 0, "past multiples of it batches take longer by a step: they end at one where a token "
+              "costs least; 0: anywhere", 0, 2**14, "tokens", integer=True),
 )  # fmt: skip
 
 
@@ -118,6 +120,7 @@ def slide_batching(context, ranks, limits):
         limits.max_num_batched_tokens = p.max_num_batched_tokens
     else:
         limits.time_budget_s = budget_s
+        limits.step_tokens = p.step_tokens
     # Lines 8-13: urgent requests by density, the others by deadline.
     by_phi_c, share = False, 1.0
     if p.ablation == ONLY_DEADLINE:

@@ -79,16 +79,40 @@ def chunk_of(request, decoding, limits, packing):
 
 
 @kernel
-def cut_to_time(request, decoding, chunk, engine, limits, sums, scratch, estimator):
+def cut_to_time(request, decoding, chunk, engine, packing, limits, sums, scratch, estimator):
     """The part of the chunk that fits the time budget; 0: it does not fit (rule 3)."""
     budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
     cut = batches.largest_chunk(sums, scratch, chunk, cached_of(request), decoding, budget_s, estimator)
     if decoding:
         return cut
+    if limits.step_tokens > 0 and cut > 0 and limits.whole_prompts == 0:
+        cut = cut_to_step(cached_of(request), cut, budget_s, packing, limits, sums, scratch, estimator)
     cut = max(cut, min(chunk, limits.untimed_prefill_tokens - int(sums.prefill_tokens)))
     if cut < chunk and (limits.whole_prompts or cut < limits.smallest_chunk_tokens):
         return 0
     return cut
+
+
+@kernel
+def cut_to_step(cached, chunk, budget_s, packing, limits, sums, scratch, estimator):
+    """The chunk, or its part up to the last step, if a token costs least in a batch that ends there (rule 3).
+
+    A batch that passes a step takes as long as one that reaches the next, for which there may be no time.
+    """
+    before = packing.tokens
+    step = (before + chunk) // limits.step_tokens * limits.step_tokens
+    if step == 0 or step < before:
+        return chunk
+    to_next = step + limits.step_tokens - before
+    most = batches.largest_chunk(sums, scratch, to_next, cached, False, budget_s, estimator)
+    if most == to_next:
+        return chunk
+    step_s = batches.estimate_with(sums, scratch, step - before, cached, False, estimator)
+    next_s = batches.estimate_with(sums, scratch, to_next, cached, False, estimator)
+    if step_s / step >= next_s / (before + most):
+        return chunk
+    limits.max_num_batched_tokens = step
+    return step - before
 
 
 @kernel

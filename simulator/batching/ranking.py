@@ -43,6 +43,7 @@ def open_limits(limits, engine, own):
     limits.time_budget_s = np.inf
     limits.smallest_chunk_tokens = 1
     limits.untimed_prefill_tokens = 0
+    limits.step_tokens = 0
     limits.most_drafts = NO_LIMIT
     limits.untimed_decodes = 0
     limits.watermark_blocks = engine.watermark_blocks

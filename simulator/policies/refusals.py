@@ -23,7 +23,7 @@ from servegym.simulator.records.types import (
 
 AT_LEAST_0 = (
     "max_num_batched_tokens", "sequence_budget", "max_num_seqs", "smallest_chunk_tokens", "untimed_prefill_tokens",
-    "watermark_blocks", "most_drafts",
+    "watermark_blocks", "most_drafts", "step_tokens",
 )  # fmt: skip
 HIGHEST = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "evict_for": EVICT_FOR_ALL, "preemptible": AT_LAYERS}
 
@@ -33,7 +33,7 @@ def are_legal_limits(limits):
     """Whether the limits of a batch are what the packer can work with."""
     signs = limits.max_num_batched_tokens | limits.chunk_tokens | limits.sequence_budget | limits.max_num_seqs
     signs |= limits.smallest_chunk_tokens | limits.untimed_prefill_tokens | limits.watermark_blocks
-    signs |= limits.most_drafts
+    signs |= limits.most_drafts | limits.step_tokens
     # Differences of what is allowed and what there is, and what there is, all have the sign of 0 or more.
     signs |= limits.chunk_tokens - 1
     signs |= limits.phase | (PHASE_FIRST_DECIDES - limits.phase) | limits.misfit | (MISFIT_STOP - limits.misfit)

@@ -419,6 +419,7 @@ LIMITS = record(
         ("time_budget_s", "f8"),  # estimated duration of the batch, constant part included
         ("smallest_chunk_tokens", "i8"),  # a prefill cut below this does not fit
         ("untimed_prefill_tokens", "i8"),  # so many prefill tokens need no time
+        ("step_tokens", "i8"),  # past multiples of it a batch takes longer by a step; 0: there are none
         ("watermark_blocks", "i8"),  # blocks kept free at an admission while others hold memory
         ("most_drafts", "i8"),  # of a decode, of the k that its engine would make (speculation.py)
         ("untimed_decodes", "i1"),  # a decode fits whatever the time

@@ -30,6 +30,7 @@ class Limits:
     evict_for: str = "decodes"  # EVICT_FOR_DECODES, EVICT_FOR_RUNNING or EVICT_FOR_ALL: decodes, running, all
     untimed_decodes: bool = False
     untimed_prefill_tokens: int = 0
+    step_tokens: int = 0
     most_drafts: float = INF
     watermark_blocks: int | None = None  # None: the engine's
     preemptible: str | None = None  # at the ends of "operators" or of "layers"; None: not
@@ -154,7 +155,7 @@ class Formation:
         admission_closed, before = False, len(self.evicted)
         for r in self.in_rank_order():
             # 1. Full
-            if len(batch) >= limits.sequence_budget or self.tokens >= limits.max_num_batched_tokens:
+            if len(batch) >= limits.sequence_budget or self.tokens >= self.limits.max_num_batched_tokens:
                 break
             # 2. Skipped
             if admission_closed and not r.running:
@@ -215,6 +216,10 @@ class Formation:
         else:
             want = int(min(r.left, limits.chunk_tokens, limits.max_num_batched_tokens - self.tokens))
         chunk = self.largest_in_time(r, want)
+        if limits.step_tokens > 0 and chunk > 0 and not (r.decoding or limits.whole_prompts):
+            chunk = self.up_to_step(r, chunk)
+        if not r.decoding:
+            chunk = max(chunk, min(want, limits.untimed_prefill_tokens - self.prefill_tokens))
         if not r.decoding and chunk < want and chunk < limits.smallest_chunk_tokens:
             return 0
         if not r.decoding and limits.whole_prompts and chunk < r.left:
@@ -236,12 +241,24 @@ class Formation:
         limits = self.limits
         if r.decoding and limits.untimed_decodes:
             return want
-        before = [request.shape(tokens) for request, tokens in self.batch]
         moving_s = self.moving_s + r.to_load * self.engine.load_s_per_token
-        timed = largest(want, lambda c: self.estimator.batch([*before, r.shape(c)]) + moving_s <= limits.time_budget_s)
-        if r.decoding:
-            return timed
-        return max(timed, min(want, limits.untimed_prefill_tokens - self.prefill_tokens))
+        return largest(want, lambda c: self.estimate_with(r, c) + moving_s <= limits.time_budget_s)
+
+    def estimate_with(self, r: Request, tokens: int) -> float:
+        return self.estimator.batch([*(request.shape(n) for request, n in self.batch), r.shape(tokens)])
+
+    def up_to_step(self, r: Request, chunk: int) -> int:
+        """The chunk, or less of it: what makes the batch a multiple of step_tokens. The batch then ends there."""
+        size, before = self.limits.step_tokens, self.tokens
+        here = (before + chunk) - (before + chunk) % size
+        following = here + size
+        most = before + self.largest_in_time(r, following - before)
+        if here == 0 or here < before or most >= following:
+            return chunk
+        if self.estimate_with(r, here - before) / here < self.estimate_with(r, following - before) / most:
+            self.limits = replace(self.limits, max_num_batched_tokens=here)
+            return here - before
+        return chunk
 
     def room(self, r: Request, chunk: int, without: Sequence[Request] = ()) -> bool:
         """Whether r finds room, or would if some running requests had been evicted."""
@@ -352,7 +369,8 @@ class Formation:
             chunk = must_hold = r.left
         else:
             most = int(min(r.left, limits.chunk_tokens, limits.max_num_batched_tokens))
-            chunk = max(self.largest_in_time(r, most), 1)
+            untimed = min(most, limits.untimed_prefill_tokens - self.prefill_tokens)
+            chunk = max(self.largest_in_time(r, most), 0 if r.decoding else untimed, 1)
             must_hold = 1
         if self.lacks(r, must_hold) > 0:
             chunk = r.left  # what takes memory for progress emits a token

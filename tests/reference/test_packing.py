@@ -57,6 +57,20 @@ def test_time_budget():
     assert formed(by_place(**few), state(4), state(6))[0] == [(0, 4), (1, 2)]
 
 
+def test_steps():
+    def batch(budget_s: float, *queue: Request, **more: float) -> list[tuple[int, int]]:
+        return formed(by_place(time_budget_s=budget_s, step_tokens=4, **more), *queue)[0]
+
+    # 9 fit 10.5 s; 9 s / 8 is less than 13 s / 9. Then the batch is full.
+    assert batch(10.5, state(20)) == batch(10.5, state(9), state(3, 1, 3)) == [(0, 8)]
+    assert batch(10.5, state(8), state(5)) == [(0, 8)]
+    # 12 fit.
+    assert batch(13.5, state(9), state(9)) == [(0, 9), (1, 3)]
+    assert batch(4.5, state(20)) == [(0, 3)]
+    assert batch(10.5, state(9), whole_prompts=True) == batch(10.5, state(20), untimed_prefill_tokens=9) == [(0, 9)]
+    assert batch(11.5, state(6), state(9), state(3), smallest_chunk_tokens=4) == [(0, 6), (2, 2)]
+
+
 def test_untimed_decodes():
     # 1 + 1 > 1.5: no decode fits; untimed, all do, and use up the time of the prefill behind them.
     queue = [state(3, 1, 3), state(3, 1, 3), state(4)]

@@ -179,6 +179,7 @@ def rank_by_place(context, ranks, limits):
     limits.evict_for = int(parameters[10])
     limits.untimed_decodes = int(parameters[11])
     limits.untimed_prefill_tokens = int(parameters[12])
+    limits.step_tokens = int(parameters[15])
     for position in range(queue.shape[0]):
         ranks[position].tier = LEAVE_OUT if requests[queue[position]].priority < 0 else 0
         ranks[position].key = float(position)
@@ -203,7 +204,7 @@ def by_place(by_priority: bool = False, **settings: float) -> Policy:
     defaults = {"max_num_batched_tokens": MANY, "chunk_tokens": MANY, "sequence_budget": MANY, "max_num_seqs": MANY,
                 "time_budget_s": np.inf, "smallest_chunk_tokens": 1, "whole_prompts": 0, "reserve_context": 1,
                 "phase": 0, "misfit": 0, "evict_for": 0, "untimed_decodes": 0, "untimed_prefill_tokens": 0,
-                "headroom": 0, "keep": 0}  # fmt: skip
+                "headroom": 0, "keep": 0, "step_tokens": 0}  # fmt: skip
     parameters = tuple(Parameter(name, value, "") for name, value in defaults.items())
     policy = Policy("by-place", "scheduler", "", "", rank_by_place, parameters=parameters)
     if by_priority:

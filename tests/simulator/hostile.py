@@ -6,7 +6,7 @@ from servegym.simulator.records.signatures import gain, router, scaler, schedule
 
 LIMITS = (
     "max_num_batched_tokens", "chunk_tokens", "sequence_budget", "max_num_seqs", "smallest_chunk_tokens",
-    "untimed_prefill_tokens", "watermark_blocks", "most_drafts",
+    "untimed_prefill_tokens", "watermark_blocks", "most_drafts", "step_tokens",
 )  # fmt: skip
 FLAGS = ("phase", "misfit", "evict_for", "preemptible")
 WAYS = (
@@ -14,8 +14,8 @@ WAYS = (
     "assert", "raise_in_helper", "raise_in_victims", "leave_out", "listed",
 )  # fmt: skip
 (
-    TOKENS, CHUNK, SEQUENCES, HOLDERS, SMALLEST, UNTIMED, WATERMARK, DRAFTS, PHASE, MISFIT, EVICT_FOR, PREEMPTIBLE,
-    TIME, SLICE, KEY, HEADROOM, VICTIM_KEY, KEEP, RAISE, ASSERT, HELPER, VICTIMS, LEAVE, LISTED,
+    TOKENS, CHUNK, SEQUENCES, HOLDERS, SMALLEST, UNTIMED, WATERMARK, DRAFTS, STEP, PHASE, MISFIT, EVICT_FOR,
+    PREEMPTIBLE, TIME, SLICE, KEY, HEADROOM, VICTIM_KEY, KEEP, RAISE, ASSERT, HELPER, VICTIMS, LEAVE, LISTED,
 ) = range(len(WAYS))  # fmt: skip
 WAY, VALUE, NUMBER, SINCE = range(4)  # of the parameters: a whole number, any number, and the iteration of the first
 
@@ -45,6 +45,8 @@ def set_limit(limits, way, value, number):
         limits.watermark_blocks = value
     elif way == DRAFTS:
         limits.most_drafts = value
+    elif way == STEP:
+        limits.step_tokens = value
     elif way == PHASE:
         limits.phase = value
     elif way == MISFIT:

@@ -106,6 +106,7 @@ def rule_scenes() -> list[tuple[str, Scenario]]:
         {"whole_prompts": 1, "time_budget_s": 0.02},
         {"whole_prompts": 1, "max_num_batched_tokens": 20},
         {"time_budget_s": 0.02, "smallest_chunk_tokens": 4},
+        {"time_budget_s": 0.02, "step_tokens": 8},
         {"time_budget_s": 0.001},
         {"sequence_budget": 2},
         {"max_num_seqs": 2, "max_num_batched_tokens": 16},

@@ -141,6 +141,31 @@ def test_smallest_chunk():
     assert formed(few, state(4), state(6)).batch == [(0, 4), (1, 2)]
 
 
+def test_a_batch_ends_at_a_step_where_a_token_costs_least():
+    # 9 tokens fit 10.5 s. A token costs 9 s / 8 at the step, and 13 s / 9 past it, as if the batch reached 12.
+    stepped = by_place(time_budget_s=10.5, step_tokens=4)
+    assert formed(stepped, state(20)).batch == [(0, 8)]
+    assert formed(stepped, state(9)).batch == [(0, 8)], "a prompt is not finished for it"
+    # Then the batch is full: a decode of 1 s has to wait, and so has a prefill that finds the step reached.
+    assert formed(stepped, state(20), decode()).batch == [(0, 8)]
+    assert formed(stepped, state(8), state(5), decode()).batch == [(0, 8)]
+    assert formed(stepped, decode(), state(20)).batch == [(0, 1), (1, 7)]
+    # 12 fit 13 s: what passes the step at 8 can go on to 12, and ends there.
+    enough = by_place(time_budget_s=13.5, step_tokens=4)
+    assert formed(enough, state(9)).batch == [(0, 9)]
+    assert formed(enough, state(9), state(9)).batch == [(0, 9), (1, 3)]
+    # 11 fit 20.5 s, the constant part being 9 s: 17 s / 8 is more than 21 s / 11.
+    assert formed(by_place(time_budget_s=20.5, step_tokens=4), state(20), model=linear(c_p=1, t_c=9)).batch == [(0, 11)]
+    # No step is reached.
+    assert formed(by_place(time_budget_s=4.5, step_tokens=4), state(20)).batch == [(0, 3)]
+    # Whole prompts are not cut, nor is what needs no time.
+    assert formed(stepped.with_settings(whole_prompts=1), state(9)).batch == [(0, 9)]
+    assert formed(stepped.with_settings(untimed_prefill_tokens=9), state(20)).batch == [(0, 9)]
+    # Cut there below the smallest chunk it does not fit; the next one gets what is left up to the step.
+    few = by_place(time_budget_s=11.5, step_tokens=4, smallest_chunk_tokens=4)
+    assert formed(few, state(6), state(9), state(3)).batch == [(0, 6), (2, 2)]
+
+
 def test_what_no_longer_fits_in_time_is_passed_over_by_phase():
     # After 1 + 4 s no prefill token fits 5.5 s, a decode of 0.5 s does; after it nothing does.
     model = linear(c_p=1, b_d=0.5, t_c=1)

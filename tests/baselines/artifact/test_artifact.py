@@ -200,6 +200,12 @@ def changed(path, **changes):
 OF = "policies__scheduler__"
 
 
+def test_a_document_from_before_a_parameter_decides_as_then(tmp_path):
+    path = artifact.save(controller(), tmp_path / "best.json", PROVENANCE)
+    changed(path, **{f"{OF}parameters__step_tokens": None})
+    assert load_artifact(path).scheduler.base.chosen()["step_tokens"] == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -40,9 +40,11 @@ class SlideBatching(Scheduler):
         starve_threshold: float = 1.0,  # of xllm
         density_exponent: float = 1.0,
         deadlines: str | None = None,  # slo, early-first-token, first-token; None: as the variant has it
+        step_tokens: int = 0,
         **limits: Any,
     ) -> None:
         super().__init__(**limits)
+        self.step_tokens = step_tokens
         hopeless = hopeless or ("exclude" if xllm else "include")
         self.deadlines = deadlines or ("first-token" if xllm else "slo")
         assert phi in ("a", "c", "p") and hopeless in ("exclude", "include")
@@ -125,7 +127,7 @@ class SlideBatching(Scheduler):
         if self.ablation == "no-latency":
             limits = Limits(max_num_batched_tokens=self.max_num_batched_tokens)
         else:
-            limits = Limits(time_budget_s=self.t_budget(queue, now_s))
+            limits = Limits(time_budget_s=self.t_budget(queue, now_s), step_tokens=self.step_tokens)
         if self.xllm:
             limits.misfit_ends_filling, limits.smallest_chunk_tokens = True, 51
             if self.ablation != "no-latency":
