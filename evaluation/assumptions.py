@@ -31,6 +31,7 @@ def estimator_of(profile: Profile) -> dict[str, Any]:
             "error": profile.error,
             "valid": {name: list(bounds) for name, bounds in profile.valid.items()},
             "source": profile.provenance,
+            "step_tokens": profile.step_tokens,
         },
     }
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import DeploymentError, ProfileError, unknown_name
+from servegym.latency_models.device_steps import step_tokens
 from servegym.latency_models.devices import costs_of
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
@@ -81,6 +82,11 @@ class Profile:
         batch["decode_cached_tokens"] = batch["longest_decode_cached"] = 512
         return float(self.device.evaluate(batch)[0])
 
+    @functools.cached_property
+    def step_tokens(self) -> int:
+        """Tokens after whose multiples a batch takes longer by a step, as profiling shows it; 0: there are no steps."""
+        return step_tokens(self.device)
+
     def host_memory(self, gib: float, gb_per_s: float) -> HostMemory:
         """Host memory of `gib` GiB for the KV of each engine, moved both ways at `gb_per_s` GB/s.
 
@@ -107,6 +113,7 @@ class Profile:
             host=host,
             operators=None if self.operators is None else self.operators.boundaries,
             costs=costs_of(self.hardware, self.tensor_parallel),
+            step_tokens=self.step_tokens,
         )
 
 

@@ -147,7 +147,16 @@ def estimator_of(artifact: Artifact, settings: Settings) -> LatencyModel:
     return model
 
 
-def facts_of(defaults: Defaults, estimator: LatencyModel) -> Callable[[str], float]:
+def steps_of(artifact: Artifact, settings: Settings) -> int:
+    """`step_tokens` of the device that the estimator is of; 0: not known."""
+    if settings.estimator:
+        from servegym.latency_models.profile import load_profile
+
+        return load_profile(settings.estimator).step_tokens
+    return int((artifact.estimator or {}).get("fit", {}).get("step_tokens", 0))
+
+
+def facts_of(defaults: Defaults, estimator: LatencyModel, step_tokens: int) -> Callable[[str], float]:
     """Facts of what is served, which a policy's defaults may depend on, as far as a live engine has them."""
 
     def fact(name: str) -> float:
@@ -155,6 +164,8 @@ def facts_of(defaults: Defaults, estimator: LatencyModel) -> Callable[[str], flo
             return defaults.tpot_slo_s
         if name == "profiled_token_budget":
             return float(token_budget_within(defaults.tpot_slo_s, 0.0, estimator))  # nothing is cached
+        if name == "step_tokens":
+            return float(step_tokens)
         raise VllmError(f"a parameter depends on {name}, which is not known here; give it a value")
 
     return fact
@@ -182,7 +193,7 @@ def decisions_for(
         warn(f"{policy.label} suspends batches, which vLLM cannot; they run to their ends")
     if not chunks:
         warn("this vLLM does not chunk prefills: prompts run whole in their turn, those above the policy's budget too")
-    reader, fact = TermsReader(defaults), facts_of(defaults, estimator)
+    reader, fact = TermsReader(defaults), facts_of(defaults, estimator, steps_of(artifact, settings))
     numbers = policy.numbers(fact)
     correction = Correction() if settings.correct else None
 

@@ -40,7 +40,7 @@ LAYOUTS: dict[str, Callable[[int], Layout]] = {
 }
 # Parameters that policies have got since artifacts were first written, with the value under which they decide as then.
 ADDED: dict[str, dict[str, Any]] = {"slide-batching": {"step_tokens": 0}}
-FACTS = ("min_tpot_slo_s", "profiled_token_budget")
+FACTS = ("min_tpot_slo_s", "profiled_token_budget", "step_tokens")
 
 
 def entry_of(policy: Policy, weights_file: str) -> tuple[dict[str, Any], bytes]:

@@ -79,8 +79,12 @@ def chunk_of(request, decoding, limits, packing):
 
 
 @kernel
-def cut_to_time(request, decoding, chunk, engine, packing, limits, sums, scratch, estimator):
-    """The part of the chunk that fits the time budget; 0: it does not fit (rule 3)."""
+def cut_to_time(request, decoding, chunk, engine, packing, limits, both_sums, estimator):
+    """The part of the chunk that fits the time budget; 0: it does not fit (rule 3).
+
+    both_sums: those of the batch, and some to work with.
+    """
+    sums, scratch = both_sums[0], both_sums[1]
     budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
     cut = batches.largest_chunk(sums, scratch, chunk, cached_of(request), decoding, budget_s, estimator)
     if decoding:

@@ -182,7 +182,7 @@ def fill(run, decider, e, now_s):
         if decoding and is_running:
             chunk = wanted_chunk(run, e, r, chunk)
         if timed and chunk > 0 and not (decoding and limits.untimed_decodes):
-            chunk = cut_to_time(request, decoding, chunk, engine, packing, limits, sums, scratch, estimator)
+            chunk = cut_to_time(request, decoding, chunk, engine, packing, limits, run.sums, estimator)
         if chunk == 0:
             if limits.misfit == MISFIT_STOP:
                 return

@@ -123,6 +123,8 @@ class Scenario:
                 return float(self.workload.table["tpot_slo_s"].min())
             if name == "profiled_token_budget":
                 return float(profiled_token_budget(self.workload, pool.estimator))
+            if name == "step_tokens":
+                return float(pool.step_tokens)
             raise KeyError(name)
 
         return fact

@@ -43,7 +43,7 @@ class Fact:
     """A default that depends on what is served: `factor` times a fact of the scenario.
 
     Facts: min_tpot_slo_s (smallest TPOT SLO of the workload); profiled_token_budget (largest batch of prefill
-    tokens whose estimated time is within it).
+    tokens whose estimated time is within it); step_tokens (after whose multiples the device takes longer by a step).
     """
 
     name: str

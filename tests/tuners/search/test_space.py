@@ -16,7 +16,7 @@ SHARES = st.floats(0, 1)
 
 
 def fact(name: str) -> float:
-    return {"min_tpot_slo_s": 0.05, "profiled_token_budget": 512.0}[name]
+    return {"min_tpot_slo_s": 0.05, "profiled_token_budget": 512.0, "step_tokens": 128.0}[name]
 
 
 def facts(policies):

@@ -1,0 +1,44 @@
+"""The steps of a device's batch times, and what policies are told of them."""
+
+import numpy as np
+import pytest
+
+import servegym
+from servegym.errors import DeploymentError
+from servegym.latency_models.device_steps import step_tokens
+from servegym.latency_models.model import LatencyModel
+from servegym.latency_models.profile import load_profile
+from servegym.simulator.inputs.scenario import Scenario
+
+
+def stairs(size: int, rise: float) -> LatencyModel:
+    """20 ms, and `rise` of that more past each multiple of `size`."""
+    edges = np.arange(size, 1025, size)
+    knots = np.sort(np.concatenate([[1.0], edges, edges + 1.0]))
+    base_s = 0.02 * (1 + rise * np.floor((knots - 1) / size))
+    values = dict.fromkeys(("a_p", "b_p", "f_p", "a_d", "f_d", "t_c"), 0.0)
+    return LatencyModel.from_values("piecewise", {**values, "knots_tokens": knots.tolist(), "base_s": base_s.tolist()})
+
+
+@pytest.mark.parametrize(("size", "rise", "found"), [(64, 0.2, 64), (128, 0.2, 128), (256, 0.2, 256), (128, 0.01, 0)])
+def test_the_size_of_steps_is_found_from_times(size, rise, found):
+    assert step_tokens(stairs(size, rise)) == found
+
+
+def test_a_line_has_no_steps():
+    values = dict.fromkeys(("a_p", "b_p", "a_d", "b_d"), 0.0)
+    assert step_tokens(LatencyModel.from_values("linear", {**values, "c_p": 1e-4, "t_c": 0.01})) == 0
+
+
+def test_policies_know_the_profiles_steps():
+    workload = servegym.build_workload("azure-conv", requests=2, rate_per_s=1.0)
+    for name, steps in (("a100-llama3-8b", 128), ("ascend910b-qwen3-8b", 0)):
+        scenario = Scenario(workload, load_profile(name).deployment(), servegym.scheduler("slide-batching"))
+        assert scenario.scheduler.values(scenario.fact)["step_tokens"] == steps
+        xllm = servegym.scheduler("slide-batching:variant=xllm")
+        assert xllm.values(scenario.fact)["step_tokens"] == 0
+
+
+def test_steps_that_are_none():
+    with pytest.raises(DeploymentError, match="step_tokens is -1; it should be a whole number of 0 or more"):
+        servegym.Deployment(stairs(64, 0.1), load_profile("a100-llama3-8b").estimator, 10, step_tokens=-1)
