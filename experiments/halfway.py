@@ -29,11 +29,11 @@ from servegym.scenarios.load import load_title
 if TYPE_CHECKING:
     import pandas as pd
 
-WHO = "who"
+POLICY = "policy"
 
 
 def rows_of(path: Path) -> pd.DataFrame:
-    """Columns trace, device, load, seed, who, tdg_ratio; of the best found too, as `FOUND`.
+    """Columns trace, device, load, seed, policy, tdg_ratio; of the best found too, as `FOUND`.
 
     Raises ExperimentError for runs of scenarios that no search has been through.
     """
@@ -41,10 +41,10 @@ def rows_of(path: Path) -> pd.DataFrame:
 
     if path.suffix == ".csv":
         rows = pd.read_csv(path)
-        return rows[rows[WHO] != BOUND]
-    runs = pd.read_parquet(path).rename(columns={"policy": WHO})
-    found = runs[runs[WHO] == runs[WHO].iloc[0]].assign(
-        who=FOUND, tdg_ratio=lambda one: one["workload"].map(best_found())
+        return rows[rows[POLICY] != BOUND]
+    runs = pd.read_parquet(path)
+    found = runs[runs[POLICY] == runs[POLICY].iloc[0]].assign(
+        policy=FOUND, tdg_ratio=lambda one: one["workload"].map(best_found())
     )
     if unknown := int(found[TDG].isna().sum()):
         raise ExperimentError(f"{path}: no best run is known of {unknown} scenarios; take panel score or leaderboard")
@@ -63,7 +63,7 @@ def ways(rows: pd.DataFrame, start: str) -> str:
 
     Raises ExperimentError where `start` is not among the rows.
     """
-    names = list(dict.fromkeys(rows[WHO]))
+    names = list(dict.fromkeys(rows[POLICY]))
     if start not in names:
         raise ExperimentError(f"{start} is not among {', '.join(names)}")
     groups = [*((load_title(load), of) for load, of in rows.groupby("load", sort=False)), ("all", rows)]
@@ -71,7 +71,7 @@ def ways(rows: pd.DataFrame, start: str) -> str:
     for name in names:
         cells = []
         for _, of in groups:
-            scores, first, last = (by_cell(of[of[WHO] == one], TDG) for one in (name, start, FOUND))
+            scores, first, last = (by_cell(of[of[POLICY] == one], TDG) for one in (name, start, FOUND))
             way = "" if name in (start, FOUND) else ": " + in_words(scores, first, last)
             cells.append(f"{scores.mean():.4f}{way}")
         lines.append([f"`{name}`" if name != FOUND else FOUND, *cells])

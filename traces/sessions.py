@@ -19,7 +19,7 @@ NO_ENDS = "a turn comes as long after the last one's end as it arrived after its
 ENDING = ".sessions.json"  # of the tables that sessions are drawn from
 
 
-def kept_tokens(prompt_tokens: np.ndarray, output_tokens: np.ndarray, after: np.ndarray) -> np.ndarray:
+def shared_context_tokens(prompt_tokens: np.ndarray, output_tokens: np.ndarray, after: np.ndarray) -> np.ndarray:
     """int64[requests]: how many leading tokens each prompt shares with the context of the turn before it, judged by
     lengths.
 
@@ -73,7 +73,7 @@ def in_sessions(trace: Trace, after: np.ndarray, think_s: np.ndarray) -> Trace:
     blocks = trace.prefix_blocks
     if blocks is None:
         prompt, output, after = trace.prompt_tokens, trace.output_tokens, trace.turns.after
-        blocks = context_blocks(prompt, output, after, kept_tokens(prompt, output, after))
+        blocks = context_blocks(prompt, output, after, shared_context_tokens(prompt, output, after))
     arrival_s = None if trace.arrival_s is None else np.where(trace.begins, trace.arrival_s, np.nan)
     return dataclasses.replace(trace, arrival_s=arrival_s, prefix_blocks=blocks)
 

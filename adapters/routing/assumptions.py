@@ -24,8 +24,8 @@ BLOCK_TOKENS = 16
 class Assumptions:
     """A router and what it takes its engines and requests to be.
 
-    kept_tokens: KV that each engine is taken to keep for prompts that begin alike (None: its KV memory), where the
-    router looks at that.
+    prefix_cache_tokens: KV of shared prefixes that each engine is taken to hold (None: its KV memory), where the router
+    looks at that.
     """
 
     router: Policy
@@ -33,7 +33,7 @@ class Assumptions:
     defaults: Defaults
     total_blocks: int = DEFAULT_BLOCKS
     block_tokens: int = BLOCK_TOKENS
-    kept_tokens: int | None = None
+    prefix_cache_tokens: int | None = None
 
     @classmethod
     def of_artifact(cls, path: str | Path, device: str | None = None) -> Assumptions:
@@ -82,7 +82,7 @@ class Assumptions:
 
     def live(self, engines: Sequence[str]) -> LiveRouter:
         """The router before engines of these names."""
-        kept = self.kept_tokens if names_prefixes(self.router.function) else 0
+        kept = self.prefix_cache_tokens if names_prefixes(self.router.function) else 0
         return LiveRouter(
             self.router,
             [LiveEngine(name, self.estimator, self.total_blocks, self.block_tokens, None, kept) for name in engines],

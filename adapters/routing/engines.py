@@ -22,7 +22,7 @@ class LiveEngine:
     """What is known beforehand of an engine that prefills and decodes.
 
     estimator: what the router believes its batches take. total_blocks: its KV memory, in blocks of block_tokens tokens.
-    tier: from 0; None: the common pool. kept_tokens: of KV that it keeps for prompts that begin alike, the room in the
+    tier: from 0; None: the common pool. prefix_cache_tokens: KV of shared prefixes that it can hold, the size of the
     router's index of what was sent there; None: as much as its KV memory, however much that turns out to be.
     """
 
@@ -31,11 +31,11 @@ class LiveEngine:
     total_blocks: int
     block_tokens: int = 16
     tier: int | None = None
-    kept_tokens: int | None = 0
+    prefix_cache_tokens: int | None = 0
 
     def index_sets(self, total_blocks: int, block_tokens: int, chunk_tokens: int) -> int:
         """Of the router's index, where its KV memory has so many blocks."""
-        room = total_blocks * block_tokens if self.kept_tokens is None else self.kept_tokens
+        room = total_blocks * block_tokens if self.prefix_cache_tokens is None else self.prefix_cache_tokens
         return sets_of(room, chunk_tokens)
 
 

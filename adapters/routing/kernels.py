@@ -29,7 +29,7 @@ def hold(tiers, outcomes, held_queue, r):
 
 
 @compiled(types.void(TIER_TABLE, OUTCOMES, types.int64, types.int64))
-def let_go(tiers, outcomes, held_queue, r):
+def drop_held(tiers, outcomes, held_queue, r):
     """Request r leaves a held queue, wherever it stands."""
     drop_from(tiers[held_queue], outcomes, r)
 
@@ -92,4 +92,4 @@ def lose_engine(known, e, now_s):
             store[s, way].used = 0
 
 
-ALL = (tier_of_row, hold, let_go, send_row, emit_tokens, leave_engine, lose_engine)
+ALL = (tier_of_row, hold, drop_held, send_row, emit_tokens, leave_engine, lose_engine)

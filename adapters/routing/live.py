@@ -290,7 +290,7 @@ class LiveRouter:
         self.held += 1
 
     def _unhold(self, r: int) -> None:
-        kernels.let_go.entry(self._known.tiers, self.rows.outcomes, int(self.rows.held_queue[r]), r)
+        kernels.drop_held.entry(self._known.tiers, self.rows.outcomes, int(self.rows.held_queue[r]), r)
         self.rows.held_queue[r] = -1
         self.held -= 1
 

@@ -40,7 +40,7 @@ class Operation:
     look_s: float = 2.0
     load: Callable[[], Assumptions] | None = None
     device: str | None = None
-    kept_tokens: int | None = None
+    prefix_cache_tokens: int | None = None
 
     @classmethod
     def of(cls, clients_file: Path | None, environment: Mapping[str, str] = os.environ, **more: Any) -> Operation:
@@ -93,4 +93,4 @@ class Operation:
                 path = Path(folder) / "policy.json"
                 path.write_bytes(body)
                 assumptions = Assumptions.of_artifact(path, self.device)
-        return dataclasses.replace(assumptions, kept_tokens=self.kept_tokens)
+        return dataclasses.replace(assumptions, prefix_cache_tokens=self.prefix_cache_tokens)

@@ -54,7 +54,7 @@ class PolicyRouter(RequestRouter):
             assumptions = Assumptions.of(registry.router(kwargs["router"]), None, None, kwargs.get("device"))
         self._characters = float(kwargs.get("characters_per_token", 4.0))
         self._reader = TermsReader(assumptions.defaults)
-        nothing_kept = dataclasses.replace(assumptions, kept_tokens=0)
+        nothing_kept = dataclasses.replace(assumptions, prefix_cache_tokens=0)
         self._live: LiveRouter = nothing_kept.live([str(slot) for slot in range(int(kwargs.get("replicas", 64)))])
         self._began_s = time.monotonic()
         self._slots: dict[ReplicaID, int] = {}

@@ -7,7 +7,14 @@ from numba import types
 
 from servegym.adapters.vllm.planned_blocks import note_moved
 from servegym.simulator.compilation.kernels import compiled
-from servegym.simulator.records.named_blocks import give_name, hold_block, leave_queue, let_go_of, lose_names, take_name
+from servegym.simulator.records.named_blocks import (
+    give_name,
+    hold_block,
+    leave_queue,
+    lose_names,
+    release_block,
+    take_name,
+)
 from servegym.simulator.records.signatures import QUEUE
 from servegym.simulator.records.state import SIMULATION_STATE
 
@@ -38,7 +45,7 @@ def replay(run, planned_tables, moved, operations):
         elif what == TOUCHED:
             hold_block(engine, blocks, at)
         elif what == FREED:
-            let_go_of(engine, blocks, at)
+            release_block(engine, blocks, at)
         elif what == NAMED:
             if blocks[at].name != value:
                 if blocks[at].name != 0:

@@ -103,7 +103,7 @@ class Enforcer:
         self.saved.clear()
         self.chunks = None
         if self.hits is not None:
-            self.hits.let_go()
+            self.hits.release()
         if self.hidden:
             self.scheduler.running.extend(self.hidden)
             self.hidden = []

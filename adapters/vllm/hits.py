@@ -44,7 +44,7 @@ class Hits:
             self.pool.touch(found)
             self.held += found
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the held hits at the end of the step."""
         self.most_of.clear()
         if self.held:

@@ -26,9 +26,9 @@ FORMED, NOTHING, REFUSED, BAD_CORRECTION = range(4)
 
 @kernel
 def prepare(mirror, free_blocks, under_way):
-    """The engine of the scratch copy, its queue, and its requests: those that may be given something. That is not so of
-    one whose last token is under way, of one that has lost its memory with tokens under way (vLLM waits for these), nor
-    of who is barred. Rows of other requests are not copied: nothing that plans reads them.
+    """Set up the engine of the scratch copy, its queue, and the requests that may be scheduled: all but those whose
+    last token is under way, those preempted with tokens under way (vLLM waits for these), and those that are barred.
+    Rows of other requests are not copied, since planning does not read them.
 
     free_blocks: as vLLM counts them. under_way: a step is.
     """
@@ -66,7 +66,7 @@ def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, ma
     FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused; BAD_CORRECTION:
     what the estimator is multiplied by is none.
     The same steps as the simulator's `form_batch`, but that vLLM's limits come in between. An engine that cannot chunk
-    (mirror.chunks) takes prompts whole, and nobody behind one that does not fit: else it would never have its turn.
+    (mirror.chunks) takes prompts whole, and no request behind one that does not fit: else that would starve.
     """
     mirror = restore_mirror(mirror_at)
     prepare(mirror, free_blocks, under_way)

@@ -24,7 +24,7 @@ from servegym.policy import (
     victims,
 )
 
-NOBODY_WAITS = -1  # in place of a number of newcomers: all may be admitted
+ALL_ADMITTED = -1  # in place of a number of newcomers: all may be admitted
 LAST_LEVEL = 62  # 10 ms x 2^62 is longer than any run
 KNOWN, LEVEL, USED_S, ENTERED_S, WAITING_SINCE_S, PROGRESS = range(6)  # of state.requests
 REQUEST_FIELDS = ("known", "level", "used_s", "entered_s", "waiting_since_s", "progress")
@@ -90,7 +90,7 @@ def update(request, own, ran_s, now_s, p, estimator):
 
 
 @kernel
-def write_who_counts(some, requests, queue, state, entered_s):
+def write_eligible(some, requests, queue, state, entered_s):
     """Write the positions of requests that are not settled, have run, or entered their level before entered_s; of a
     short queue all positions. Returns their number.
 
@@ -130,7 +130,7 @@ def put_among(first, found, position, context):
 
 @kernel
 def most_admitted(first, found, running, context, limits):
-    """The most of these newcomers that are admitted if all running requests are decodes; NOBODY_WAITS: all may be.
+    """The most of these newcomers that are admitted if all running requests are decodes; ALL_ADMITTED: all may be.
 
     A request without room in memory closes the batch to newcomers; one without tokens left is skipped.
     """
@@ -144,7 +144,7 @@ def most_admitted(first, found, running, context, limits):
         free_blocks -= blocks_for(request.prompt_tokens + request.num_output_tokens, engine.block_tokens)
         if free_blocks < 0:
             return i
-    return NOBODY_WAITS
+    return ALL_ADMITTED
 
 
 @kernel
@@ -186,7 +186,7 @@ def fastserve_mlfq(context, ranks, limits):
     for begin in range(0, context.queue.shape[0], AT_A_TIME):
         queue = context.queue[begin : begin + AT_A_TIME]
         before_s = entered_s if level == 0.0 else np.inf
-        for i in s.some[: write_who_counts(s.some, context.requests, queue, state.requests, before_s)]:
+        for i in s.some[: write_eligible(s.some, context.requests, queue, state.requests, before_s)]:
             request, own = context.requests[queue[i]], state.requests[queue[i]]
             update(request, own, ran_s, now_s, p, context.estimator)
             ranks[running].listed = begin + i
@@ -199,7 +199,7 @@ def fastserve_mlfq(context, ranks, limits):
                     level, entered_s = last[LEVEL], last[ENTERED_S]
     if is_plain(engine) and p.max_num_batched_tokens <= most_tokens:
         admitted = most_admitted(s.first, found, running, context, limits)
-        if admitted != NOBODY_WAITS and rank_running(running, context, ranks):
+        if admitted != ALL_ADMITTED and rank_running(running, context, ranks):
             list_too(s.first, admitted, running, context, ranks)
             limits.listed = running + admitted
             return

@@ -17,7 +17,7 @@ from servegym.baselines.schedulers.flow_prefill_ranking import (
     first_of_all,
     has_free_blocks,
     look_through,
-    rank_everybody,
+    rank_in_one_order,
     rank_tasks,
 )
 from servegym.policy import (
@@ -129,7 +129,7 @@ def list_with(first, positions, ranks, limits):
 @kernel
 def rank_for_batch(context, ranks, limits, p):
     """Alg. 2, lines 7-11, and whose turn it is."""
-    decodes = SCRATCH.read(context).order[: rank_everybody(context, ranks, limits, p)]
+    decodes = SCRATCH.read(context).order[: rank_in_one_order(context, ranks, limits, p)]
     due, decode_s = is_their_turn(context, ranks, limits, decodes, p)
     if due or ranks[first_ranked(ranks, context.queue.shape[0])].tier == DECODES:
         note_decodes(context, decode_s)

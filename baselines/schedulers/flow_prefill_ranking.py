@@ -96,7 +96,7 @@ def rank_waiting(rank, request, context, limits, p):
 
 
 @kernel
-def rank_everybody(context, ranks, limits, p):
+def rank_in_one_order(context, ranks, limits, p):
     """Alg. 2, lines 7-11: rank waiting, suspended and running requests in one order; tasks are ranked already. Returns
     the number of decodes; they begin `order`."""
     s, decodes = SCRATCH.read(context), 0
@@ -124,7 +124,7 @@ def deadline_to_reach(tier, key, now_s, p):
 
 
 @kernel
-def write_who_counts(some, requests, queue, earliest_s, most_tokens):
+def write_eligible(some, requests, queue, earliest_s, most_tokens):
     """Write the positions of requests that have been served, or have a deadline of at least earliest_s and a prompt of
     at most most_tokens; of a short queue all positions. Returns their number.
 
@@ -154,7 +154,7 @@ def look_through(context, ranks, limits, p):
     earliest_s, most_tokens = -np.inf, newcomers_room(context.engine, limits)
     for end in range(n, 0, -AT_A_TIME):
         begin = max(0, end - AT_A_TIME)
-        found = write_who_counts(s.some, context.requests, context.queue[begin:end], earliest_s, most_tokens)
+        found = write_eligible(s.some, context.requests, context.queue[begin:end], earliest_s, most_tokens)
         for i in range(found - 1, -1, -1):
             position = begin + s.some[i]
             request = context.requests[context.queue[position]]

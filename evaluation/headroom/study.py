@@ -126,9 +126,9 @@ def bounds_of(asked: Headroom, directory: Path, progress: Progress) -> list[Boun
 def headroom_rows(
     asked: Headroom, runs: pd.DataFrame, found: list[Found], bounds: list[Bounds] | None = None
 ) -> pd.DataFrame:
-    """One row a cell, seed and who: a scheduler, `FOUND` or `BOUND` (which has no attainment).
+    """One row a cell, seed and policy: a scheduler, `FOUND` or `BOUND` (which has no attainment).
 
-    Columns: those of `CELL`, seed, who, tdg_ratio, slo_attainment, by. What was found is run again here. Where a
+    Columns: those of `CELL`, seed, policy, tdg_ratio, slo_attainment, by. What was found is run again here. Where a
     scheduler gains more than the search found, its run is the best found; `by` says whose it is.
     """
     import pandas as pd
@@ -143,7 +143,7 @@ def headroom_rows(
             of_cell = [
                 {
                     **cell,
-                    "who": row.scheduler,
+                    "policy": row.scheduler,
                     "by": "",
                     "tdg_ratio": row.tdg_ratio,
                     "slo_attainment": row.slo_attainment,
@@ -151,25 +151,27 @@ def headroom_rows(
                 for row in here.itertuples()
             ]
             summary = run_again(case, best).summary
-            searched = {**cell, "who": FOUND, "by": SEARCH} | {score: summary[score] for score in SCORES}
+            searched = {**cell, "policy": FOUND, "by": SEARCH} | {score: summary[score] for score in SCORES}
             highest = max([searched, *of_cell], key=lambda row: row["tdg_ratio"])
-            rows += [*of_cell, {**highest, "who": FOUND, "by": highest["by"] or highest["who"]}]
+            rows += [*of_cell, {**highest, "policy": FOUND, "by": highest["by"] or highest["policy"]}]
             if bounds is not None:
                 bound = bounds[which][load, seed]
-                rows.append({**cell, "who": BOUND, "by": "", "tdg_ratio": bound.ratio, "slo_attainment": float("nan")})
+                rows.append(
+                    {**cell, "policy": BOUND, "by": "", "tdg_ratio": bound.ratio, "slo_attainment": float("nan")}
+                )
     return pd.DataFrame(rows)
 
 
 def by_load(rows: pd.DataFrame, score: str) -> pd.DataFrame:
-    """Means of a score over cells and seeds: a row a who, a column a load, and `all`."""
-    order, loads = list(dict.fromkeys(rows["who"])), list(dict.fromkeys(rows["load"]))
-    table = rows.pivot_table(index="who", columns="load", values=score, aggfunc="mean", sort=False, dropna=False)
+    """Means of a score over cells and seeds: a row a policy, a column a load, and `all`."""
+    order, loads = list(dict.fromkeys(rows["policy"])), list(dict.fromkeys(rows["load"]))
+    table = rows.pivot_table(index="policy", columns="load", values=score, aggfunc="mean", sort=False, dropna=False)
     table = table.reindex(index=order, columns=loads).rename(columns=load_title)
-    return table.assign(all=rows.groupby("who")[score].mean())
+    return table.assign(all=rows.groupby("policy")[score].mean())
 
 
 def by_cell(rows: pd.DataFrame) -> pd.DataFrame:
-    """TDG ratios, means over seeds: a row a cell, a column a who."""
-    order = list(dict.fromkeys(rows["who"]))
-    table = rows.pivot_table(index=CELL, columns="who", values="tdg_ratio", aggfunc="mean", sort=False)
+    """TDG ratios, means over seeds: a row a cell, a column a policy."""
+    order = list(dict.fromkeys(rows["policy"]))
+    table = rows.pivot_table(index=CELL, columns="policy", values="tdg_ratio", aggfunc="mean", sort=False)
     return table[order].reset_index()

@@ -18,10 +18,10 @@ from servegym.simulator.features.front_end import deliver_all, deliver_last, str
 from servegym.simulator.features.lockstep import group_runs
 from servegym.simulator.features.speculation import accept
 from servegym.simulator.features.suspended_batches import (
+    check_preemption,
     checking_s,
     close_task,
     count_resumption,
-    hold_round,
     is_task_preemptible,
     open_task,
     resume,
@@ -62,7 +62,7 @@ def before_ranking(run, e):
 def while_running(run, router_state, decider, e):
     """Engine e decides, and a batch of it may be running. Returns GOING_ON, if it forms one; else what it has done."""
     if HAS_TASKS and run.engines[e].running_task >= 0:
-        return hold_round(run, router_state, decider, e)
+        return check_preemption(run, router_state, decider, e)
     return GOING_ON
 
 

@@ -4,7 +4,7 @@ from servegym.simulator.batching.admission import give_named
 from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_TASKS
 from servegym.simulator.features.speculation import decode_chunk
-from servegym.simulator.features.suspended_batches import blocks_in_tasks, see_left_out, see_tasks
+from servegym.simulator.features.suspended_batches import blocks_in_tasks, find_excluded_task, find_suspended_task
 from servegym.simulator.memory.prefix_caching import cancel_prefix_lookup, lookup_prefix
 from servegym.simulator.records.types import NO_LIMIT
 
@@ -12,7 +12,7 @@ from servegym.simulator.records.types import NO_LIMIT
 @hook
 def resumes(run, e):
     """The queue of engine e is ranked. Returns whether what ranks first is a batch that was suspended."""
-    return HAS_TASKS and run.engines[e].suspended > 0 and see_tasks(run, e)
+    return HAS_TASKS and run.engines[e].suspended > 0 and find_suspended_task(run, e)
 
 
 @hook
@@ -69,7 +69,7 @@ def gives_memory(run, e, r, chunk, now_s):
 def before_first(run, e):
     """Nothing fits: the request that ranks first is looked for, to run with what fits."""
     if HAS_TASKS and run.engines[e].suspended > 0:
-        see_left_out(run, e)
+        find_excluded_task(run, e)
 
 
 @hook

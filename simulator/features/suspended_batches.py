@@ -181,7 +181,7 @@ def is_task_preemptible(engine):
 
 
 @kernel
-def hold_round(run, router_state, decider, e):
+def check_preemption(run, router_state, decider, e):
     """While a task of engine e runs, the policy ranks the queue: if what it ranks first is no member, the task is to be
     suspended. Returns NOT_STARTED, or BAD_RANKS."""
     engine, now_s = run.engines[e], run.status[0].now_s
@@ -291,11 +291,11 @@ def close_all(run, e):
 
 
 @kernel
-def see_tasks(run, e):
+def find_suspended_task(run, e):
     """Whether the first-ranked request is in a suspended task; if not, keep members of tasks out of the batch.
 
     packing.resumed_task is the task of the first-ranked request among members; -1 where the policy has left out all of
-    them (`see_left_out`).
+    them (`find_excluded_task`).
     """
     length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
     packing, limits, members, found, first = run.packing[0], run.limits[0], run.order[0], 0, -1
@@ -317,8 +317,8 @@ def see_tasks(run, e):
 
 
 @kernel
-def see_left_out(run, e):
-    """`see_tasks` of members that the policy has left out. (Most are, in most batches, and are never asked for.)"""
+def find_excluded_task(run, e):
+    """`find_suspended_task` for members that the policy has left out: most are, in most batches."""
     length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
     packing, first = run.packing[0], -1
     for position in range(length):

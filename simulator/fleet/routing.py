@@ -7,7 +7,7 @@ import numpy as np
 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features.flags import HAS_CACHE
-from servegym.simulator.memory.kv_events import hear_due
+from servegym.simulator.memory.kv_events import apply_due_events
 from servegym.simulator.memory.prefixes import use_chunks
 from servegym.simulator.records.events import drop_of_engine
 from servegym.simulator.records.lists import drop
@@ -180,7 +180,7 @@ def catch_up(run, router_state, now_s):
         if status.router.held > 0:
             status.router.held_dirty = 1
     if HAS_CACHE:
-        hear_due(run, router_state, now_s)
+        apply_due_events(run, router_state, now_s)
     for e in range(run.engines.shape[0]):
         for k in range(REPORTS):
             one = router_state.reports[e, k]

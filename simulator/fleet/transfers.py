@@ -7,7 +7,7 @@ until the KV has arrived; blocks on the decode engine are taken when the sending
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.fleet.held_queues import append, drop_first, to_router
 from servegym.simulator.memory.kv_memory import blocks_for, count_blocks, give_back, grow
-from servegym.simulator.memory.prefix_caching import let_go
+from servegym.simulator.memory.prefix_caching import release_blocks
 from servegym.simulator.records.events import push
 from servegym.simulator.records.statistics import count_departed
 from servegym.simulator.records.timeline import note
@@ -108,7 +108,7 @@ def leave_source(run, r, now_s):
     held = blocks_for(computed_tokens, source.block_tokens)
     count_blocks(source, now_s)
     if source.cache.on:
-        let_go(outcome, source, run.cache, held, computed_tokens)
+        release_blocks(outcome, source, run.cache, held, computed_tokens)
     else:
         give_back(source, held)
     source.transfers.leaving -= 1

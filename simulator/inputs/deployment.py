@@ -203,7 +203,7 @@ class Deployment:
             return 0
         return max(1, int(self.prefix_store.tokens) // self.block_tokens)
 
-    def kept_tokens(self, workload: Workload) -> int:
+    def prefix_capacity_tokens(self, workload: Workload) -> int:
         """Room in one of these engines for beginnings of prompts: its prefix store, and KV memory that is shared."""
         in_store = 0 if self.prefix_store is None or self.role == "decode" else int(self.prefix_store.tokens)
         return in_store + self.total_blocks * self.block_tokens * self.caches_prefixes(workload)

@@ -11,14 +11,14 @@ from servegym.simulator.records.named_blocks import UNCHANGED, find_block, give_
 
 @kernel
 def publish(run, router_state, e, now_s):
-    """Engine e tells of each block whose name has changed since it did so last."""
+    """Publish each block of engine e whose name has changed since its last publication."""
     engine, blocks, signals = run.engines[e], run.cache.blocks[e], run.status[0].signals
     block = engine.cache.first_changed
     while block >= 0:
         one = blocks[block]
         name = max(one.name, 0)  # what only one request knows is nothing to others
         if signals.delay_s == 0.0:
-            hear(router_state.known, e, block, name)
+            set_known_block(router_state.known, e, block, name)
         else:
             event = router_state.kv_events[signals.kv_sent]
             signals.kv_sent += 1
@@ -28,8 +28,8 @@ def publish(run, router_state, e, now_s):
 
 
 @kernel
-def hear(known, e, block, name):
-    """The router hears what a block of engine e holds now; 0: nothing that others could find."""
+def set_known_block(known, e, block, name):
+    """Set the name of a block of engine e in what the router knows; 0: nothing that others could find."""
     snapshot, told = known.snapshots[e], known.prefixes.told[e]
     if told[block].name != 0:
         take_name(snapshot, told, block)
@@ -38,12 +38,12 @@ def hear(known, e, block, name):
 
 
 @kernel
-def hear_due(run, router_state, now_s):
-    """Take in the events that have come by now."""
+def apply_due_events(run, router_state, now_s):
+    """Apply the events whose delay is over."""
     signals, events = run.status[0].signals, router_state.kv_events
     while signals.kv_heard < signals.kv_sent and events[signals.kv_heard].time_s + signals.delay_s <= now_s:
         event = events[signals.kv_heard]
-        hear(router_state.known, event.engine, event.block, event.name)
+        set_known_block(router_state.known, event.engine, event.block, event.name)
         signals.kv_heard += 1
 
 

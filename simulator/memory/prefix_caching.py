@@ -12,9 +12,9 @@ from servegym.simulator.records.named_blocks import (
     find_block,
     give_name,
     hold_block,
-    let_go_of,
     mark_changed,
     name_of,
+    release_block,
     take_first,
     take_name,
 )
@@ -115,7 +115,7 @@ def name_filled(r, outcome, engine, cache, tokens):
 
 
 @kernel
-def let_go(outcome, engine, cache, count, computed_tokens):
+def release_blocks(outcome, engine, cache, count, computed_tokens):
     """Release the `count` blocks of a request. Returns how many lose their names because they were not filled."""
     blocks, unfilled = cache.blocks[engine.index], 0
     for i in range(computed_tokens // engine.block_tokens, count):
@@ -125,14 +125,14 @@ def let_go(outcome, engine, cache, count, computed_tokens):
             take_name(engine, blocks, block)
             unfilled += 1
     for i in range(count - 1, -1, -1):
-        let_go_of(engine, blocks, cache.tables[outcome.table + i])
+        release_block(engine, blocks, cache.tables[outcome.table + i])
     engine.running -= 1
     return unfilled
 
 
 @kernel
 def give_up(run, e, r):
-    """Request r gives up all its blocks, whether engine e caches or not; computed_tokens are as they were until now.
+    """Release all blocks of request r, whether engine e caches or not; computed_tokens are as they were until now.
     Returns how many blocks of the batch being formed lose their names."""
     request, engine = run.requests[r], run.engines[e]
     if not HAS_CACHE or engine.cache.on == 0:
@@ -140,7 +140,7 @@ def give_up(run, e, r):
         return 0
     if request.blocks == 0:
         return 0
-    unfilled = let_go(run.outcomes[r], engine, run.cache, request.blocks, request.computed_tokens)
+    unfilled = release_blocks(run.outcomes[r], engine, run.cache, request.blocks, request.computed_tokens)
     request.blocks = 0
     return unfilled
 

@@ -183,7 +183,7 @@ def hold_block(engine, blocks, block):
 
 
 @kernel
-def let_go_of(engine, blocks, block):
+def release_block(engine, blocks, block):
     """Decrement the block's reference count. At 0 it is free: last in the queue if its contents may still be found."""
     blocks[block].references -= 1
     if blocks[block].references == 0:

@@ -173,7 +173,9 @@ def fresh_tiers(tpot_slo_s: np.ndarray) -> np.ndarray:
 def index_sets(pools: tuple[Deployment, ...], workload: Workload) -> list[int]:
     """Of the router's index of each engine: room for as much as the engine keeps."""
     prompts = workload.prefixes
-    rooms = [0 if prompts is None else sets_of(pool.kept_tokens(workload), prompts.chunk_tokens) for pool in pools]
+    rooms = [
+        0 if prompts is None else sets_of(pool.prefix_capacity_tokens(workload), prompts.chunk_tokens) for pool in pools
+    ]
     return [sets for pool, sets in zip(pools, rooms, strict=True) for _ in range(pool.engines)]
 
 

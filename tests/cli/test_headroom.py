@@ -23,11 +23,11 @@ def test_what_is_printed_and_written_and_that_evaluate_finds_it(servegym, tmp_pa
         assert words in printed
     rows = pd.read_csv(tmp_path / "out/headroom.csv")
     assert len(rows) == 2 * 2 * 4
-    ratios = rows.pivot_table(index=["load", "seed"], columns="who", values="tdg_ratio")
+    ratios = rows.pivot_table(index=["load", "seed"], columns="policy", values="tdg_ratio")
     assert (ratios["best found"] >= ratios[["slide-batching", "edf"]].max(axis=1)).all()
     assert (ratios["best found"] > ratios["slide-batching"]).any()
     assert (ratios["bound"] >= ratios["best found"]).all()
-    assert set(rows[rows["who"] == "best found"]["by"]) <= {"search", "slide-batching", "edf"}
+    assert set(rows[rows["policy"] == "best found"]["by"]) <= {"search", "slide-batching", "edf"}
     one = json.loads((tmp_path / "one.json").read_text())
     assert [search["evaluations"] for search in one["searches"]] == [32] * 4 and one["no_bound"] is None
 
@@ -36,7 +36,7 @@ def test_what_is_printed_and_written_and_that_evaluate_finds_it(servegym, tmp_pa
     more = json.loads(servegym("headroom", *SCENARIO, "--budget", "40", "--no-bound", "--json", "-").stdout)
     assert [search["evaluations"] for search in more["searches"]] == [44] * 4
     assert all(new["gain"] >= old["gain"] for new, old in zip(more["searches"], one["searches"], strict=True))
-    assert {row["who"] for row in more["rows"]} == {"slide-batching", "edf", "best found"}
+    assert {row["policy"] for row in more["rows"]} == {"slide-batching", "edf", "best found"}
 
     judged = servegym("evaluate", "--panel", "headroom", *SCENARIO, "--headroom", "--json", "-")
     assert judged.status == 0, judged.stderr
@@ -44,7 +44,7 @@ def test_what_is_printed_and_written_and_that_evaluate_finds_it(servegym, tmp_pa
     assert "Share of the best found" in judged.stderr
     means = {row["policy"]: row["mean"] for row in groups if row["score"] == "share_of_best" and row["by"] == "all"}
     runs = pd.read_parquet(tmp_path / "out/runs.parquet").set_index(["policy", "load", "seed"])
-    found = {(row["load"], row["seed"]): row["tdg_ratio"] for row in more["rows"] if row["who"] == "best found"}
+    found = {(row["load"], row["seed"]): row["tdg_ratio"] for row in more["rows"] if row["policy"] == "best found"}
     for (policy, *cell), run in runs.iterrows():
         assert run["share_of_best"] == pytest.approx(run["tdg_ratio"] / found[tuple(cell)])
         assert run["share_of_best"] <= 1 and policy in means

@@ -17,12 +17,12 @@ def rows(seeds):
             "device": "d",
             "load": load,
             "seed": seed,
-            "who": who,
-            "tdg_ratio": ratio + more * (who == "mine"),
+            "policy": name,
+            "tdg_ratio": ratio + more * (name == "mine"),
         }
         for load, more in ((0.7, 0.0), (1.4, 0.2))
         for seed in range(seeds)
-        for who, ratio in scores.items()
+        for name, ratio in scores.items()
     )
 
 
@@ -35,7 +35,7 @@ def test_the_way_is_that_of_means():
 
 
 def test_rows_of_a_headroom_and_of_an_evaluation(tmp_path, capsys):
-    bound = rows(1).assign(who="bound")
+    bound = rows(1).assign(policy="bound")
     pd.concat([rows(1), bound]).to_csv(tmp_path / "headroom.csv", index=False)
     halfway.main([str(tmp_path / "headroom.csv"), "tuned"])
     assert "bound" not in capsys.readouterr().out
@@ -46,7 +46,7 @@ def test_rows_of_a_headroom_and_of_an_evaluation(tmp_path, capsys):
     )
     runs.to_parquet(tmp_path / "runs.parquet")
     found = halfway.rows_of(tmp_path / "runs.parquet")
-    assert found[found["who"] == "best found"]["tdg_ratio"].tolist() == [ratio]
+    assert found[found["policy"] == "best found"]["tdg_ratio"].tolist() == [ratio]
     runs.assign(workload="unknown").to_parquet(tmp_path / "others.parquet")
     with pytest.raises(ExperimentError, match="no best run is known of 1 scenarios"):
         halfway.rows_of(tmp_path / "others.parquet")

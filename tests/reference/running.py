@@ -176,7 +176,7 @@ class Running:
         engine.work, engine.end_s, engine.suspension_s, engine.round_s = None, INF, INF, None
         return work
 
-    def hold_round(self, engine: Engine, now_s: float) -> None:
+    def check_preemption(self, engine: Engine, now_s: float) -> None:
         """Requests have joined the queue while a task runs."""
         self.ask(engine)
         engine.rounds += 1

@@ -171,7 +171,7 @@ class Simulation:
                 if engine.up and engine.queue and not engine.waits_for_kv:
                     self.running.start(engine, now_s)
             elif engine.work.is_task and engine.joined and engine.round_s is None:
-                self.running.hold_round(engine, now_s)
+                self.running.check_preemption(engine, now_s)
             engine.joined = False
         for engine in self.engines:
             if engine.in_lockstep and engine.work is not None:

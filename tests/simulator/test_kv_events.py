@@ -14,7 +14,7 @@ from servegym.simulator.inputs.cluster import Cluster, cluster_of
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
-from servegym.simulator.memory.kv_events import hear_due
+from servegym.simulator.memory.kv_events import apply_due_events
 from servegym.simulator.memory.prefixes import Prompts, known_tokens
 from servegym.simulator.records.named_blocks import UNCHANGED
 from servegym.simulator.records.statuses import AT_ROUTES
@@ -94,7 +94,7 @@ def test_what_is_told_is_what_engines_hold_whatever_happens(data):
         assert "requests take memory from each other again and again" in str(error)
         reject()
     run, router_state = simulation.arrays, simulation.router_state
-    hear_due(run, router_state, np.inf)
+    apply_due_events(run, router_state, np.inf)
     for e, engine in enumerate(run.engines):
         if engine.cache.publishes:
             own, told = (

@@ -19,7 +19,7 @@ from servegym.traces.loading import load_trace
 from servegym.traces.readers import read_trace
 from servegym.traces.readers.ragpulse import blocks_of_parts
 from servegym.traces.session_families import between
-from servegym.traces.sessions import context_blocks, kept_tokens
+from servegym.traces.sessions import context_blocks, shared_context_tokens
 from servegym.traces.workloads import build_workload
 from servegym.traces.writing import write
 
@@ -182,7 +182,7 @@ def test_specs_say_clients_and_concurrency():
 
 def test_what_lengths_say_of_a_context():
     prompt, output = np.array([100, 120, 105, 90, 115]), np.array([20, 1, 1, 1, 1])
-    assert kept_tokens(prompt, output, np.array([-1, 0, 0, 0, 3])).tolist() == [0, 120, 100, 0, 91]
+    assert shared_context_tokens(prompt, output, np.array([-1, 0, 0, 0, 3])).tolist() == [0, 120, 100, 0, 91]
     blocks = context_blocks(prompt, output, np.array([-1, 0, 0, 0, -1]), np.array([0, 120, 100, 0, 0]), 10)
     assert np.diff(blocks.offsets).tolist() == [10, 12, 10, 9, 11]
     assert (blocks.ids[10:20] == blocks.ids[:10]).all() and (blocks.ids[22:32] == blocks.ids[:10]).all()

@@ -10,7 +10,7 @@ from servegym.errors import WorkloadError
 from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, Reader, reader
-from servegym.traces.sessions import context_blocks, kept_tokens, ordered
+from servegym.traces.sessions import context_blocks, ordered, shared_context_tokens
 from servegym.traces.trace import Trace
 
 FORMAT_OF = "SemiAnalysisAI/InferenceX (in ajith-sirra-amd/InferenceMAX_Rocm_Team 5988286)"
@@ -30,8 +30,8 @@ class ConversationReader(Reader):
         cut = int(begins.sum() - len(np.unique(session)))
         notes = [f"{cut} conversations go on after a pause that is not known, as sessions of their own"] if cut else []
         if trace.prefix_blocks is None:
-            notes.append("what prompts share is told by their lengths (traces/sessions.py, kept_tokens)")
-            kept = kept_tokens(trace.prompt_tokens, trace.output_tokens, after)
+            notes.append("what prompts share is told by their lengths (traces/sessions.py, shared_context_tokens)")
+            kept = shared_context_tokens(trace.prompt_tokens, trace.output_tokens, after)
             blocks = context_blocks(trace.prompt_tokens, trace.output_tokens, after, kept, self.block_tokens or 64)
             trace = dataclasses.replace(trace, prefix_blocks=blocks)
         self.notes += notes

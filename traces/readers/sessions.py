@@ -13,7 +13,7 @@ from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, check_span, reader
 from servegym.traces.readers.own import OwnReader
 from servegym.traces.reading import UNITS
-from servegym.traces.sessions import BLOCK_TOKENS, context_blocks, kept_tokens, linked, ordered
+from servegym.traces.sessions import BLOCK_TOKENS, context_blocks, linked, ordered, shared_context_tokens
 from servegym.traces.trace import PrefixBlocks, Trace
 
 LONGEST_THINK_S = LONGEST_SPAN_S
@@ -27,8 +27,8 @@ class SessionsReader(OwnReader):
     turn it follows to its coming; needed but for a session's first turn. after: the turn of the session that it
     follows; empty: the one before. arrival_s: when a session begins, on its first turn; no other turn has one.
     shared_tokens: how many tokens of the context of the turn it follows its prompt begins with; empty: all of them, or
-    as many as lengths allow (`sessions.kept_tokens`). prefix_blocks, prefix_block_tokens: as in other files; without
-    them blocks of 16 tokens are named by what turns share. And all that a file of one's own may have.
+    as many as lengths allow (`sessions.shared_context_tokens`). prefix_blocks, prefix_block_tokens: as in other files;
+    without them blocks of 16 tokens are named by what turns share. And all that a file of one's own may have.
     """
 
     name = "sessions"
@@ -127,7 +127,7 @@ class SessionsReader(OwnReader):
                 kept[r] = min(context, int(shared[r])) if is_shared[r] else context
                 prompt[r] += kept[r]
         else:
-            kept = kept_tokens(prompt, output, after)
+            kept = shared_context_tokens(prompt, output, after)
         most = np.minimum(prompt, prompt[before] + output[before])
         self._check(
             rows, "shared_tokens", is_shared & (shared > most), "no more than the prompt and the context before"

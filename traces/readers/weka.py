@@ -12,7 +12,7 @@ from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.simulator.inputs.workload import MAX_TOKENS
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, Reader, reader
-from servegym.traces.sessions import NO_ENDS, context_blocks, kept_tokens
+from servegym.traces.sessions import NO_ENDS, context_blocks, shared_context_tokens
 from servegym.traces.trace import Trace
 
 SUBAGENT = "subagent"
@@ -105,7 +105,7 @@ class WekaReader(Reader):
         assert blocks is not None
         if not len(blocks.ids):
             lengths = trace.prompt_tokens, trace.output_tokens, turns.after
-            blocks = context_blocks(*lengths, kept_tokens(*lengths))
+            blocks = context_blocks(*lengths, shared_context_tokens(*lengths))
             self.notes.append("what prompts share is told by their lengths: there are no hash_ids")
         else:  # blocks of different conversations differ, even with equal numbers
             conversation = np.repeat(self.rows["conversation"], np.diff(blocks.offsets))

@@ -148,13 +148,13 @@ def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Conso
         means = by_load(rows, score)
         heads = {load: "all" if load == "all" else f"load\N{NO-BREAK SPACE}{load}" for load in means}
         table = [
-            {"scheduler": str(who), **{heads[load]: number(value, 4) for load, value in row.items()}}
-            for who, row in means.iterrows()
+            {"scheduler": str(name), **{heads[load]: number(value, 4) for load, value in row.items()}}
+            for name, row in means.iterrows()
         ]
         console.print(WORDS[score])
         show_tables(console, {"": table})
     cells = by_cell(rows)
-    schedulers = [who for who in cells if who not in (*CELL, FOUND, BOUND)]
+    schedulers = [name for name in cells if name not in (*CELL, FOUND, BOUND)]
     references = [FOUND, *([BOUND] if BOUND in cells else [])]
     table = [
         {name: f"{row[name]:g}" if name == "load" else row[name] for name in CELL}

@@ -74,12 +74,12 @@ def proxy(
             rich_help_panel=options.WHAT,
         ),
     ] = None,
-    kept_tokens: Annotated[
+    prefix_cache_tokens: Annotated[
         int | None,
         typer.Option(
             min=0,
             metavar="N",
-            help="KV that each engine keeps for prompts that begin alike, for routers that look at it; 0: none.",
+            help="KV of shared prefixes that each engine can hold, for routers that look at it; 0: none.",
             show_default="all of its KV memory",
             rich_help_panel=options.WHAT,
         ),
@@ -242,11 +242,17 @@ def proxy(
             assumptions = Assumptions.of_artifact(policy, device)
         else:
             assumptions = Assumptions.of(registry.router(str(router)), None, None, device)
-        return dataclasses.replace(assumptions, kept_tokens=kept_tokens)
+        return dataclasses.replace(assumptions, prefix_cache_tokens=prefix_cache_tokens)
 
     assumptions = load()
     operation = Operation.of(
-        clients, urls=fixed, sources=sources, look_s=discovery_s, load=load, device=device, kept_tokens=kept_tokens
+        clients,
+        urls=fixed,
+        sources=sources,
+        look_s=discovery_s,
+        load=load,
+        device=device,
+        prefix_cache_tokens=prefix_cache_tokens,
     )
     log = RequestLog(request_log) if request_log else None
     bound = listen(settings)

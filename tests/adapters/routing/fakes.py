@@ -212,13 +212,13 @@ QUICK = ProxySettings(
 @contextlib.contextmanager
 def proxied(
     urls: list[str], settings: ProxySettings = QUICK, policy: str = "min-load", defaults: Defaults | None = None,
-    kept_tokens: int | None = None, operation: Operation | None = None, log: RequestLog | None = None,
+    prefix_cache_tokens: int | None = None, operation: Operation | None = None, log: RequestLog | None = None,
 ) -> Iterator[Served]:  # fmt: skip
     """A proxy before these, in a thread."""
     assumptions = dataclasses.replace(
         Assumptions.of(router(policy), None, None, "h100-llama3-8b"),
         defaults=defaults or DEFAULTS,
-        kept_tokens=kept_tokens,
+        prefix_cache_tokens=prefix_cache_tokens,
     )
     bound = listen(settings)
     server = make_server(assumptions, urls, settings, operation, log)

@@ -122,7 +122,12 @@ class LiveReplay:
         self.prefixes = of.workload.prefixes
         engines = [
             LiveEngine(
-                f"{e}", pool.estimator, pool.total_blocks, pool.block_tokens, None, pool.kept_tokens(of.workload)
+                f"{e}",
+                pool.estimator,
+                pool.total_blocks,
+                pool.block_tokens,
+                None,
+                pool.prefix_capacity_tokens(of.workload),
             )
             for pool in deployment.pools
             for e in range(pool.engines)

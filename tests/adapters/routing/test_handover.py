@@ -23,10 +23,12 @@ KNOWN = (
 )
 
 
-def live(policy: str, engines: int, kept_tokens: int = 0) -> LiveRouter:
+def live(policy: str, engines: int, prefix_cache_tokens: int = 0) -> LiveRouter:
     estimator = load_profile("h100-llama3-8b").estimator
     return LiveRouter(
-        router(policy), [LiveEngine(str(e), estimator, 1000, kept_tokens=kept_tokens) for e in range(engines)], (0.05,)
+        router(policy),
+        [LiveEngine(str(e), estimator, 1000, prefix_cache_tokens=prefix_cache_tokens) for e in range(engines)],
+        (0.05,),
     )
 
 

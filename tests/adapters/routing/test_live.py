@@ -126,7 +126,9 @@ def test_free_memory_is_guessed_until_an_engine_reports_it() -> None:
 
 
 def test_the_index_of_an_engine_is_as_large_as_the_memory_it_reports() -> None:
-    one = LiveRouter(router("kv-aware"), [LiveEngine(str(e), MODEL, 100, kept_tokens=None) for e in range(2)], (0.05,))
+    one = LiveRouter(
+        router("kv-aware"), [LiveEngine(str(e), MODEL, 100, prefix_cache_tokens=None) for e in range(2)], (0.05,)
+    )
     chunks = list(range(6))
 
     def goes_to(now_s: float) -> int:

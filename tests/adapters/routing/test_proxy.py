@@ -176,8 +176,12 @@ def test_sessions_that_are_replayed_stay_where_they_began(engines: list[FakeEngi
 
 def test_only_routers_that_look_at_prompts_pay_for_an_index(engines: list[FakeEngine]) -> None:
     urls = [engine.url for engine in engines]
-    for policy, kept_tokens, has in (("min-load", None, False), ("kv-aware", None, True), ("kv-aware", 0, False)):
-        with proxied(urls, policy=policy, kept_tokens=kept_tokens) as proxy:
+    for policy, prefix_cache_tokens, has in (
+        ("min-load", None, False),
+        ("kv-aware", None, True),
+        ("kv-aware", 0, False),
+    ):
+        with proxied(urls, policy=policy, prefix_cache_tokens=prefix_cache_tokens) as proxy:
             assert (proxy.proxy.router.known.prefixes.sent.size > 0) == has
 
 
