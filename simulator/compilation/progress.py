@@ -56,8 +56,8 @@ class CompileProgress(Listener):
 
     def _count(self, more: str) -> None:
         self.last_s, self.has_said = time.monotonic(), True
-        text = f"compiling kernels of {self.name}: {self.done} of {self.total} done{more}"
-        self._say(text, "" if sys.stderr.isatty() else "\n")
+        counts = f": {self.done} of {self.total} done" if self.total else ""
+        self._say(f"compiling kernels of {self.name}{counts}{more}", "" if sys.stderr.isatty() else "\n")
 
     def _say(self, text: str, end: str) -> None:
         line = "\r\033[K" if sys.stderr.isatty() else ""
