@@ -27,6 +27,7 @@ from servegym.latency_models.step_models.naming import is_served
 from servegym.parsing import Malformed, parse_json
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.scenario import token_budget_within
 from servegym.simulator.records.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
@@ -86,6 +87,11 @@ class Profile:
     def step_tokens(self) -> int:
         """Tokens after whose multiples a batch takes longer by a step, as profiling shows it; 0: there are no steps."""
         return step_tokens(self.device)
+
+    def token_budget(self, tpot_slo_s: float, cached_tokens: float = 0.0) -> int:
+        """The largest batch of prefill tokens, in steps of 16, whose estimated time is within a TPOT SLO, as
+        Sarathi-Serve profiles its budget. cached_tokens: held before them."""
+        return token_budget_within(tpot_slo_s, cached_tokens, self.estimator)
 
     def host_memory(self, gib: float, gb_per_s: float) -> HostMemory:
         """Host memory of `gib` GiB for the KV of each engine, moved both ways at `gb_per_s` GB/s.

@@ -39,6 +39,16 @@ def test_policies_know_the_profiles_steps():
         assert xllm.values(scenario.fact)["step_tokens"] == 0
 
 
+def test_the_token_budget_of_a_profile_is_that_of_sarathi():
+    workload = servegym.build_workload("azure-conv", requests=50, rate_per_s=1.0)
+    profile = load_profile("a100-llama3-8b")
+    scenario = Scenario(workload, profile.deployment(), servegym.scheduler("sarathi-fcfs"))
+    cached_tokens = float(workload.table["prompt_tokens"].mean()) / 2
+    budget = profile.token_budget(float(workload.table["tpot_slo_s"].min()), cached_tokens)
+    assert budget == scenario.scheduler.values(scenario.fact)["max_num_batched_tokens"]
+    assert budget < profile.token_budget(0.1, cached_tokens)
+
+
 def test_steps_that_are_none():
     with pytest.raises(DeploymentError, match="step_tokens is -1; it should be a whole number of 0 or more"):
         servegym.Deployment(stairs(64, 0.1), load_profile("a100-llama3-8b").estimator, 10, step_tokens=-1)
