@@ -58,8 +58,8 @@ P = Parameters(
     Parameter("deadlines", ByWord("variant", {"paper": "slo", "xllm": "first-token"}),
               "what later deadlines count from, for the scheduler alone", choices=DEADLINES,
               source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
-    Parameter("step_tokens", ByWord("variant", {"paper": Fact("step_tokens"), "xllm": 0}),
-              "past its multiples a batch takes longer by a step, and where a token costs least it ends at one",
+    Parameter("step_tokens", 0, "past its multiples a batch takes longer by a step, and where a token costs least it "
+              "ends at one; 0: anywhere",
               0, 2**14, "tokens", integer=True),
 )  # fmt: skip
 
