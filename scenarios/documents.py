@@ -51,10 +51,17 @@ def load_spec(path: str | Path) -> ServingSpec:
     return ServingSpec.from_json(load_words(path))
 
 
+def of_preset(name: str) -> dict[str, Any]:
+    """What a preset says. A load profile that is the only one is not one of several: so it is equal to the default."""
+    said = dict(PRESETS[name].overrides)
+    profiles = values.profiles_of(said.get("load_profile", ()))
+    return said | ({"load_profile": profiles[0]} if len(profiles) == 1 else {})
+
+
 def load_words(path: str | Path) -> dict[str, Any]:
     """What a preset, or a YAML or JSON file, says by the names of fields alone. Raises SpecError."""
     if str(path) in PRESETS:
-        return dict(PRESETS[str(path)].overrides)
+        return of_preset(str(path))
     path = Path(path)
     if not path.suffix and not path.exists():
         raise SpecError(f"{unknown_name('preset', str(path), PRESETS)}, or the path of a file")

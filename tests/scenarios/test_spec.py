@@ -14,7 +14,7 @@ import servegym
 from servegym.errors import DeploymentError, SpecError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.building import saturation_of
-from servegym.scenarios.demand import BURST, Demand
+from servegym.scenarios.demand import BURST, STEADY, Demand
 from servegym.scenarios.documents import BEGIN, END, PAGES, load_spec, load_words, schema, to_yaml
 from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.fleets import deployment_of, title_of
@@ -166,7 +166,8 @@ def test_files_that_are_no_specs(tmp_path):
 
 def test_a_preset_by_its_name():
     spec = load_spec("session-fleet")
-    assert spec == ServingSpec().with_overrides(PRESETS["session-fleet"].overrides)
+    assert spec == ServingSpec().with_overrides(PRESETS["session-fleet"].overrides).replaced(load_profile=STEADY)
+    assert spec.demand.load_profile == ServingSpec().demand.load_profile  # and is in no title
     assert spec.fleet.total == 4 and spec.demand.rate_per_s == 12.0
 
 
