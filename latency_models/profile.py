@@ -88,7 +88,7 @@ class Profile:
         """Tokens after whose multiples a batch takes longer by a step, as profiling shows it; 0: there are no steps."""
         return step_tokens(self.device)
 
-    def token_budget(self, tpot_slo_s: float, cached_tokens: float = 0.0) -> int:
+    def profiled_token_budget(self, tpot_slo_s: float, cached_tokens: float = 0.0) -> int:
         """The largest batch of prefill tokens, in steps of 16, whose estimated time is within a TPOT SLO, as
         Sarathi-Serve profiles its budget. cached_tokens: held before them."""
         return token_budget_within(tpot_slo_s, cached_tokens, self.estimator)

@@ -34,9 +34,8 @@ def test_policies_know_the_profiles_steps():
     workload = servegym.build_workload("azure-conv", requests=2, rate_per_s=1.0)
     for name, steps in (("a100-llama3-8b", 128), ("ascend910b-qwen3-8b", 0)):
         scenario = Scenario(workload, load_profile(name).deployment(), servegym.scheduler("slide-batching"))
-        assert scenario.scheduler.values(scenario.fact)["step_tokens"] == steps
-        xllm = servegym.scheduler("slide-batching:variant=xllm")
-        assert xllm.values(scenario.fact)["step_tokens"] == 0
+        assert scenario.fact("step_tokens") == steps
+        assert scenario.scheduler.values(scenario.fact)["step_tokens"] == 0
 
 
 def test_the_token_budget_of_a_profile_is_that_of_sarathi():
@@ -44,9 +43,9 @@ def test_the_token_budget_of_a_profile_is_that_of_sarathi():
     profile = load_profile("a100-llama3-8b")
     scenario = Scenario(workload, profile.deployment(), servegym.scheduler("sarathi-fcfs"))
     cached_tokens = float(workload.table["prompt_tokens"].mean()) / 2
-    budget = profile.token_budget(float(workload.table["tpot_slo_s"].min()), cached_tokens)
+    budget = profile.profiled_token_budget(float(workload.table["tpot_slo_s"].min()), cached_tokens)
     assert budget == scenario.scheduler.values(scenario.fact)["max_num_batched_tokens"]
-    assert budget < profile.token_budget(0.1, cached_tokens)
+    assert budget < profile.profiled_token_budget(0.1, cached_tokens)
 
 
 def test_steps_that_are_none():
