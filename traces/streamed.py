@@ -19,12 +19,7 @@ from servegym.traces.readers.own import OwnReader
 from servegym.traces.reading import Reading
 
 ROWS = 32_768  # of a chunk, at most
-APART = (
-    "tpot_slo_s",
-    "client",
-    "application",
-    "priority",
-)  # columns of which the sample has one request for each value
+APART = ("tpot_slo_s", "client", "application")  # columns of which the sample has one request for each value
 
 
 class StreamedTrace:
