@@ -30,7 +30,6 @@ from servegym.latency_models.profile import Profile, load_profile
 REHEARSED = "**Rehearsed on a CPU with a tiny model: no measurement.**\n\n"
 CAPTURED = 512  # tokens of the largest batch that vLLM captures CUDA graphs of, with 256 sequences
 BEGIN, END = "<!-- tables -->", "<!-- /tables -->"
-NAMES = ("a_p", "b_p", "c_p", "a_d", "b_d", "t_c")  # of the linear form
 TERMS = {
     "constant, ms": ("t_c", 1e3), "a prefill token, us": ("c_p", 1e6), "a decode, us": ("b_d", 1e6),
     "a cached token of a decode, ns": ("a_d", 1e9),
@@ -87,7 +86,7 @@ def term_table(rows: pd.DataFrame, profiles: Sequence[Profile]) -> str:
     said = {"measured": rows[DURATION].to_numpy()} | {p.name: p.device.evaluate(batches) for p in profiles}
     lines = [f"| | {' | '.join(TERMS)} |", "|---|" + "---|" * len(TERMS)]
     for name, seconds in said.items():
-        numbers = dict(zip(NAMES, fit("linear", rows.assign(**{DURATION: seconds})).model.coefficients, strict=True))
+        numbers: dict[str, Any] = fit("linear", rows.assign(**{DURATION: seconds})).model.coefficients_by_name
         cells = (f"{numbers[term] * scale:.2f}" for term, scale in TERMS.values())
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n\n"
