@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import DeploymentError, ProfileError, unknown_name
-from servegym.latency_models.device_steps import step_tokens
 from servegym.latency_models.devices import costs_of
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
@@ -27,6 +26,7 @@ from servegym.latency_models.step_models.naming import is_served
 from servegym.parsing import Malformed, parse_json
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
+from servegym.simulator.inputs.device_steps import step_tokens
 from servegym.simulator.inputs.scenario import token_budget_within
 from servegym.simulator.records.types import BATCH
 
@@ -119,7 +119,6 @@ class Profile:
             host=host,
             operators=None if self.operators is None else self.operators.boundaries,
             costs=costs_of(self.hardware, self.tensor_parallel),
-            step_tokens=self.step_tokens,
         )
 
 

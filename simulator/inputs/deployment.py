@@ -112,8 +112,6 @@ class Deployment:
         every iteration together. 1: each runs by itself.
     max_num_batched_tokens, max_num_seqs: most tokens in a batch, and requests that hold KV memory, whatever a scheduler
         says; vLLM's settings of these names. None: no limit.
-    step_tokens: after multiples of so many tokens a batch takes longer by a step, as policies know from profiling; 0:
-        no steps are known.
     """
 
     device: LatencyModel
@@ -138,7 +136,6 @@ class Deployment:
     lockstep: int = 1
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
-    step_tokens: int = 0
 
     def __post_init__(self) -> None:
         own = dict.fromkeys((field for field in OWN_LIMITS if getattr(self, field) is not None), 2**31 - 1)
@@ -147,10 +144,6 @@ class Deployment:
             value = getattr(self, field)
             if not 1 <= value <= most or value != int(value):
                 raise DeploymentError(f"{self.name}: {field} is {value}; it should be a whole number from 1 to {most}")
-        if self.step_tokens < 0 or self.step_tokens != int(self.step_tokens):
-            raise DeploymentError(
-                f"{self.name}: step_tokens is {self.step_tokens}; it should be a whole number of 0 or more"
-            )
         if self.role not in ROLES:
             raise DeploymentError(f"{self.name}: role is {self.role!r}; it should be one of {', '.join(ROLES)}")
         host, store = self.host, self.prefix_store

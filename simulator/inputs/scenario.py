@@ -13,6 +13,7 @@ from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import Deployment, EstimatorModel
+from servegym.simulator.inputs.device_steps import step_tokens
 from servegym.simulator.inputs.predictors import Predictor
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.gains import Gain
@@ -124,7 +125,7 @@ class Scenario:
             if name == "profiled_token_budget":
                 return float(profiled_token_budget(self.workload, pool.estimator))
             if name == "step_tokens":
-                return float(pool.step_tokens)
+                return float(step_tokens(pool.device))
             raise KeyError(name)
 
         return fact

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import servegym
-from servegym.errors import DeploymentError
-from servegym.latency_models.device_steps import step_tokens
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
+from servegym.simulator.inputs.device_steps import step_tokens
 from servegym.simulator.inputs.scenario import Scenario
 
 
@@ -46,8 +45,3 @@ def test_the_token_budget_of_a_profile_is_that_of_sarathi():
     budget = profile.profiled_token_budget(float(workload.table["tpot_slo_s"].min()), cached_tokens)
     assert budget == scenario.scheduler.values(scenario.fact)["max_num_batched_tokens"]
     assert budget < profile.profiled_token_budget(0.1, cached_tokens)
-
-
-def test_steps_that_are_none():
-    with pytest.raises(DeploymentError, match="step_tokens is -1; it should be a whole number of 0 or more"):
-        servegym.Deployment(stairs(64, 0.1), load_profile("a100-llama3-8b").estimator, 10, step_tokens=-1)

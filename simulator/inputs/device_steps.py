@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from servegym.latency_models.model import LatencyModel
+from servegym.simulator.inputs.deployment import LatencyModel
 from servegym.simulator.records.types import BATCH
 
 TILES = (64, 128, 256)  # tokens: sizes of the tiles that matrix products are computed in
@@ -25,7 +25,10 @@ def step_tokens(device: LatencyModel) -> int:
 
 
 def _rise(device: LatencyModel, tokens: np.ndarray) -> float:
-    before_s, at_s, after_s = (device.evaluate(_prefills(tokens + more)) for more in (-AFTER_TOKENS, 0, AFTER_TOKENS))
+    before_s, at_s, after_s = (
+        np.array([device.batch_s(batch, device.coefficients) for batch in _prefills(tokens + more)])
+        for more in (-AFTER_TOKENS, 0, AFTER_TOKENS)
+    )
     return float(((after_s - at_s) / at_s - (at_s - before_s) / at_s).mean())
 
 
