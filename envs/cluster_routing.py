@@ -7,7 +7,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.observations.routing import observe_routing, routing_layout
+from servegym.baselines.learned.routing import CACHES, LAYOUTS, QUEUES, measure_of
+from servegym.baselines.observations.caching import observe_caching, observe_costs
+from servegym.baselines.observations.routing import observe_routing
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
@@ -34,7 +36,12 @@ def show_request(episode, observation, mask, base):
     if route.engine == HOLD or run.requests[r].computed_tokens > 0:
         return False
     context = router_context_of(run, router_state, status.now_s)
-    observe_routing(context, r, route.engine, 0, episode.slots, observation)
+    if episode.counts_cached == 1 and episode.offset >= 0:
+        observe_costs(context, r, route.engine, episode.slots, episode.offset, observation)
+    elif episode.counts_cached == 1:
+        observe_caching(context, r, route.engine, episode.slots, observation)
+    else:
+        observe_routing(context, r, route.engine, 0, episode.slots, observation)
     for e in range(mask.shape[0]):
         mask[e] = e < known.snapshots.shape[0] and takes(known.snapshots[e], run.requests[r])
     base[0] = route.engine
@@ -61,11 +68,14 @@ class ClusterRouting(Interface):
     observe = show_request
     act = send_there
 
-    def __init__(self, engines: int):
+    def __init__(self, engines: int, sees: str = QUEUES):
         if not (isinstance(engines, int) and 2 <= engines <= 4096):
             raise EnvError(f"engines={engines}: it should be a whole number, 2 to 4096")
+        if sees not in LAYOUTS:
+            raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, LAYOUTS))}")
         self.engines = self.choices = engines
-        self.layout = routing_layout(engines)
+        self.sees = sees
+        self.layout = LAYOUTS[sees](engines)
         self.action_space = gym.spaces.Discrete(engines)
 
     def prepare(self, scenario: Scenario) -> Scenario:
@@ -75,7 +85,8 @@ class ClusterRouting(Interface):
         return scenario
 
     def begin(self, simulation: Simulation, episode: np.record) -> None:
-        episode.slots = self.engines
+        episode.slots, episode.counts_cached = self.engines, self.sees == CACHES
+        episode.offset = measure_of(simulation.settings.router)
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
         return f"request {simulation.arrays.status[0].deciding_request} to engine {action[0]:g}"
@@ -93,8 +104,9 @@ class ClusterRoutingEnv(ServingEnv):
     the request; where one is named that does not, the base router's choice stands.
 
     ## Observation Space
-    `Box(float32)`: the request, then a slot for each engine; docs/observations.md, tables `request` and `engine` of
-    routing. The number `chosen` of a slot marks the base router's choice. With `observation="dict"` a Dict of the same.
+    `Box(float32)`: the request, then a slot for each engine; docs/observations.md, `observe_caching` (v0:
+    `observe_routing`, which takes queued prompts to be computed whole, whatever engines have of them). The number
+    `chosen` of a slot marks the base router's choice. With `observation="dict"` a Dict of the same.
 
     ## Rewards
     What all engines gained since the decision before, as a share of the episode's ideal gain: they sum to the TDG
@@ -110,24 +122,36 @@ class ClusterRoutingEnv(ServingEnv):
     - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines with vLLM's own
       order (`vllm-v1`), where it matters most which one gets a request, under `min-load`. Its router is the base. Where
       the base holds a request back, that is not the agent's decision.
+    - `sees="caching"`, in v0 `"routing"`: which of the two observations.
     - `engines=4`: most engines of a scenario; slots of those it does not have stay empty.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
       `ServingSpec` (docs/spec.md).
 
     ## Version History
+    - v1: the observation counts what engines have cached, and shows their speed and what the base compared.
     - v0: the first.
     """
 
-    def __init__(self, scenario: Scenario | Source | None = None, *, engines: int = 4, **options: Any):
-        super().__init__(ClusterRouting(engines), scenario or random_clusters(engines), **options)
+    def __init__(
+        self, scenario: Scenario | Source | None = None, *, engines: int = 4, sees: str = QUEUES, **options: Any
+    ):
+        super().__init__(ClusterRouting(engines, sees), scenario or random_clusters(engines), **options)
 
 
 class ClusterRoutingVectorEnv(ServingVectorEnv):
     """`num_envs` of `ClusterRoutingEnv`."""
 
-    def __init__(self, num_envs: int, scenario: Scenario | Source | None = None, *, engines: int = 4, **options: Any):
-        super().__init__(ClusterRouting(engines), scenario or random_clusters(engines), num_envs, **options)
+    def __init__(
+        self,
+        num_envs: int,
+        scenario: Scenario | Source | None = None,
+        *,
+        engines: int = 4,
+        sees: str = QUEUES,
+        **options: Any,
+    ):
+        super().__init__(ClusterRouting(engines, sees), scenario or random_clusters(engines), num_envs, **options)
 
 
 def random_clusters(engines: int) -> ServingSpec:

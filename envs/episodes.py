@@ -21,7 +21,8 @@ EPISODE = record(
         ("controls", "i8"),  # parameters an action sets
         ("slots", "i8"),  # of an observation
         ("kinds", "i8"),  # bit k: batches of engines of kind k are the agent's
-        ("offset", "i8"),  # place of the first score among an engine's numbers
+        ("offset", "i8"),  # place of the first score among an engine's numbers; of what the base router compares
+        ("counts_cached", "i8"),  # 1: the observation of a route is that of observations/caching.py
         ("discount", "f8"),  # of shaping
         ("shaping", "f8"),  # weight of the potential; 0: none
         # What changes from step to step.

@@ -1,5 +1,7 @@
 """The environments, as `gym.make` and `gym.make_vec` know them."""
 
+from typing import Any
+
 from gymnasium.envs.registration import register, registry
 
 # (id, module, class of the single environment; the class of the vector has VectorEnv in the place of Env)
@@ -12,6 +14,11 @@ ENVIRONMENTS = (
     ("PrefillPreemption-v0", "prefill_preemption", "PrefillPreemptionEnv"),
     ("TierScaling-v0", "tier_scaling", "TierScalingEnv"),
 )
+# Later versions: id -> the id of the first, and the arguments that make it the later one.
+VERSIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ClusterRouting-v1": ("ClusterRouting-v0", {"sees": "caching"}),
+}
+NAMES = (*(name for name, _, _ in ENVIRONMENTS), *VERSIONS)
 
 
 def registered_name(kind: type) -> str:
@@ -22,7 +29,11 @@ def registered_name(kind: type) -> str:
 
 def register_all() -> None:
     """Make the environments known to Gymnasium; nothing of them is imported before one is made."""
-    for name, module, env in ENVIRONMENTS:
+    first = {name: (module, env) for name, module, env in ENVIRONMENTS}
+    versions: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in first} | VERSIONS
+    for name, (of, arguments) in versions.items():
+        module, env = first[of]
         if name not in registry:
             home = f"servegym.envs.{module}"
-            register(name, f"{home}:{env}", vector_entry_point=f"{home}:{env.removesuffix('Env')}VectorEnv")
+            vector = f"{home}:{env.removesuffix('Env')}VectorEnv"
+            register(name, f"{home}:{env}", vector_entry_point=vector, kwargs=arguments)

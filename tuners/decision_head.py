@@ -13,7 +13,7 @@ from servegym.baselines.learned.controller import controlled
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
-from servegym.baselines.learned.routing import routed
+from servegym.baselines.learned.routing import CACHES, measure_of, routed
 from servegym.baselines.learned.scaling import choices_of, scaled
 from servegym.baselines.learned.scheduling import CONTROLS, kind_of, scheduled
 from servegym.baselines.observations.fields import Layout
@@ -156,11 +156,14 @@ def _scheduling(interface: Any, source: Any) -> DecisionHead:
 
 
 def _routing(interface: Any, source: Any) -> DecisionHead:
-    base = _base_of(source, "router")
-    base_bias = BaseBias.by(interface.layout, ("chosen",), np.ones((1, 1)), np.zeros(1))
+    base, sees = _base_of(source, "router"), interface.sees
+    # Where the base's costs are seen, engines that it finds nearly as good begin nearly as good.
+    by_costs = sees == CACHES and measure_of(base) >= 0
+    field, weight = ("base_gap", -1.0) if by_costs else ("chosen", 1.0)
+    base_bias = BaseBias.by(interface.layout, (field,), np.array([[weight]]), np.zeros(1))
     return DecisionHead(
         "router", base, interface.layout, 1, kind="shared", is_choice=True, base_bias=base_bias,
-        build=lambda network, name: routed(base, network, interface.engines, name),
+        build=lambda network, name: routed(base, network, interface.engines, name, sees),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from servegym.baselines.learned.network import Shape
-from servegym.envs.registration import ENVIRONMENTS, register_all
+from servegym.envs.registration import NAMES, register_all
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import ServegymError, SpecError, TrainingError
 from servegym.scenarios.presets import spelled_out
@@ -54,9 +54,8 @@ def problem_of(config: TrainingConfig) -> Problem:
     learn.
     """
     register_all()
-    known = [name for name, _, _ in ENVIRONMENTS]
-    if config.environment not in known:
-        raise TrainingError(f"environment is {config.environment!r}; it should be one of {', '.join(known)}")
+    if config.environment not in NAMES:
+        raise TrainingError(f"environment is {config.environment!r}; it should be one of {', '.join(NAMES)}")
     arguments = plain_arguments(config)
     try:
         made = gym.make_vec(

@@ -230,6 +230,7 @@ class LiveRouter:
     def _ask(self, now_s: float, r: int, line: int | None) -> int:
         """What the policy says of request r, which waits in a line or in none; in self._route too."""
         route, snapshots, rows = self._route, self._snapshots, self.rows
+        rows.table[r].session_engine = rows.session_engine(r)
         tier = kernels.tier_of_row.entry(rows.table, self._known.tiers, r)
         route.engine, route.decode_engine, route.tier, route.held_queue = HOLD, -1, STAY, tier
         takers = np.flatnonzero((snapshots["up"] == 1) & (snapshots["closed"] == 0)).tolist()
@@ -274,7 +275,7 @@ class LiveRouter:
         rows = self.rows
         if self._snapshots[e].requests + 2 > self._known.prefilling.shape[1]:
             self._grow()
-        rows.count_sending(r)
+        rows.count_sending(r, e)
         with rows.chunks_of(r):
             kernels.send_row.entry(self._known_with(rows.chunks), rows.table, rows.outcomes, e, r, now_s)
 

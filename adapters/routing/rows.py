@@ -13,6 +13,8 @@ from servegym.simulator.records.fields import zeros
 from servegym.simulator.records.requests import begin_requests
 from servegym.simulator.records.types import OUTCOME, REQUEST
 
+MOST_SESSIONS = 65536  # of which it is remembered where they were sent
+
 
 @dataclasses.dataclass(frozen=True)
 class RequestTerms:
@@ -43,6 +45,7 @@ class Rows:
     def __init__(self, rows: int):
         self._next = 0
         self._sendings = 0
+        self._session_engines: dict[int, int] = {}  # by session, the one sent longest ago first
         self.used = 0
         self.table = np.zeros(0, REQUEST)
         self._make(max(1, rows))
@@ -93,10 +96,20 @@ class Rows:
             self._chunks[r] = np.array(chunks, "i4")
         return r
 
-    def count_sending(self, r: int) -> None:
-        """Row r is sent to an engine: by their numbers rows are in the order sent."""
+    def count_sending(self, r: int, e: int) -> None:
+        """Row r is sent to engine e: by their numbers rows are in the order sent."""
         self._sendings += 1
         self.sent_number[r] = self._sendings
+        session = int(self.table[r].session)
+        if session >= 0:
+            self._session_engines.pop(session, None)  # it becomes the latest
+            self._session_engines[session] = e
+            if len(self._session_engines) > MOST_SESSIONS:
+                del self._session_engines[next(iter(self._session_engines))]
+
+    def session_engine(self, r: int) -> int:
+        """The engine that the last request of the session of row r was sent to; -1: none that is remembered."""
+        return self._session_engines.get(int(self.table[r].session), -1)
 
     def give_back(self, r: int) -> None:
         """The request of row r is gone."""

@@ -14,28 +14,30 @@ from servegym.baselines.learned.controller import controlled
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
-from servegym.baselines.learned.routing import routed
+from servegym.baselines.learned.routing import CACHES, QUEUES, routed
+from servegym.baselines.learned.routing import LAYOUTS as ROUTING_LAYOUTS
 from servegym.baselines.learned.scaling import scaled
 from servegym.baselines.learned.scheduling import scheduled
 from servegym.baselines.loading import load
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.fields import Layout
 from servegym.baselines.observations.queue import queue_layout
-from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.tiers import tiers_layout
 from servegym.baselines.relations import relations_of
 from servegym.simulator.policies.parameters import current_name
 from servegym.simulator.policies.policy import Fact, Parameter, Policy, get_policy
 
-LAYOUT_OF = {
-    "controller": "engine", "ranking": "queue", "scheduling": "scheduling", "routing": "routing", "scaling": "tiers",
+# What each kind of learned policy can see: names of layouts.
+LAYOUTS_OF = {
+    "controller": ("engine",), "ranking": ("queue",), "scheduling": ("scheduling",), "routing": (QUEUES, CACHES),
+    "scaling": ("tiers",),
 }  # fmt: skip
 LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "engine": lambda slots: engine_layout(),
     "queue": queue_layout,
     "scheduling": scheduling_layout,
-    "routing": routing_layout,
+    **ROUTING_LAYOUTS,
     "tiers": tiers_layout,
 }
 # Parameters that policies have got since artifacts were first written, with the value under which they decide as then.
@@ -58,11 +60,7 @@ def entry_of(policy: Policy, weights_file: str) -> tuple[dict[str, Any], bytes]:
     learned = {
         "way": policy.head,
         "controls": list(policy.controls),
-        "observation": {
-            "layout": LAYOUT_OF[policy.head],
-            "slots": policy.layout.slots,
-            "fields": fields_digest(policy.layout),
-        },
+        "observation": observation_of(policy.head, policy.layout),
         "network": policy.network.shape.to_json(),
         "weights": {"file": weights_file, "sha256": hashlib.sha256(data).hexdigest()},
     }
@@ -86,9 +84,18 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
         return controlled(base, tuple(learned["controls"]), network, name)
     if learned["controls"]:
         raise ArtifactError(f"controls: a {head} has none; it should be []")
+    if head == "routing":
+        return routed(base, network, slots, name, learned["observation"]["layout"])
     make: dict[str, Callable[[Policy, Network, int, str], Policy]]
-    make = {"ranking": ranked, "scheduling": scheduled, "routing": routed, "scaling": scaled}
+    make = {"ranking": ranked, "scheduling": scheduled, "scaling": scaled}
     return make[head](base, network, slots, name)
+
+
+def observation_of(head: str, layout: Layout) -> dict[str, Any]:
+    """What a learned policy sees, as its entry has it. head: of the policy."""
+    digest = fields_digest(layout)
+    name = next(name for name in LAYOUTS_OF[head] if fields_digest(LAYOUTS[name](layout.slots)) == digest)
+    return {"layout": name, "slots": layout.slots, "fields": digest}
 
 
 def fields_digest(layout: Layout) -> str:
@@ -166,8 +173,8 @@ def _value(policy: Policy, parameter: Parameter, written: Any) -> Any:
 
 def _check_observation(head: str, observation: Mapping[str, Any], slots: int) -> None:
     layout = observation["layout"]
-    if layout != LAYOUT_OF[head]:
-        raise ArtifactError(f"a {head} that sees {layout}; it should see {LAYOUT_OF[head]}")
+    if layout not in LAYOUTS_OF[head]:
+        raise ArtifactError(f"a {head} that sees {layout}; it should see {' or '.join(LAYOUTS_OF[head])}")
     digest = fields_digest(LAYOUTS[layout](slots))
     if observation["fields"] != digest:
         raise ArtifactError(

@@ -10,8 +10,12 @@ import numpy as np
 from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
 from servegym.baselines.learned.forward import COUNT, ROOM, SLOTS, forward
 from servegym.baselines.learned.network import Network
+from servegym.baselines.observations.caching import caching_layout, observe_caching, observe_costs
 from servegym.baselines.observations.routing import observe_routing, routing_layout
 from servegym.policy import HOLD, STAY, Policy, kernel, router, specialised, takes
+
+QUEUES, CACHES = "routing", "caching"
+LAYOUTS = {QUEUES: routing_layout, CACHES: caching_layout}  # what a learned router can see
 
 
 @kernel
@@ -30,6 +34,19 @@ def base(context, request, route):
 
 
 PARAMETERS = 0  # placeholder: number of the base's parameters
+MEASURE = -1  # placeholder: which number of its state the base compares; -1: none
+
+
+@kernel
+def observe(context, request, chosen, slots, measure, observation):
+    """Write what the network sees; of `QUEUES`. A placeholder too."""
+    observe_routing(context, request, chosen, 0, slots, observation)
+
+
+@kernel
+def observe_caches(context, request, chosen, slots, measure, observation):
+    """Of `CACHES`, upon a base that compares nothing."""
+    observe_caching(context, request, chosen, slots, observation)
 
 
 @router
@@ -46,22 +63,32 @@ def routed_router(context, request, route):
     if chosen == HOLD or chosen >= slots or requests[request].computed_tokens > 0:
         return
     scores, observation = parameters[at : at + slots], parameters[at + slots :].view(np.float32)
-    observe_routing(context, request, chosen, 0, slots, observation)
+    observe(context, request, chosen, slots, MEASURE, observation)
     forward(network, observation, min(slots, known.snapshots.shape[0]), scores)
     route.engine = best_engine(known.snapshots, requests[request], chosen, scores)
     if route.engine != chosen:
         route.tier = STAY  # the base's tier was meant for its own engine
 
 
-def routed(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
-    """The base router with engines scored by a shared network, from `routing_layout(slots)`: one output an engine.
+def routed(
+    base: Policy, network: Network, slots: int | None = None, name: str = "", sees: str = QUEUES
+) -> LearnedPolicy:
+    """The base router with engines scored by a shared network, from the layout that it sees: one output an engine.
 
-    slots: None: as many as the network has; engines beyond them get what the base sends there. With all weights 0 it
-    decides as the base does. Raises PolicyError if these do not fit each other.
+    slots: None: as many as the network has; engines beyond them get what the base sends there. sees: a key of
+    `LAYOUTS`. With all weights 0 it decides as the base does. Raises PolicyError if these do not fit each other.
     """
     check_base(base, "router")
-    layout = routing_layout(network.shape.slots if slots is None else slots)
+    layout = LAYOUTS[sees](network.shape.slots if slots is None else slots)
     check_network(network, layout, 1, f"a routing on {base.name}", "shared")
-    function = specialised(routed_router, base=base.function, PARAMETERS=len(base.parameters))
+    measure = measure_of(base)
+    seen = observe if sees == QUEUES else observe_caches if measure < 0 else observe_costs
+    constants = {"PARAMETERS": len(base.parameters), "MEASURE": measure}
+    function = specialised(routed_router, base=base.function, observe=seen, **constants)
     memory = network.shape.room + layout.slots + half(layout.size)
     return derived("routing", base, name, function, network.numbers, memory, network=network, layout=layout)
+
+
+def measure_of(base: Policy) -> int:
+    """Which number of its state per engine a router compares (routers/ties.py); -1: none."""
+    return base.state.engine.index("measure") if "measure" in base.state.engine else -1

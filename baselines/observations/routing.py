@@ -100,12 +100,21 @@ def observe_routing(context, r, chosen, decode, slots, out):
     decode engines that are up and open, so that they could decode the request after its prefill; 0: the engines that
     take it now.
     """
+    write_routing(context, r, chosen, decode, slots, WHOLE, SLOT, False, out)
+
+
+@kernel
+def write_routing(context, r, chosen, decode, slots, whole, slot, counts_cached, out):
+    """`observe_routing`, into an observation of `whole` and `slot` numbers that begin with those of `routing_layout`.
+
+    counts_cached: queued prompts take only the time of what was not cached when they were sent.
+    """
     now_s, known, estimates = context.now_s, context.known, context.estimates
     snapshots, request = known.snapshots, context.requests[r]
     shown = min(slots, snapshots.shape[0])
     span_s, slack_s = span_of(request), next_deadline_s(request) - now_s
     takers, fewest, soonest_s, gain, prefills = 0, np.inf, np.inf, 0.0, 0
-    at = WHOLE
+    at = whole
     for e in range(shown):
         snapshot = snapshots[e]
         is_open = snapshot.up == 1 and snapshot.closed == 0
@@ -113,7 +122,7 @@ def observe_routing(context, r, chosen, decode, slots, out):
         out[at + TAKES], out[at + CHOSEN], out[at + OPEN] = taken, e == chosen, is_open
         observe_snapshot(now_s, request, snapshot, known.tiers, span_s, out, at)
         batch_s = iteration_s(request, snapshot, estimates, e)
-        done_s, of_record = observe_record(context, r, e, batch_s, span_s, slack_s, out, at)
+        done_s, of_record = observe_record(context, r, e, batch_s, span_s, slack_s, counts_cached, out, at)
         gain += of_record
         prefills += snapshot.prefills
         out[at + ITERATION] = squash(batch_s, request.tpot_slo_s)
@@ -122,12 +131,12 @@ def observe_routing(context, r, chosen, decode, slots, out):
         if taken:
             takers += 1
             fewest, soonest_s = min(fewest, float(snapshot.requests)), min(soonest_s, out[at + SOONEST])
-        at += SLOT
+        at += slot
     for e in range(shown):
-        at = WHOLE + e * SLOT
+        at = whole + e * slot
         out[at + FEWEST] = share(1.0 + fewest, 1.0 + out[at + FEWEST]) if takers > 0 else 0.0
         out[at + SOONEST] = share(span_s + soonest_s, span_s + out[at + SOONEST]) if takers > 0 else 0.0
-    write_zeros(out, WHOLE + shown * SLOT, (slots - shown) * SLOT)
+    write_zeros(out, whole + shown * slot, (slots - shown) * slot)
     observe_arrival(request, known.tiers, span_s, slack_s, out)
     out[DECODE] = decode
     out[TAKERS] = share(takers, shown)
@@ -190,7 +199,7 @@ def iteration_s(request, snapshot, estimates, e):
 
 
 @kernel
-def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
+def observe_record(context, r, e, batch_s, span_s, slack_s, counts_cached, out, at):
     """Write the fields of an engine's queue record and the request behind it.
 
     Returns the time until the request would be done, s, and the gain of the record's next tokens. A decode engine has
@@ -208,7 +217,8 @@ def observe_record(context, r, e, batch_s, span_s, slack_s, out, at):
     for k in range(snapshot.prefills):
         queued = requests[record[k]]
         queued_tokens = queued.prompt_tokens + queued.num_output_tokens
-        queued_s = estimates.request_s[snapshot.pool](queued_tokens, 0, False, estimates.coefficients[e])
+        there = queued.sent_cached_tokens if counts_cached else 0
+        queued_s = estimates.request_s[snapshot.pool](queued_tokens - there, there, False, estimates.coefficients[e])
         work_s += queued_s
         before_s += queued_s if next_deadline_s(queued) <= deadline_s else 0.0
         gain += next_gain(queued)

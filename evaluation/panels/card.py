@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.baselines.artifact.entries import LAYOUT_OF, fields_digest
+from servegym.baselines.artifact.entries import observation_of
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.evaluation.markdown import header, row
 from servegym.evaluation.panels.evaluation import Evaluation, judged_policies
@@ -73,7 +73,7 @@ def _policy(policy: Policy) -> dict[str, Any]:
         "source": policy.source,
     }
     if isinstance(policy, LearnedPolicy) and policy.network is not None and policy.layout is not None:
-        sees = {"layout": LAYOUT_OF[policy.head], "slots": policy.layout.slots, "fields": fields_digest(policy.layout)}
+        sees = observation_of(policy.head, policy.layout)
         facts |= {
             "parameters it sets": list(policy.controls) or "none",
             "sees": sees,

@@ -12,6 +12,7 @@ import re
 import sys
 from pathlib import Path
 
+from servegym.baselines.observations.caching import CACHING_FIELDS, CACHING_WHOLE_FIELDS
 from servegym.baselines.observations.engine import ENGINE_FIELDS
 from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import QUEUE_WHOLE_FIELDS, REQUEST_FIELDS
@@ -29,6 +30,8 @@ TABLES = {
     "scheduling, slot": (WORTHY_REQUEST_FIELDS[len(REQUEST_FIELDS) :], len(REQUEST_FIELDS)),
     "routing": (ARRIVAL_FIELDS, 0),
     "routing, slot": (ROUTED_FIELDS, 0),
+    "caching": (CACHING_WHOLE_FIELDS[len(ARRIVAL_FIELDS) :], len(ARRIVAL_FIELDS)),
+    "caching, slot": (CACHING_FIELDS[len(ROUTED_FIELDS) :], len(ROUTED_FIELDS)),
     "tiers": (CLUSTER_FIELDS[:OF_TIERS], 0),
     "tiers, tier": (TIER_FIELDS, 0),
     "tiers, slot": (SCALED_FIELDS, 0),

@@ -50,6 +50,8 @@ def route_one(run, router_state, held_queue, alone, stop_at):
     if status.router.decided != r:
         if held_queue == READY and status.front_end.delays == 0:
             appear(run, r)
+        if request.session >= 0:
+            request.session_engine = run.requests[request.session].session_engine
         undecided = route_request(run, router_state, r, held_queue, now_s)
         status.router.decided = r
         if undecided and stop_at & AT_ROUTES:
@@ -74,6 +76,8 @@ def route_one(run, router_state, held_queue, alone, stop_at):
         close(run, router_state, e, 0)
     take_from(run, router_state, held_queue, r)
     send(router_state.known, e, r, request, run.outcomes[r], now_s)
+    if request.session >= 0:
+        run.requests[request.session].session_engine = e
     if request.computed_tokens > 0:
         queue_transfer(run, router_state, e, r, now_s)
     else:

@@ -8,7 +8,7 @@ import numpy as np
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features.flags import HAS_CACHE
 from servegym.simulator.memory.kv_events import apply_due_events
-from servegym.simulator.memory.prefixes import use_chunks
+from servegym.simulator.memory.prefixes import known_tokens, use_chunks
 from servegym.simulator.records.events import drop_of_engine
 from servegym.simulator.records.lists import drop
 from servegym.simulator.records.signatures import router
@@ -95,6 +95,7 @@ def send(known, e, r, request, outcome, now_s):
         snapshot.decodes += 1
         return
     outcome.sent_tokens = request.num_output_tokens
+    request.sent_cached_tokens = known_tokens(known, request, r, e)
     known.prefilling[e, snapshot.prefills] = r
     snapshot.prefills += 1
     snapshot.prefill_tokens += request.prompt_tokens + request.num_output_tokens

@@ -15,7 +15,7 @@ def begin_requests(requests: Any) -> None:
     )
     requests["token_interval_s"] = np.where(by_ttlt, 0.0, requests["tpot_slo_s"])
     requests["first_token_s"] = np.nan
-    for name in ("engine", "task", "session"):
+    for name in ("engine", "task", "session", "session_engine"):
         requests[name] = -1
 
 

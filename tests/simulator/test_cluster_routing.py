@@ -94,6 +94,8 @@ def test_a_routing_decision_reads_of_a_request_what_was_given_and_its_tokens(nam
     given_and_tokens = {
         *FIELDS,
         "session",
+        "session_engine",
+        "sent_cached_tokens",
         "first_deadline_s",
         "token_interval_s",
         "first_token_gain",

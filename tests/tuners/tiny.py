@@ -26,6 +26,10 @@ CASES: dict[str, dict[str, Any]] = {
         "environment": "ClusterRouting-v0", "algorithm": "maskable-ppo", "hyperparameters": PPO,
         "arguments": {"engines": 3},
     },
+    "maskable-ppo-cached-routing": {
+        "environment": "ClusterRouting-v1", "algorithm": "maskable-ppo", "hyperparameters": PPO,
+        "arguments": {"engines": 3}, "scenarios": SCENARIOS | {"router": "predicted-cost"},
+    },
     "ppo-tier-scaling": {
         "environment": "TierScaling-v0", "algorithm": "ppo", "hyperparameters": PPO, "arguments": {"engines": 3},
         "scenarios": SCENARIOS | {"scaler": "polyserve:interval_s=0.2"},

@@ -103,9 +103,8 @@ def made_of(environment: str, words: Words) -> Any:
     """The environment with what was said. Raises EnvError for one that there is not."""
     import gymnasium as gym
 
-    from servegym.envs.registration import ENVIRONMENTS
+    from servegym.envs.registration import NAMES
 
-    names = [name for name, _, _ in ENVIRONMENTS]
-    if environment not in names:
-        raise EnvError(f"unknown environment {environment!r}; there are {', '.join(names)}")
+    if environment not in NAMES:
+        raise EnvError(f"unknown environment {environment!r}; there are {', '.join(NAMES)}")
     return gym.make(f"servegym:{environment}", disable_env_checker=True, **words)

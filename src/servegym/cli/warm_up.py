@@ -30,13 +30,12 @@ def warm_up(
     They are kept in $SERVEGYM_CACHE, or ~/.cache/servegym. What is compiled, and how much of it is left, is on
     standard error.
     """
-    from servegym.envs.registration import ENVIRONMENTS
+    from servegym.envs.registration import NAMES
 
-    known = [name for name, _, _ in ENVIRONMENTS]
-    names = [name.removeprefix("servegym:") for name in environments or known]
-    unknown = [name for name in names if name not in known]
+    names = [name.removeprefix("servegym:") for name in environments or NAMES]
+    unknown = [name for name in names if name not in NAMES]
     if unknown:
-        raise EnvError(f"no environment {unknown[0]!r}; there are {', '.join(known)}")
+        raise EnvError(f"no environment {unknown[0]!r}; there are {', '.join(NAMES)}")
     console = console_for(None)
     for number, name in enumerate(names, start=1):
         begin_s = time.monotonic()

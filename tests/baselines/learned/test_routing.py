@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from servegym.baselines.learned.network import Network, Shape
-from servegym.baselines.learned.routing import best_engine, routed
+from servegym.baselines.learned.routing import LAYOUTS, QUEUES, best_engine, routed
 from servegym.baselines.learned.scaling import best_choice, choice_of, choices_of, scaled
-from servegym.baselines.observations.routing import ROUTED_FIELDS, routing_layout
+from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.tiers import SCALED_FIELDS, tiers_layout
 from servegym.baselines.registry import router, router_names, scaler
 from servegym.errors import PolicyError
@@ -19,11 +19,11 @@ from tests.baselines.learned.cases import bytes_of, check_served, served_by
 HOLDS_OR_MOVES = ("polyserve", "polyserve-optimal")
 
 
-def by_field(field: str, sign: float, slots: int = 4) -> Network:
+def by_field(field: str, sign: float, slots: int = 4, sees: str = QUEUES) -> Network:
     """A score that is one number of a slot."""
-    layout = routing_layout(slots)
+    layout = LAYOUTS[sees](slots)
     weight = np.zeros((1, len(layout.whole_fields) + len(layout.slot_fields)))
-    weight[0, len(layout.whole_fields) + [f.name for f in ROUTED_FIELDS].index(field)] = sign
+    weight[0, len(layout.whole_fields) + [f.name for f in layout.slot_fields].index(field)] = sign
     return Network.from_layers(Shape.shared_by(layout, hidden=()), [(weight, np.zeros(1))])
 
 
@@ -59,6 +59,14 @@ def test_a_score_for_what_the_base_chose_is_the_base(name):
         wanted = bytes_of(served_by(base, seed, 4, role))
         assert bytes_of(served_by(routed(base, by_field("chosen", 1.0)), seed, 4, role)) == wanted
         assert bytes_of(served_by(routed(base, network_of()), seed, 4, role)) == wanted
+
+
+@pytest.mark.parametrize("name", ["min-load", "prefix-affinity", "predicted-cost"])
+def test_the_least_cost_of_the_base_is_the_base(name):
+    base = router(name)
+    for seed in range(3):
+        learned = routed(base, by_field("base_gap", -1.0, sees="caching"), sees="caching")
+        assert bytes_of(served_by(learned, seed, 4)) == bytes_of(served_by(base, seed, 4))
 
 
 @pytest.mark.slow
@@ -148,6 +156,7 @@ def test_pickling():
     ("wrong", "message"),
     [
         (lambda: routed(router("min-load"), network_of(), 5), r"the network takes \(13, 22, 4\)"),
+        (lambda: routed(router("min-load"), network_of(), sees="caching"), r"the network takes \(13, 22, 4\)"),
         (lambda: routed(scaler("polyserve"), network_of()), "is a scaler; the base should be a router"),
         (lambda: scaled(scaler("static"), scaling_network()), "has no parameter interval_s, so it is never asked"),
         (lambda: scaled(scaler("polyserve"), Network.zeros(Shape.shared_by(tiers_layout(4), 5))), "5 outputs"),

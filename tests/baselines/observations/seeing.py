@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from servegym.baselines.observations import caching as caching_page
 from servegym.baselines.observations import engine as engine_page
 from servegym.baselines.observations import queue as queue_page
 from servegym.baselines.observations import routing as routing_page
@@ -43,6 +44,14 @@ def see_queue(context, ranks, order, slots, out):
 @compiled(types.void(ROUTER_CONTEXT, types.int64, types.int64, types.int64, types.int64, SEEN))
 def see_routing(context, r, chosen, decode, slots, out):
     routing_page.observe_routing(context, r, chosen, decode, slots, out)
+
+
+@compiled(types.void(ROUTER_CONTEXT, types.int64, types.int64, types.int64, types.int64, SEEN))
+def see_caching(context, r, chosen, slots, measure, out):
+    if measure < 0:
+        caching_page.observe_caching(context, r, chosen, slots, out)
+    else:
+        caching_page.observe_costs(context, r, chosen, slots, measure, out)
 
 
 @compiled(types.void(SCALER_CONTEXT, array(layout.MOVE), types.int64, SEEN))
@@ -109,6 +118,13 @@ def of_routing(simulation: Simulation, r: int, now_s: float, chosen: int, decode
     shape = routing_page.routing_layout(slots)
     out = empty(shape)
     see_routing(simulation.router_context(now_s), r, chosen, decode, slots, out)
+    return named(shape, out)
+
+
+def of_caching(simulation: Simulation, r: int, now_s: float, chosen: int, measure: int, slots: int) -> Seen:
+    shape = caching_page.caching_layout(slots)
+    out = empty(shape)
+    see_caching(simulation.router_context(now_s), r, chosen, slots, measure, out)
     return named(shape, out)
 
 

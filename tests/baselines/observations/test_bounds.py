@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from servegym.baselines.learned.routing import measure_of
 from servegym.baselines.registry import router_names, scaler, scheduler_names
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.records import types as layout
@@ -18,7 +19,7 @@ from servegym.simulator.records.statuses import AT_CHECKS, AT_ROUTES, DECISION
 from servegym.simulator.runs.simulation import Simulation
 from tests import strategies
 from tests.baselines.observations.records import disturb_snapshots, random_engine, random_plan, random_requests
-from tests.baselines.observations.seeing import at_batch, of_engine, of_queue, of_routing, of_tiers
+from tests.baselines.observations.seeing import at_batch, of_caching, of_engine, of_queue, of_routing, of_tiers
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +86,8 @@ def test_of_states_that_routers_come_to(name, data):
         got = of_routing(simulation, r, now_s, chosen, decode, slots)
         if decode == 0 and 0 <= chosen < slots:
             assert got[f"engine[{chosen}].takes"] == got[f"engine[{chosen}].chosen"] == 1
+        measure = measure_of(simulation.settings.router)
+        of_caching(simulation, r, now_s, chosen, measure, slots)
         of_tiers(simulation, now_s, slots)
 
 
@@ -105,6 +108,7 @@ def test_of_anything_a_router_could_know(data, seed):
     slots, now_s = int(random.choice([1, engines, 9])), float(random.choice([0.0, 0.5, 1e9]))
     for decode in (0, 1):
         of_routing(simulation, int(run.status[0].deciding_request), now_s, -1, decode, slots)
+    of_caching(simulation, int(run.status[0].deciding_request), now_s, -1, 2, slots)
     of_tiers(simulation, now_s, slots)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from experiments.pages.observations import PageError, written
+from servegym.baselines.observations.caching import caching_layout
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
@@ -24,6 +25,7 @@ def test_the_sizes_on_the_page_are_those_of_the_layouts():
     sizes = {"observe_engine": (engine_layout(), "{}"), "observe_queue": (queue_layout(1), "{} + {} a slot"),
              "observe_scheduling": (scheduling_layout(1), "{} + {} a slot"),
              "observe_routing": (routing_layout(1), "{} + {} a slot"),
+             "observe_caching": (caching_layout(1), "{} + {} a slot"),
              "observe_tiers": (tiers_layout(1), "{} + {} a slot")}  # fmt: skip
     for function, (shape, size) in sizes.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| `{function}` |")]
@@ -31,7 +33,8 @@ def test_the_sizes_on_the_page_are_those_of_the_layouts():
 
 
 def test_names_are_unique_and_bounds_in_order():
-    for shape in (engine_layout(), queue_layout(3), scheduling_layout(3), routing_layout(3), tiers_layout(3)):
+    for shape in (engine_layout(), queue_layout(3), scheduling_layout(3), routing_layout(3), caching_layout(3),
+                  tiers_layout(3)):  # fmt: skip
         names = [name for name, _ in shape]
         assert len(set(names)) == len(names) == shape.size == len(shape.low)
         assert (shape.low < shape.high).all()

@@ -1,0 +1,128 @@
+"""Observation of a request and the engines it could be sent to, as in routing.py, that counts what engines have cached.
+
+Numbers of queued prompts are of what was not cached when they were sent, and each engine shows how fast it is, what it
+has of the request's session, and what the base router compared.
+"""
+
+import numpy as np
+
+from servegym.baselines.observations.fields import Field, Layout
+from servegym.baselines.observations.routing import (
+    ARRIVAL_FIELDS,
+    KV_AFTER,
+    ROUTED_FIELDS,
+    SLOT,
+    WHOLE,
+    write_routing,
+)
+from servegym.baselines.observations.scales import LARGEST, TOKENS_BITS, log_share, share, squash
+from servegym.policy import ROLE_PREFILL, batches, kernel, known_tokens, takes
+
+CACHING_WHOLE_FIELDS = (
+    *ARRIVAL_FIELDS,
+    Field("later_turn", 0, 1, "1: its session has had a request; 0: the first turn, or no session"),
+    Field("uncached", 0, 1, "least tokens to be computed on an engine that takes it: log2(1 + n) / 20"),
+)
+LATER_TURN, UNCACHED = range(WHOLE, WHOLE + 2)
+CACHING_WHOLE = len(CACHING_WHOLE_FIELDS)
+
+CACHING_FIELDS = (
+    *ROUTED_FIELDS,
+    Field("cached", 0, 1, "tokens of its prompt that the engine is taken to have: log2(1 + n) / 20"),
+    Field("uncached_work", 0, 1, "tokens of queued prompts that were not cached when they were sent: log2(1 + n) / 20"),
+    Field("last", 0, 1, "1: the last request of its session was sent there"),
+    Field("displaced", 0, 1, "share of KV blocks that it and the queued prompts need beside what is cached: once "
+          "memory has been filled, so much of what is cached for others gives way"),
+    Field("prefill_rate", 0, 1, "tokens/s x of a prefill of 2,048: x / (10,000 + x)"),
+    Field("pace", 0, 1, "estimated time t of a batch of all that was sent there and this request, decoding: "
+          "t / (TPOT SLO + t); 0: it prefills only"),
+    Field("starting", 0, 1, "1: the engine is off or starts up"),
+    Field("draining", 0, 1, "1: it is up, takes no requests, and has some"),
+    Field("base_gap", 0, 1, "what the base router compared there less the least x, in its own unit: x / (1 + x); 0: it "
+          "compares nothing; 1: it does not take the request"),
+)  # fmt: skip
+CACHED, UNCACHED_WORK, LAST, DISPLACED, PREFILL_RATE, PACE, STARTING, DRAINING, BASE_GAP = range(
+    SLOT, len(CACHING_FIELDS)
+)
+CACHING_SLOT = len(CACHING_FIELDS)
+RATE_TOKENS, RATE_UNIT = 2048, 10_000.0  # of `prefill_rate`
+
+
+def caching_layout(slots: int) -> Layout:
+    """float32[15 + 31 slots]: what `observe_caching` writes."""
+    return Layout("request", CACHING_WHOLE_FIELDS, "engine", CACHING_FIELDS, slots)
+
+
+@kernel
+def observe_caching(context, r, chosen, slots, out):
+    """Write `caching_layout(slots)` of request r into out, float32, as if the base router compared nothing.
+
+    context, chosen: as of `observe_routing`.
+    """
+    write_routing(context, r, chosen, 0, slots, CACHING_WHOLE, CACHING_SLOT, True, out)
+    known, request = context.known, context.requests[r]
+    snapshots, tokens = known.snapshots, request.prompt_tokens + request.num_output_tokens
+    shown, fewest = min(slots, snapshots.shape[0]), tokens
+    for e in range(shown):
+        snapshot, at = snapshots[e], CACHING_WHOLE + e * CACHING_SLOT
+        cached, uncached = known_tokens(known, request, r, e), uncached_queued(context, e)
+        if takes(snapshot, request):
+            fewest = min(fewest, tokens - cached)
+        out[at + CACHED], out[at + UNCACHED_WORK] = log_share(cached, TOKENS_BITS), log_share(uncached, TOKENS_BITS)
+        out[at + LAST] = request.session_engine == e
+        needed = (uncached + tokens - cached) / max(snapshot.block_tokens, 1)
+        total = max(snapshot.total_blocks, 1)
+        out[at + KV_AFTER] = min(1.0, max(-1.0, (snapshot.free_blocks - needed) / total))
+        out[at + DISPLACED] = share(needed, total)
+        out[at + PREFILL_RATE], out[at + PACE] = prefill_rate(context, e), pace(context, request, e)
+        out[at + STARTING] = snapshot.off
+        out[at + DRAINING] = snapshot.up == 1 and snapshot.closed == 1 and snapshot.requests > 0
+        out[at + BASE_GAP] = 0.0
+    out[LATER_TURN] = request.session_engine >= 0
+    out[UNCACHED] = log_share(fewest, TOKENS_BITS)
+
+
+@kernel
+def observe_costs(context, r, chosen, slots, measure, out):
+    """`observe_caching`, and what the base router compared. measure: which number of its state per engine that is."""
+    observe_caching(context, r, chosen, slots, out)
+    snapshots, request, least = context.known.snapshots, context.requests[r], LARGEST
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], request):
+            least = min(least, context.state[e, measure])
+    for e in range(min(slots, snapshots.shape[0])):
+        gap = max(0.0, context.state[e, measure] - least) if takes(snapshots[e], request) else np.inf
+        out[CACHING_WHOLE + e * CACHING_SLOT + BASE_GAP] = squash(gap, 1.0)
+
+
+@kernel
+def uncached_queued(context, e):
+    """Tokens of the queue record of engine e that it did not have when they were sent, as far as the router knew."""
+    tokens = 0
+    for k in range(context.known.snapshots[e].prefills):
+        queued = context.requests[context.known.prefilling[e, k]]
+        tokens += queued.prompt_tokens + queued.num_output_tokens - queued.sent_cached_tokens
+    return tokens
+
+
+@kernel
+def prefill_rate(context, e):
+    """The field of this name."""
+    estimates, snapshot = context.estimates, context.known.snapshots[e]
+    took_s = estimates.request_s[snapshot.pool](RATE_TOKENS, 0, False, estimates.coefficients[e])
+    return squash(RATE_TOKENS, RATE_UNIT * max(took_s, 0.0))
+
+
+@kernel
+def pace(context, request, e):
+    """The field of this name."""
+    estimates, snapshot = context.estimates, context.known.snapshots[e]
+    if snapshot.role == ROLE_PREFILL:
+        return 0.0
+    batch = estimates.scratch[0]
+    batches.clear(batch)
+    batch.decode_requests = snapshot.decodes + snapshot.prefills + 1
+    own = request.prompt_tokens + request.num_output_tokens
+    batch.decode_cached_tokens = snapshot.decode_tokens + snapshot.prefill_tokens + own
+    batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
+    return squash(estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e]), request.tpot_slo_s)
