@@ -11,7 +11,7 @@ import numpy as np
 from servegym.latency_models.profile import Profile
 from servegym.traces.loading import trace_names
 from servegym.traces.reading import Reading
-from servegym.traces.workloads import build_workload
+from servegym.traces.workloads import build_workload, workload_notes
 
 REQUESTS = 2000  # drawn of a family, to see what its requests ask for
 READ_BY = tuple(field.name for field in dataclasses.fields(Reading))  # fields of a spec too
@@ -47,7 +47,7 @@ def workload_of(
     """
     said = {name: value for name, value in (read_by or {}).items() if name in READ_BY and value is not None}
     reading = Reading(**said)
-    tables = [
+    workloads = [
         build_workload(
             trace,
             requests=REQUESTS if trace in trace_names() else None,
@@ -55,10 +55,10 @@ def workload_of(
             slo=slo,
             idle_tpot_s=None if profile is None else profile.idle_tpot_s,
             reading=None if trace in trace_names() else reading,
-        ).table
+        )
         for trace in traces
     ]
-    table = np.concatenate(tables)
+    table = np.concatenate([workload.table for workload in workloads])
     slos, counts = np.unique(np.stack([table[name] for name in SLOS], axis=1), axis=0, return_counts=True)
     usual = slos[counts.argmax()]
     return {
@@ -70,6 +70,7 @@ def workload_of(
         },
         "first_token_weight": round(float(table["prompt_tokens"].mean() / table["output_tokens"].mean()), 4),
         "traces": [str(trace) for trace in traces],
+        "notes": [note for workload in workloads for note in workload_notes(workload.provenance)],
     }
 
 

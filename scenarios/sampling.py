@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from servegym.traces.families import FAMILIES
 from servegym.traces.reading import Reading
 from servegym.traces.session_families import SessionFamily
 from servegym.traces.trace import Trace
-from servegym.traces.workloads import build_workload
+from servegym.traces.workloads import NOTES, build_workload
 
 if TYPE_CHECKING:
     from servegym.scenarios.spec import ServingSpec
@@ -52,6 +53,7 @@ class Sample(NamedTuple):
     tiers_s: tuple[float, ...]  # TPOT SLOs of the tiers
     prefixes: Prompts | None = None  # of these rows, where the trace says which prompts begin alike
     sessions: SessionRows | None = None  # of these rows, where the trace has sessions
+    notes: Mapping[str, Any] | None = None  # what was put right in the trace, and what the recipe changed
 
     def rows(self, first: int, requests: int) -> np.ndarray:
         """WORKLOAD[requests]: a copy of so many requests in a row, to the last byte (NumPy leaves padding out)."""
@@ -120,6 +122,7 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
         for field in SLO_FIELDS:
             table[field] *= scale
     drawn = {"slo": slo, "split": split, "first_request": first, "load": load, "slo_scale": scale, "cv": cv}
+    drawn |= sample.notes or {}
     if one.fleet.prefix_store_tokens and prefixes is None:
         raise SpecError(no_prefixes(trace))
     workload = Workload(table, trace, drawn, prefixes, turns)
@@ -190,7 +193,8 @@ def sample_of(
     tiers = np.unique(table["tpot_slo_s"])
     if len(tiers) > TIERS:
         tiers = tiers[np.arange(TIERS) * (len(tiers) - 1) // (TIERS - 1)]
-    return Sample(table, tuple(tiers.tolist()), prefixes, sessions)
+    notes = {name: workload.provenance[name] for name in NOTES if workload.provenance.get(name)}
+    return Sample(table, tuple(tiers.tolist()), prefixes, sessions, notes)
 
 
 def arrivals_s(

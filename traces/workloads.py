@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,14 @@ from servegym.traces.recipes import RECIPES
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
-__all__ = ["build_trace", "build_workload", "load_trace", "trace_names"]
+__all__ = ["build_trace", "build_workload", "load_trace", "trace_names", "workload_notes"]
+
+NOTES = {"notes": "Trace", "slo_notes": "SLOs"}  # of a workload's provenance, and how they are printed
+
+
+def workload_notes(provenance: Mapping[str, Any]) -> list[str]:
+    """The repairs to a trace and the changes of a recipe, in words, from the provenance of a workload."""
+    return [f"{what}: {note}" for name, what in NOTES.items() for note in provenance.get(name, ())]
 
 
 def build_workload(

@@ -70,6 +70,7 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
             "weights": state.best.shape.count,
             "best_at_steps": row["steps"], "validation": validation_provenance(row)["validation"],
             "policy": str(folder.path / POLICY), "picture": str(folder.path / PICTURE),
+            "notes": problem.notes,
         }
     )  # fmt: skip
     return policy

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from servegym.baselines.learned.network import Shape
 from servegym.envs.registration import NAMES, register_all
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import ServegymError, SpecError, TrainingError
 from servegym.scenarios.presets import spelled_out
-from servegym.scenarios.sampling import SPLITS
+from servegym.scenarios.sampling import SPLITS, draw_episode
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import listed_json
+from servegym.traces.workloads import workload_notes
 from servegym.tuners.config import NAMESPACE, TrainingConfig
 from servegym.tuners.decision_head import DecisionHead, head_of
 
@@ -34,6 +36,14 @@ class Problem:
     def validation_source(self) -> ServingSpec:
         """The scenarios that policies are judged on while they are trained: other requests of the same kind."""
         return self.source.with_overrides({"split": "validation"})
+
+    @property
+    def notes(self) -> list[str]:
+        """What was put right in the traces, and what recipes changed, over the scenarios of validation."""
+        config, source = self.config.validation, self.validation_source
+        seeds = range(config.first_seed, config.first_seed + config.scenarios)
+        drawn = (draw_episode(source, np.random.default_rng(seed)).workload for seed in seeds)
+        return list(dict.fromkeys(note for workload in drawn for note in workload_notes(workload.provenance)))
 
     @property
     def trained_on(self) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Cases:
             raise ExperimentError(f"a {kind} is not scored; schedulers and routers are")
         self.panel, self.kind = load_panel(panel or PANELS[kind]), kind
         evaluation = Evaluation(self.panel, baselines or BASELINES[kind], kind)
+        self.notes = evaluation.notes
         self.places = [place for part in evaluation.parts for place in places_of(part)]
         self.baselines = [
             run_of(place, Simulation(self.scenario(place, getattr(candidate, kind))), label, judged=False)

@@ -27,7 +27,8 @@ LONGEST_LABEL = 100
 def judge(cases: Cases, label: str, judged: Judge, least: float, say: Say) -> None:
     """Say {"policy": ...}, {"run": ...} of the baselines, {"stage": ...} before each stage, {"run": ...} of each run of
     the policy. The second stage is left out for less than `least` in the first."""
-    lines: list[Line] = [{"policy": label, "panel": cases.panel.name, "scenarios": len(cases.places), "least": least}]
+    panel = {"panel": cases.panel.name, "scenarios": len(cases.places), "notes": cases.notes}
+    lines: list[Line] = [{"policy": label, **panel, "least": least}]
     lines += [{"run": one} for one in cases.baselines]
     for line in lines:
         say(**line)

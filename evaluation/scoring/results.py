@@ -73,7 +73,8 @@ def score_of(lines: list[dict[str, Any]]) -> Score:
         low,
         high,
         metrics_of(mine, others, shares),
-        {"feedback": f"{stopped} {feedback(mine, others)}".strip(), "scenarios": scenarios(mine, others, shares)},
+        {"feedback": f"{stopped} {feedback(mine, others)}".strip(), "scenarios": scenarios(mine, others, shares)}
+        | ({"notes": "\n".join(of["notes"])} if of.get("notes") else {}),
         [run | {"share": shares[cell_of(run)]} for run in mine],
     )
 
@@ -127,7 +128,7 @@ def feedback(mine: list[Run], others: list[Run]) -> str:
     run, best = max(pairs, key=lambda pair: pair[1]["tdg_ratio"] - pair[0]["tdg_ratio"])
     lost = best["tdg_ratio"] - run["tdg_ratio"]
     if lost <= 0:
-        return f"It is at least as good as every baseline in each scenario; least ahead by {-lost:.4f} on {where(run)}."
+        return f"It is at least as good as every baseline in each scenario; least ahead by {-lost:z.4f} on {where(run)}."
     said = f"It loses most on {where(run)}: {figures(run)}; there {best['policy']} has {figures(best)}."
     return " ".join(filter(None, (said, missed(run, best), differences(run, best))))
 

@@ -87,6 +87,9 @@ def load_time_s(request, engine):
 
 @kernel
 def is_thrashing(engine):
-    """Whether the engine has computed so much since its last token that it must have been in vain."""
+    """Whether the engine has computed so much since its last token, or since KV was last on its way here, that it must
+    have been in vain."""
+    if engine.transfers.coming_blocks > 0:  # once that KV is here its request can end, and leave its memory to others
+        engine.totals.scheduled_before = engine.scheduled_tokens
     memory_tokens = engine.total_blocks * engine.block_tokens
     return engine.scheduled_tokens - engine.totals.scheduled_before > MOST_FILLINGS * memory_tokens

@@ -218,7 +218,7 @@ ENGINE_LOCKSTEP = record(
 TOTALS = record(
     [
         ("evictions", "i8"),
-        ("scheduled_before", "i8"),  # of scheduled_tokens, up to the last token that came out, or all being taken back
+        ("scheduled_before", "i8"),  # scheduled_tokens when the last token came out, all was taken back, or KV came
         ("num_output_tokens", "i8"),
         ("drafted_tokens", "i8"),  # in iterations that have ended
         ("accepted_tokens", "i8"),

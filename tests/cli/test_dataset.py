@@ -34,6 +34,16 @@ def test_the_same_seed_gives_the_same_dataset(servegym):
     assert found[0] == found[1]
 
 
+def test_what_was_put_right_in_a_trace_is_said(servegym, tmp_path):
+    rows = "".join(f"{9 - i},100,{8 * (i != 4)}\n" for i in range(9))
+    (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    done = servegym("dataset", "EngineBatching-v0", *FEW[2:], "--requests", "2", "--trace", str(tmp_path / "t.csv"),
+                    "--sort", "--drop-empty")  # fmt: skip
+    assert done.status == 0, done.stderr
+    assert "Trace: 1 row with 0 prompt or output tokens dropped" in done.stdout
+    assert "Trace: rows sorted by time" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -34,6 +34,7 @@ def test_a_trace_of_other_columns(servegym, tmp_path):
     done = servegym(*named, "--columns", "arrival=when,prompt=input,output=output", "--sort", "--drop-empty")
     assert done.status == 0, done.stderr
     assert load_artifact("it.json").workload["first_token_weight"] == 20
+    assert "Trace: 1 row with 0 prompt or output tokens dropped\nTrace: rows sorted by time" in done.stdout
 
 
 @pytest.mark.parametrize("target, beside", [("vllm", "it.vllm.sh"), ("ray", "it.ray.yaml"), ("xllm", "it.flags.json")])

@@ -5,7 +5,7 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
-from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.cluster import Cluster, Link
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.types import MOST_FILLINGS
@@ -75,3 +75,17 @@ def test_a_prefill_waits_for_kv_to_leave_with_what_it_has() -> None:
     assert simulation.run().summary["finished"] == 3
     engine = simulation.arrays.engines[0]
     assert engine.scheduled_tokens == 200 + 205 + 100 and engine.totals.evictions == 0
+
+
+@pytest.mark.nojit
+def test_what_is_computed_while_kv_is_on_its_way_is_no_thrashing() -> None:
+    """A decode engine of 2 blocks: request 0 needs both once it has 26 tokens, and one is taken for the KV of request
+    1, which is on its way for 0.3 s. Until then request 0 computes 25 tokens, at 1 ms a batch, again and again."""
+    fast = linear(t_c=1e-3)
+    prefill = Deployment(fast, fast, 100, watermark=0.0, role="prefill")
+    decode = Deployment(fast, fast, 2, block_tokens=25, watermark=0.0, role="decode")
+    cluster = Cluster((prefill, decode), Link(bytes_per_token=1.0, bytes_per_s=16.0))
+    workload = requests(arrival_s=[0.0, 1.128], prompt_tokens=[18, 5], output_tokens=[10, 2])
+    simulation = Simulation(Scenario(workload, cluster, scheduler("vllm-v1")))
+    assert simulation.run().summary["finished"] == 2
+    assert simulation.arrays.engines[1].scheduled_tokens > MOST_FILLINGS * 50

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from servegym.cli import options
@@ -72,6 +73,7 @@ def dataset(
     made = made_of(environment, words | ({} if preset is None else {"preset": preset}))
     try:
         from servegym.envs.agents import BaseAgent, RandomAgent
+        from servegym.traces.workloads import workload_notes
         from servegym.tuners.dataset_card import CARD, returns_of
         from servegym.tuners.datasets import export
 
@@ -91,10 +93,15 @@ def dataset(
         "episodes": len(ratios),
         "steps": int(steps.sum()),
         "tdg_ratio": float(ratios.mean()),
+        "notes": workload_notes(made.unwrapped.source(np.random.default_rng(seed)).workload.provenance),
     }
     table = new_table("dataset", "episodes", "steps", "TDG ratio, mean")
     table.add_row(kept.id, str(len(ratios)), str(summary["steps"]), number(summary["tdg_ratio"], 4))
-    console_for(json).print(table, f"written: {summary['card']}", soft_wrap=True)
+    console = console_for(json)
+    console.print(table)
+    for note in summary["notes"]:
+        console.print(note)
+    console.print(f"written: {summary['card']}", soft_wrap=True)
     if json is not None:
         write_json(summary, json)
 

@@ -145,6 +145,8 @@ def show(exported: Exported, target: str, json: str | None) -> None:
     table.add_row("estimator", "none" if estimator is None else f"{estimator['form']} of {estimator['profile']}")
     table.add_row("workload", "unknown" if workload is None else _in_short(workload))
     console.print(table)
+    for note in exported.artifact.provenance.get("workload_notes", ()):
+        console.print(note)
     for note in exported.notes:
         console.print(f"Note: {note}.", soft_wrap=True)
     console.print("Written:", ", ".join(map(str, exported.files)), soft_wrap=True)

@@ -58,9 +58,10 @@ def new_table(*columns: str, title: str | None = None, numbers: bool = True) -> 
 
 def show_notes(provenance: Mapping[str, Any], console: Console) -> None:
     """Print the repairs to a trace and the changes of a recipe, from the provenance of a workload."""
-    for what, notes in (("Trace", "notes"), ("SLOs", "slo_notes")):
-        for note in provenance.get(notes, ()):
-            console.print(f"{what}: {note}")
+    from servegym.traces.workloads import workload_notes
+
+    for note in workload_notes(provenance):
+        console.print(note)
 
 
 def number(value: float | int | None, digits: int = 3) -> str:

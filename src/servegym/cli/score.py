@@ -102,3 +102,5 @@ def show(found: Score, console: Console) -> None:
         table.add_row(key, number(float(value), 4))
     console.print(table)
     console.print(found.artifacts["feedback"])
+    if "notes" in found.artifacts:
+        console.print(found.artifacts["notes"])

@@ -223,6 +223,9 @@ def show(summary: dict[str, Any], json: str | None) -> None:
     difference, half = validation["difference_tdg_ratio"], validation["half_width_tdg_ratio"]
     table.add_row("difference", Interval.about(difference, half).text("+.4f"))
     console = console_for(json)
-    console.print(table, f"written: {summary['policy']}, {summary['picture']}", soft_wrap=True)
+    console.print(table)
+    for note in summary.get("notes", ()):  # a folder of an earlier release has none
+        console.print(note)
+    console.print(f"written: {summary['policy']}, {summary['picture']}", soft_wrap=True)
     if json is not None:
         write_json(summary, json)

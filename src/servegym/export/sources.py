@@ -70,7 +70,7 @@ def completed(
     read_by: words of the spec that says how traces that are files are read.
     Raises ProfileError, WorkloadError; ExportError for traces without a recipe to go with them.
     """
-    workload = dict(artifact.workload or {})
+    workload, provenance = dict(artifact.workload or {}), dict(artifact.provenance)
     profile = None if device is None else load_profile(device)
     if slo is not None or traces:
         slo = slo or workload.get("slo")
@@ -79,8 +79,9 @@ def completed(
             missing = "--slo RECIPE" if slo is None else "--trace NAME"
             raise ExportError(f"SLOs and weights are what a recipe gives to the requests of a trace; say {missing} too")
         workload |= workload_of(slo, traces, profile, read_by)
+        provenance["workload_notes"] = workload.pop("notes")
     estimator = artifact.estimator if profile is None else estimator_of(profile)
-    return dataclasses.replace(artifact, estimator=estimator, workload=workload or None)
+    return dataclasses.replace(artifact, estimator=estimator, workload=workload or None, provenance=provenance)
 
 
 def _of_folder(folder: Path) -> Artifact:
