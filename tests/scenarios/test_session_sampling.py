@@ -88,3 +88,13 @@ def test_splits_of_a_file_have_no_session_in_common(tmp_path):
     assert known[0] == 0 and np.allclose(np.diff(known), 2.0)
     with pytest.raises(SpecError, match="an episode of 2000 requests"):
         draw_episode(dataclasses.replace(spec, demand=dataclasses.replace(spec.demand, requests=2000)), rng)
+
+
+def test_what_was_put_right_in_a_file_is_in_its_episodes(tmp_path):
+    file = tmp_path / "log.csv"
+    rows = "".join(f"{40 - i},100,{10 * (i % 10 > 0)}\n" for i in range(40))
+    file.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    read = {"trace": str(file), "sort": True, "drop_empty": True}
+    spec = ServingSpec().with_overrides({**read, "split": "train", "requests": 4, "rate_per_s": 1.0})
+    provenance = draw_episode(spec, np.random.default_rng(0)).workload.provenance
+    assert provenance["notes"] == ["4 rows with 0 prompt or output tokens dropped", "rows sorted by time"]
