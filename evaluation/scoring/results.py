@@ -128,7 +128,9 @@ def feedback(mine: list[Run], others: list[Run]) -> str:
     run, best = max(pairs, key=lambda pair: pair[1]["tdg_ratio"] - pair[0]["tdg_ratio"])
     lost = best["tdg_ratio"] - run["tdg_ratio"]
     if lost <= 0:
-        return f"It is at least as good as every baseline in each scenario; least ahead by {-lost:z.4f} on {where(run)}."
+        return (
+            f"It is at least as good as every baseline in each scenario; least ahead by {-lost:z.4f} on {where(run)}."
+        )
     said = f"It loses most on {where(run)}: {figures(run)}; there {best['policy']} has {figures(best)}."
     return " ".join(filter(None, (said, missed(run, best), differences(run, best))))
 

@@ -67,12 +67,12 @@ def test_devices_lists_all_that_ship(servegym, monkeypatch):
     assert {row["error_class"] for row in rows} >= {"tables", "roofline"}
     assert all(row["error_percent"] is None or row["error_percent"] > 0 for row in rows)
     by_name = {row["name"]: row for row in rows}
-    composed, served = by_name["h100-llama3-8b"], by_name["ascend910b-qwen3-8b"]
+    composed, served = by_name["h200-llama3-8b"], by_name["ascend910b-qwen3-8b"]
     assert composed["measured_percent"] is None and composed["fit_percent"] == composed["error_percent"]
     assert served["fit_percent"] is None and served["measured_percent"] == served["error_percent"]
     printed = servegym("devices").stdout
     assert all(name in printed for name in profile_names())
-    assert "never measured  " in next(line for line in printed.splitlines() if "h100-llama3-8b" in line)
+    assert "never measured  " in next(line for line in printed.splitlines() if "h200-llama3-8b" in line)
     assert "Never measured, of class roofline: such profiles are 8 to 33 % off" in printed
 
 

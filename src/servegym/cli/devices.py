@@ -38,7 +38,8 @@ def devices(
     """List the profiles that ship: device and model, what they rest on, and how far off they are known to be.
 
     Form, %: mean absolute error of the device model against the composed times it was fitted to; it says nothing of
-    engines. Measured, %: against figures of serving runs, or never measured. No profile was fitted to an engine's runs.
+    engines. Measured, %: against figures of serving runs or steps of an engine, or never measured. No profile was
+    fitted to an engine's runs.
     """
     from servegym.latency_models.profile import load_profile, profile_names
     from servegym.latency_models.stated_errors import EXPECTED, NEVER

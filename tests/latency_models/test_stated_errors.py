@@ -1,0 +1,25 @@
+"""What is said of the errors of profiles."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from servegym.latency_models.profile import load_profile
+from servegym.latency_models.stated_errors import expected, fit_percent, measured_percent
+
+H100 = Path(__file__).parents[2] / "docs/results/h100.md"
+STEPS = re.compile(r"\| h100-llama3-8b \| (?:decode|mixed) \| (\d+) \| ([\d.]+) % \|")
+
+
+def test_the_error_of_a_profile_that_was_measured_later_is_that_of_its_page():
+    rows = [(int(number), float(error)) for number, error in STEPS.findall(H100.read_text("utf-8"))]
+    served = rows[-2:]  # steps of the served runs; before them those of designed batches
+    mean = sum(number * error for number, error in served) / sum(number for number, _ in served)
+    assert measured_percent(load_profile("h100-llama3-8b")) == pytest.approx(mean, abs=0.06)
+
+
+def test_a_fit_is_no_measurement():
+    profile = load_profile("a100-llama3-8b")
+    assert measured_percent(profile) is None and fit_percent(profile) == pytest.approx(1.6, abs=0.1)
+    assert expected(profile).startswith("never measured; in 14 measured runs")
