@@ -65,7 +65,7 @@ def load_trace(
         start = window_start(window, seed, len(tables.windows_s), 1)
         return servegen.generate(tables, drawn, seed=seed, first_window=start, **limits)
     loaded = read_trace(trace, tokenizer, reading)
-    keep = _within(loaded, max_prompt_tokens, max_total_tokens)
+    keep = within_limits(loaded, max_prompt_tokens, max_total_tokens)
     rows = np.flatnonzero(keep if loaded.turns is None else loaded.turns.whole(keep))
     if resample and len(rows):
         rng = randomness.generator(seed, randomness.Stream.BLOCKS)
@@ -136,7 +136,7 @@ def window_start(window: int | str, seed: int, length: int, size: int) -> int:
     return window
 
 
-def _within(trace: Trace, max_prompt_tokens: int | None, max_total_tokens: int | None) -> np.ndarray:
+def within_limits(trace: Trace, max_prompt_tokens: int | None, max_total_tokens: int | None) -> np.ndarray:
     """Which requests keep to the limits, bool of shape (requests,)."""
     keep = np.ones(len(trace), bool)
     if max_prompt_tokens is not None:

@@ -21,7 +21,7 @@ from servegym.traces.recipes import RECIPES
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
-__all__ = ["build_trace", "build_workload", "load_trace", "trace_names", "workload_notes"]
+__all__ = ["build_trace", "build_workload", "load_trace", "trace_names", "workload_notes", "workload_of_trace"]
 
 NOTES = {"notes": "Trace", "slo_notes": "SLOs"}  # of a workload's provenance, and how they are printed
 
@@ -90,6 +90,13 @@ def build_workload(
     if alone:
         loaded = loaded.alone()
     built = build_trace(loaded, rate_per_s=rate_per_s, slo=slo, arrivals=arrivals, seed=seed, idle_tpot_s=idle_tpot_s)
+    return workload_of_trace(
+        built.noted(max_prompt_tokens=max_prompt_tokens, max_total_tokens=max_total_tokens, window=window)
+    )
+
+
+def workload_of_trace(built: Trace) -> Workload:
+    """The workload of a trace that has arrivals and a recipe's columns (`build_trace`). Raises WorkloadError."""
     if (
         built.turns is not None and built.arrival_s is not None
     ):  # sessions in a row become requests in order of arrival, and after them the turns
@@ -102,12 +109,7 @@ def build_workload(
             "output_tokens": built.output_tokens,
         },
         name=built.name,
-        provenance={
-            **built.provenance,
-            "max_prompt_tokens": max_prompt_tokens,
-            "max_total_tokens": max_total_tokens,
-            "window": window,
-        },
+        provenance=built.provenance,
         turns=built.turns,
     )
     return dataclasses.replace(workload, prefixes=prompts_of(built), ids=built.ids)

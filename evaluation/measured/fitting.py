@@ -61,12 +61,20 @@ Setting = tuple[Run, Profile, EngineTerms]  # what is measured, and what is assu
 
 
 def fit(settings: Sequence[Setting], stages: Sequence[str] | None = None) -> Fitted:
+    """The terms of `fit_with_spread`."""
+    return fit_with_spread(settings, stages)[0]
+
+
+def fit_with_spread(
+    settings: Sequence[Setting], stages: Sequence[str] | None = None
+) -> tuple[Fitted, dict[str, float]]:
     """The terms with which the means of E2E, ITL and TTFT of these runs, stage by stage, come nearest.
 
     Least squares of logarithms with PRIOR; those that are far off count less (soft L1): a wait in a queue that is
     nearly full says little of any term. Runs that clients gave up on are left out: their giving up is not simulated.
     stages: only measurements of these stages count (None: all); requests of the others are simulated too.
-    Raises WorkloadError if no run is left.
+    With them, by the terms' names, the standard deviation that is left of each, as a share of its prior's: of 1 the
+    runs say nothing. Raises WorkloadError if no run is left.
     """
     from scipy.optimize import least_squares
 
@@ -88,7 +96,10 @@ def fit(settings: Sequence[Setting], stages: Sequence[str] | None = None) -> Fit
         return np.column_stack([(residuals(x + step) - here) / STEP for step in STEP * np.eye(3)])
 
     found = least_squares(residuals, FROM, slopes, (LOWEST, HIGHEST), xtol=1e-4, ftol=1e-4, loss="soft_l1", f_scale=FAR)
-    return Fitted(*_terms(found.x))
+    slope = slopes(found.x)
+    left = np.sqrt(np.diag(np.linalg.inv(slope.T @ slope)))
+    names = (field.name for field in dataclasses.fields(Fitted))
+    return Fitted(*_terms(found.x)), dict(zip(names, left.tolist(), strict=True))
 
 
 def _terms(x: np.ndarray) -> tuple[float, float, float]:

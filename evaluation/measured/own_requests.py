@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
     the row where there is one.
     """
     names = files.column_names(file)
-    of_tool = next((read for name, read in TOOLS.items() if name in names), None)
+    of_tool = tool_of(names)
     rows = Chunk(file.name, 1, _frame(file, names))
     if of_tool is None or reading.columns:
         rows = _own(rows, names, reading)
@@ -48,6 +48,17 @@ def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
             raise WorkloadError(f"{reading.says}: {file.name} says itself which column is what ({of_tool.__doc__})")
         rows = of_tool(rows)
     return checked(rows, reading)
+
+
+def tool_of(names: Collection[str]) -> Callable[[Chunk], Chunk] | None:
+    """What reads the result of a tool, by its columns; None: it is no tool's."""
+    return next((read for name, read in TOOLS.items() if name in names), None)
+
+
+def is_measured(names: Collection[str], reading: Reading) -> bool:
+    """Whether a file with these columns says how its requests were served."""
+    known = {*names, *reading.names}
+    return tool_of(names) is not None or "ttft_s" in known or {"ttlt_s", "status"} <= known
 
 
 def checked(rows: Chunk, reading: Reading) -> tuple[pd.DataFrame, list[str]]:

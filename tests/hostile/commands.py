@@ -47,6 +47,7 @@ WORKS: dict[str, list[str]] = {
     "evaluate": [*FEW, *ONE, "--seeds", "1", "--trace", "azure-code", "--load", "1"], "score": ["good.py"],
     "headroom": [*FEW, *ONE, "--budget", "1"], "export": ["good.json", "--target", "vllm", "--out", "out"],
     "reproduce": ["--list"], "devices": [], "validate": [], "calibrate": ["good.csv"],
+    "recommend": ["azure-conv", "--rate", "9", "--requests", "40", *ONE, "--router", "min-load"],
     "replay": ["--endpoint", "http://127.0.0.1:1", *FEW],
     "proxy": [*ROUTER, "--backend", "http://127.0.0.1:1", "--port", "PORT"],
     "shadow": ["good.jsonl", *ROUTER],

@@ -20,6 +20,7 @@ from servegym.cli import (
     plan,
     profile,
     proxy,
+    recommend,
     replay,
     score,
     shadow,
@@ -46,6 +47,7 @@ app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("goodput", epilog=goodput.EXAMPLES)(goodput.goodput)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+app.command("recommend", epilog=recommend.EXAMPLES)(recommend.recommend)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("dataset", epilog=dataset.EXAMPLES)(dataset.dataset)

@@ -1,0 +1,94 @@
+"""What a recommendation is worth on windows that nothing was chosen by."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.recommend.choosing import Chosen, Sized
+from servegym.evaluation.recommend.setups import Setup
+from servegym.evaluation.recommend.trials import Trial, Trials
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHARE, DIFFERENCE = "share", "share_difference"
+MEANS = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "ttlt_p50_s", "output_tokens_per_s")
+RECOMMENDED, DEFAULT, DEFAULT_AS_MANY = "recommended", "default", "default, as many engines"
+ROUTER_ALONE, ENGINE_ALONE, OTHER = "router alone", "engine alone", "next"
+MOST_OTHERS = 2
+
+
+def judged(trials: Trials, chosen: Chosen, price_per_hour: float | None = None) -> pd.DataFrame:
+    """A row for the recommendation, the default with its own and as many engines, what the recommended router and the
+    recommended engine do alone where it is both, and the setups that came next.
+
+    trials: on the windows that judge. role, setup, label, engines, share (mean over the windows, with its 95 %
+    interval), held (windows in which the target holds), windows, share_difference (to the default with as many engines,
+    window by window, with its interval), MEANS, cost_per_hour and cost_per_million_tokens (nan: no price is known).
+    """
+    import pandas as pd
+
+    best, default = (chosen.fleet(one) for one in (chosen.best, chosen.default))
+    asked: list[tuple[str, Setup, int]] = [(RECOMMENDED, chosen.best.setup, best)]
+    if chosen.best.setup != chosen.default.setup:
+        asked.append((DEFAULT, chosen.default.setup, default))
+        if best != default:
+            asked.append((DEFAULT_AS_MANY, chosen.default.setup, best))
+        asked += [(role, setup, best) for role, setup in parts_of(chosen.best.setup, chosen.default.setup).items()]
+        seen = [setup for _, setup, _ in asked]
+        others = [other for other in chosen.others if other.setup not in seen]
+        asked += [(OTHER, other.setup, chosen.fleet(other)) for other in others[:MOST_OTHERS]]
+    rows = (
+        {"role": role} | _row(trials, chosen.default, setup, engines, price_per_hour) for role, setup, engines in asked
+    )
+    return pd.DataFrame(rows)
+
+
+def parts_of(setup: Setup, default: Setup) -> dict[str, Setup]:
+    """The default with only the router of a setup, and with all but the router; none where that is the setup."""
+    alone = {
+        ROUTER_ALONE: dataclasses.replace(default, router=setup.router),
+        ENGINE_ALONE: dataclasses.replace(setup, router=default.router),
+    }
+    return {} if setup in alone.values() else alone
+
+
+def _row(trials: Trials, default: Sized, setup: Setup, engines: int, price_per_hour: float | None) -> dict[str, Any]:
+    windows = range(len(trials.windows))
+    rows = trials.rows(Trial(setup, engines, window) for window in windows)
+    shares = np.array([row["share"] for row in rows])
+    difference = shares - trials.shares(default.setup, engines, windows)
+    cost = np.nan if price_per_hour is None else price_per_hour * engines
+    row: dict[str, Any] = {"setup": setup, "label": setup.label(engines), "engines": engines}
+    row |= columns(SHARE, shares) | columns(DIFFERENCE, difference)
+    row |= {"held": int((shares >= 1 - trials.target.most_failed - 1e-9).sum()), "windows": len(shares)}
+    row |= {name: float(np.nanmean([one[name] for one in rows])) for name in MEANS}
+    tokens_per_hour = 3600 * row["output_tokens_per_s"]
+    return row | {"cost_per_hour": cost, "cost_per_million_tokens": 1e6 * cost / tokens_per_hour}
+
+
+def columns(name: str, values: np.ndarray) -> dict[str, float]:
+    """The mean and its 95 % interval, as tables have them."""
+    mean, low, high = student_interval(values)
+    return {name: mean, f"{name}_ci_low": low, f"{name}_ci_high": high}
+
+
+def curve(trials: Trials, chosen: Chosen) -> pd.DataFrame:
+    """role (recommended, default), engines and share with its interval, from one engine fewer than recommended to one
+    more than the default takes."""
+    import pandas as pd
+
+    best, default = (chosen.fleet(one) for one in (chosen.best, chosen.default))
+    few, many = max(1, min(best, default) - 1), max(best, default) + 1
+    sizes = sorted(set(np.linspace(few, many, min(many - few + 1, 8)).round().astype(int).tolist()) | {best, default})
+    of = {RECOMMENDED: chosen.best.setup, DEFAULT: chosen.default.setup}
+    rows = []
+    for role, setup in list(of.items())[: 1 if chosen.best.setup == chosen.default.setup else 2]:
+        for engines in sizes:
+            shares = trials.shares(setup, engines, range(len(trials.windows)))
+            rows.append({"role": role, "engines": engines} | columns(SHARE, shares))
+    return pd.DataFrame(rows)

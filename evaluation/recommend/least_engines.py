@@ -1,0 +1,88 @@
+"""How many engines any scheduler and router need at least: the work that has to be done, over the time there is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from servegym.errors import ExperimentError
+from servegym.evaluation.bounds.least_work import LeastWork, Line, least_work
+from servegym.evaluation.recommend.trials import judged_arrivals
+from servegym.evaluation.targets import ATTAINED, VIOLATIONS, Target
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.workload import Workload
+
+
+def least_engines(workload: Workload, engine: Deployment, target: Target) -> int | None:
+    """No fewer engines hold the target on a workload, whatever decides; None: nothing is known.
+
+    Of the judged requests as many as the target asks for have to be served between the first of their arrivals and the
+    last time that any of them may take. Counted is the least work of a batch (`least_work`) for those with the least,
+    without prompts that are in a cache, and with decodes as if their context did not grow.
+    """
+    if workload.turns is not None or engine.speculation is not None:
+        return None
+    latency = None if target.quantile is None else target.quantile.latency
+    if latency == "tpot":
+        return None  # it may come whenever
+    try:
+        work = least_work([engine])
+    except ExperimentError:
+        return None
+    rows = np.flatnonzero(judged_arrivals(workload.table["arrival_s"], workload.known))
+    table, span_s = workload.table[rows], _span_s(workload.table[rows], target)
+    if not 0 < span_s < math.inf:
+        return None
+    most_failed = math.floor(target.most_failed * len(table) + 1e-9)
+    seconds = (
+        np.sort(_least_s(work, line, table, new_tokens(workload)[rows], latency == "ttft")) for line in lines_of(work)
+    )
+    least_s = max((float(of_line[: len(table) - most_failed].sum()) for of_line in seconds), default=0.0)
+    return max(1, math.ceil(least_s / span_s - 1e-9))
+
+
+def lines_of(work: LeastWork) -> list[Line]:
+    """Lines without a constant that hold for any batch: of those with one of 0 or more, and mixtures of two whose
+    constants cancel."""
+    above = [line for line in work.lines if line.constant_s >= 0]
+    below = [line for line in work.lines if line.constant_s < 0]
+    found = [Line(0.0, line.prefill_s, line.decode_s) for line in above]
+    for high, low in itertools.product(above, below):
+        share = low.constant_s / (low.constant_s - high.constant_s)  # of the high one
+        mixed = (share * a + (1 - share) * b for a, b in zip(high[1:], low[1:], strict=True))
+        found.append(Line(0.0, *mixed))
+    return found
+
+
+def new_tokens(workload: Workload) -> np.ndarray:
+    """int64[requests]: prompt tokens that no earlier prompt begins with, which have to be computed."""
+    tokens = workload.table["prompt_tokens"].astype("i8")
+    if workload.prefixes is None:
+        return tokens
+    offsets, chunks = workload.prefixes.of_prompts(tokens)
+    first = np.zeros(len(chunks), bool)
+    first[np.unique(chunks, return_index=True)[1]] = True
+    seen = np.concatenate([[0], np.cumsum(~first)])
+    found: np.ndarray = tokens - (seen[offsets[1:]] - seen[offsets[:-1]]) * workload.prefixes.chunk_tokens
+    return found
+
+
+def _least_s(work: LeastWork, line: Line, table: np.ndarray, new: np.ndarray, first_only: bool) -> np.ndarray:
+    """float64[requests]: the least time of each on an engine, of its first token only or of all."""
+    prompt = table["prompt_tokens"].astype("f8")
+    seconds = line.prefill_s * new + np.where(new == prompt, work.prompt_attention_s(prompt), 0.0)
+    if first_only:
+        return seconds
+    return seconds + (table["output_tokens"] - 1) * work.later_token_s(line, prompt)
+
+
+def _span_s(table: np.ndarray, target: Target) -> float:
+    """From the first arrival to the last time that a request may take and be in time."""
+    if target.measure in (ATTAINED, VIOLATIONS):
+        streamed = table["ttft_slo_s"] + (table["output_tokens"] - 1) * table["tpot_slo_s"]
+        allowed_s = np.where(np.isfinite(table["ttlt_slo_s"]), table["ttlt_slo_s"], streamed)
+    else:
+        allowed_s = np.full(len(table), target.bound)
+    return float((table["arrival_s"] + allowed_s).max() - table["arrival_s"].min())

@@ -1,0 +1,199 @@
+"""A recommendation: what a recording's traffic is best served by, on each of some devices."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from servegym.errors import ExperimentError
+from servegym.evaluation.recommend.choosing import Chosen, choose
+from servegym.evaluation.recommend.judging import curve, judged
+from servegym.evaluation.recommend.least_engines import least_engines
+from servegym.evaluation.recommend.matching import Match, match
+from servegym.evaluation.recommend.recording import Recording, Served, read_recording
+from servegym.evaluation.recommend.setups import VLLM, Setup, setups
+from servegym.evaluation.recommend.trials import Trials, compile_policies
+from servegym.evaluation.recommend.windows import Windows, windows_of
+from servegym.evaluation.running import Progress, Runner
+from servegym.evaluation.targets import Target
+from servegym.latency_models.profile import Profile, load_profile
+from servegym.scenarios.building import whole_in
+from servegym.scenarios.ranges import listed
+from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.values import fixed, plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SLO = "ttft_s=2,tpot_s=0.1"  # where nothing else is asked for
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    recording: a file, or a family of generated requests. spec: the devices, the first of which served the recording;
+    SLOs, rate, and how the file is read; its policies and engines are not used. engines: of the fleet; None: as few as
+    do. schedulers, routers: that are tried instead of a list of ours. served: how the recording was served. prices: of
+    an engine-hour, by device. disaggregated: whether engines that only prefill or only decode are tried too.
+
+    Raises ExperimentError for devices named twice, pools, and prices of no device.
+    """
+
+    recording: str
+    spec: ServingSpec
+    target: Target
+    engines: int | None = None
+    schedulers: tuple[str, ...] = ()
+    routers: tuple[str, ...] = ()
+    served: Served = dataclasses.field(default_factory=Served)
+    prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    disaggregated: bool = False
+
+    def __post_init__(self) -> None:
+        repeated = [device for device in self.devices if self.devices.count(device) > 1]
+        if repeated:
+            raise ExperimentError(f"device {repeated[0]} is named twice")
+        if self.spec.fleet.pools or self.spec.fleet.incidents:
+            raise ExperimentError("a recommendation is of equal engines; leave out pools and incidents")
+        for device, price in self.prices.items():
+            if device not in self.devices:
+                raise ExperimentError(f"a price of {device}; it should be of {', '.join(self.devices)}")
+            if not 0 <= price < np.inf:
+                raise ExperimentError(f"a price of {price:g} for {device}: it should be 0 or more, and finite")
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(map(plain, listed(self.spec.fleet.device)))
+
+    @property
+    def default(self) -> Setup:
+        """What served the recording, or vLLM's defaults."""
+        return Setup(VLLM, self.served.router, self.served.max_num_batched_tokens, self.served.max_num_seqs)
+
+    def price_per_hour(self, profile: Profile, device: str) -> float | None:
+        """Price of an engine-hour; None: not known."""
+        if device in self.prices:
+            return self.prices[device]
+        costs = profile.deployment().costs
+        return None if costs is None else costs.price_per_hour
+
+    def setups(self, recording: Recording) -> list[Setup]:
+        """What is tried, the default first."""
+        return setups(
+            self.default,
+            schedulers=self.schedulers,
+            routers=self.routers,
+            has_prefixes=recording.trace.prefix_blocks is not None,
+            has_sessions=recording.trace.turns is not None,
+            disaggregated=self.disaggregated,
+            engines=self.engines,
+        )
+
+    def read(self) -> Recording:
+        demand = self.spec.demand
+        return read_recording(
+            self.recording, self.served, demand.reading, requests=whole_in(self.spec, "requests"),
+            max_prompt_tokens=whole_in(self.spec, "max_prompt_tokens"),
+            max_total_tokens=whole_in(self.spec, "max_total_tokens"),
+        )  # fmt: skip
+
+    def windows(self, recording: Recording) -> Windows:
+        demand = self.spec.demand
+        return windows_of(
+            recording.trace, fixed("slo", demand.slo), rate_per_s=fixed("rate_per_s", demand.rate_per_s),
+            arrivals=fixed("arrivals", demand.arrivals), resample=demand.resample,
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OfDevice:
+    """What is best on a device. table: `judged`, on windows that nothing was chosen by; curve: of shares by engines.
+    least: engines that any scheduler and router need at least; None: not known. runs: that were simulated."""
+
+    device: str
+    chosen: Chosen
+    table: pd.DataFrame
+    curve: pd.DataFrame
+    least: int | None
+    price_per_hour: float | None
+    tried: int
+    runs: int
+
+    @property
+    def best(self) -> pd.Series:
+        """The row of what is recommended."""
+        return self.table.iloc[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recommendation:
+    """Of each device what is best, the one that is recommended first. match: None: the recording has no times."""
+
+    question: Question
+    recording: Recording
+    windows: Windows
+    match: Match | None
+    of_devices: tuple[OfDevice, ...]
+
+    @property
+    def best(self) -> OfDevice:
+        return self.of_devices[0]
+
+    @property
+    def name(self) -> str:
+        return Path(self.question.recording).name
+
+
+def recommend(
+    question: Question,
+    runner: Runner,
+    progress: Progress = lambda done, known: None,
+    says: Callable[[Recording, Match | None], Any] = lambda recording, match: None,
+) -> Recommendation:
+    """Read the recording, compare it with its simulation where it has times, choose a setup, and judge it.
+
+    progress: told how many runs are done, of those known to be needed. says: told what is known before the search.
+    Raises WorkloadError, ProfileError, PolicyError, DeploymentError and ExperimentError.
+    """
+    profiles = {device: load_profile(device) for device in question.devices}
+    recording = question.read()
+    windows, tried = question.windows(recording), question.setups(recording)
+    found = None
+    if recording.run is not None:
+        found = match(recording.run, profiles[question.devices[0]], question.spec.fleet.async_scheduling)
+        if found.fitted is not None:
+            profiles[question.devices[0]] = found.fitted.within(profiles[question.devices[0]])
+    says(recording, found)
+    of = [
+        _of_device(question, device, profile, windows, tried, runner, progress) for device, profile in profiles.items()
+    ]
+    return Recommendation(question, recording, windows, found, tuple(sorted(of, key=_rank)))
+
+
+def _of_device(
+    question: Question, device: str, profile: Profile, windows: Windows, tried: list[Setup], runner: Runner,
+    progress: Progress,
+) -> OfDevice:  # fmt: skip
+    base = dataclasses.replace(question.spec, fleet=dataclasses.replace(question.spec.fleet, device=profile))
+    choosing = Trials(base, profile, windows.to_choose, question.target, runner, progress)
+    compile_policies(choosing, tried)
+    chosen = choose(choosing, tried, question.engines)
+    judging = Trials(base, profile, windows.to_judge, question.target, runner, progress)
+    price = question.price_per_hour(profile, device)
+    engine = profile.deployment(1)
+    least = [least_engines(window, engine, question.target) for window in windows.to_choose + windows.to_judge]
+    table, shares = judged(judging, chosen, price), curve(judging, chosen)
+    known = [number for number in least if number is not None]
+    runs = len(choosing.done) + len(judging.done)
+    return OfDevice(device, chosen, table, shares, max(known, default=None), price, len(tried), runs)
+
+
+def _rank(of: OfDevice) -> tuple[bool, float]:
+    """Those that hold the target first; of them the cheapest, where prices are known."""
+    cost = of.best["cost_per_hour"]
+    return of.chosen.best.engines is None, float(of.best["engines"] if np.isnan(cost) else cost)

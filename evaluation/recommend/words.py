@@ -1,0 +1,85 @@
+"""What a recommendation says, in sentences."""
+
+from __future__ import annotations
+
+from servegym.evaluation.intervals import Interval
+from servegym.evaluation.recommend.judging import DEFAULT, DEFAULT_AS_MANY, DIFFERENCE, SHARE
+from servegym.evaluation.recommend.recommending import OfDevice, Recommendation
+from servegym.evaluation.recommend.rows import share_title
+from servegym.evaluation.repeats import WINDOWS
+
+
+def title(found: Recommendation) -> str:
+    """What was asked, in a line."""
+    question, windows = found.question, found.windows
+    kind = "windows" if windows.over == WINDOWS else "resamples"
+    rate = sum(window.rate_per_s for window in windows.to_judge) / len(windows.to_judge)
+    return (
+        f"{found.name}, {len(found.recording.trace):,} requests at {rate:.3g}/s, SLOs {question.spec.demand.slo}, "
+        f"{question.target.title}: chosen on {len(windows.to_choose)} {kind} of {windows.requests:,} requests, judged "
+        f"on {len(windows.to_judge)} others"
+    )
+
+
+def conclusions(found: Recommendation) -> list[str]:
+    """What to run, what it would change, and what no policy can do."""
+    return [*_of_best(found.best, found), *_of_devices(found), *_cautions(found)]
+
+
+def engines_of(count: int) -> str:
+    return f"{count} engine{'s' * bool(count != 1)}"
+
+
+def _of_best(of: OfDevice, found: Recommendation) -> list[str]:
+    table, best, target = of.table.set_index("role"), of.best, found.question.target
+    what = share_title(target)
+    share = Interval.of(best, SHARE).text(".3f")
+    lines = []
+    if of.chosen.best.engines is None and found.question.engines is None:
+        lines.append(
+            f"No number of {of.device} engines holds {target.title}: their batches take too long for these SLOs. Below "
+            f"is what comes nearest, with {engines_of(best['engines'])}, beyond which more hardly help."
+        )
+    runs = f"Run {engines_of(best['engines'])} of {of.device}"
+    if of.chosen.best.setup == of.chosen.default.setup:
+        lines.append(f"{runs} as they are: nothing that was tried does with fewer, or is better by much.")
+        return [*lines, f"On the other windows: {what} {share}, held in {best['held']} of {best['windows']}."]
+    lines.append(f"{runs} with {best['label']}.")
+    default = table.loc[DEFAULT]
+    if default["engines"] != best["engines"]:
+        saved = default["engines"] - best["engines"]
+        cheaper = default["cost_per_hour"] - best["cost_per_hour"]
+        cost = f", {cheaper:.2f} less an hour" if cheaper == cheaper else ""
+        few = "fewer" if saved > 0 else "more"
+        lines.append(f"That is {abs(saved)} {few} than the default needs ({engines_of(default['engines'])}){cost}.")
+    else:
+        lines.append(f"The default needs {engines_of(default['engines'])} too.")
+    reference = table.loc[DEFAULT_AS_MANY] if DEFAULT_AS_MANY in table.index else default
+    lines.append(
+        f"On windows that it was not chosen by: {what} {share}, held in {best['held']} of {best['windows']}; the "
+        f"default with as many engines {Interval.of(reference, SHARE).text('.3f')}, a difference of "
+        f"{Interval.of(best, DIFFERENCE).text('+.3f')}."
+    )
+    return lines
+
+
+def _of_devices(found: Recommendation) -> list[str]:
+    lines = []
+    if len(found.of_devices) > 1 and any(of.price_per_hour is None for of in found.of_devices):
+        lines.append("Devices are in the order of how many engines it takes: --price says what they cost.")
+    for of in found.of_devices:
+        if of.least is not None:
+            lines.append(
+                f"{of.device}: no scheduler or router does with fewer than {engines_of(of.least)}, by the least work "
+                "of the requests."
+            )
+    return lines
+
+
+def _cautions(found: Recommendation) -> list[str]:
+    lines = [f"± 95 % interval over {found.windows.over} that nothing was chosen by (differences paired by window)."]
+    if len(found.windows.to_judge) < 2:
+        lines[0] = "One window judges, so there is no interval; --resample draws more from a short recording."
+    elif found.best.best["held"] < found.best.best["windows"]:
+        lines.append("It does not hold the target in every window: one engine more is on the safe side.")
+    return lines

@@ -1,0 +1,166 @@
+"""`servegym recommend`: what to set and how many engines to run, for the traffic of a recording."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from servegym.cli import options
+from servegym.cli.output import check_output_folder, console_for, write_json
+from servegym.cli.plan import prices_of
+from servegym.cli.progress import bar_of
+from servegym.cli.runners import runner_of
+from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.user_policies import load_policy_files
+from servegym.errors import ExperimentError
+
+if TYPE_CHECKING:
+    from servegym.evaluation.recommend.recording import Served
+
+EXAMPLES = """\
+[bold]Examples[/bold]
+
+servegym recommend requests.jsonl --device a100-llama3-8b --slo ttft_s=2,tpot_s=0.06 --target attainment=0.95
+
+servegym recommend vllm_bench.json --device h100-llama3-8b --served max_num_seqs=128,max_num_batched_tokens=8192
+
+servegym recommend log.csv --columns arrival=timestamp,prompt=input_tokens,output=completion_tokens \
+--device a100-llama3-8b --device h100-llama3-8b --price a100-llama3-8b=2 --price h100-llama3-8b=4.5
+
+servegym recommend azure-conv --rate 12 --engines 4 --target ttft_p99=2
+"""
+FIELDS = (
+    "slo", "slo_scale", "device", "engines", "scheduler", "router", "rate_per_s", "arrivals", "requests",
+    "max_total_tokens", "max_prompt_tokens", "resample", "columns", "time_unit", "drop_empty", "sort", "kv_events",
+    "async_scheduling", "prefix_caching", "signal_delay_s",
+)  # fmt: skip
+SHOWN = {
+    "slo": "ttft_s=2,tpot_s=0.1", "engines": "as few as do", "scheduler": "vllm-v1, and five plug-ins",
+    "router": "round-robin, and those that fit the recording", "rate_per_s": "the recording's own",
+    "requests": "all of a file, 4000 of a family",
+}  # fmt: skip
+HELP = {
+    "device": "A latency profile, or the path of its .json file. Repeatable; the first is what served the recording.",
+    "engines": "How many engines there are.",
+    "scheduler": "A scheduler that is tried, instead of ours. Repeatable.",
+    "router": "A router that is tried beside the default's, instead of ours. Repeatable.",
+    "rate_per_s": "Stretch the recording to this rate, requests per second.",
+    "requests": "Only the first N requests; of a family of generated requests, how many.",
+}
+
+
+@spec_options(many=("device", "scheduler", "router"), only=FIELDS, shown=SHOWN, help_texts=HELP)
+def recommend(
+    words: Words,
+    recording: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECORDING",
+            help="A trace, a log (--columns says which column is what), or a benchmark's result: the detailed one of "
+            "vllm bench serve, AIPerf's records, the table of servegym replay; or a family of generated requests.",
+        ),
+    ],
+    target: options.Target = "attainment=0.95",
+    served: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY=VALUE,...",
+            help="How the recording was served: engines, max_num_seqs, max_num_batched_tokens, router. It is what "
+            "others are compared with.",
+            show_default="engines=1,max_num_seqs=256,max_num_batched_tokens=2048,router=round-robin",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = None,
+    disaggregated: Annotated[
+        bool,
+        typer.Option(
+            "--disaggregated",
+            help="Also try engines that only prefill, or only decode.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = False,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DEVICE=PER_HOUR",
+            help="Price of an engine-hour of a device, in any currency. Repeatable.",
+            show_default="not known",
+            rich_help_panel=options.ON_WHAT,
+        ),
+    ] = None,
+    load_policies: options.LoadPolicies = None,
+    check: options.Check = None,
+    jobs: options.Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Folder for recommendation.json and the tables.",
+            show_default="results/recommend-RECORDING",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    json: options.Json = None,
+) -> None:
+    """Say what to set and how many engines to run for the traffic of a recording.
+
+    Where the recording says how its requests were served, the engine is fitted to it first, and the simulation held
+    against it. Then schedulers, routers and limits of the engine are tried on every second window of the recording, and
+    what is chosen is judged on the others, against vLLM's defaults.
+    """
+    directory = out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
+    check_output_folder(directory)
+    load_policy_files(load_policies, check)
+
+    from servegym.cli.recommend_tables import show, show_match
+    from servegym.evaluation.recommend.documents import document
+    from servegym.evaluation.recommend.recommending import SLO, Question
+    from servegym.evaluation.recommend.recommending import recommend as find
+    from servegym.evaluation.targets import parse_target
+    from servegym.scenarios.demand import Demand
+    from servegym.scenarios.ranges import listed
+    from servegym.scenarios.spec import ServingSpec
+
+    engines, schedulers, routers = (words.pop(name, None) for name in ("engines", "scheduler", "router"))
+    spec = ServingSpec(Demand(slo=SLO, keep_slos=True)).with_overrides(words)
+    question = Question(
+        recording, spec, parse_target(target), engines, listed(schedulers), listed(routers), served_of(served),
+        prices_of(price or []), disaggregated,
+    )  # fmt: skip
+    console = console_for(json)
+    with runner_of(jobs, None, load_policies) as runner, bar_of("runs") as (_, progress):
+        found = find(question, runner, progress, lambda read, match: show_match(read, match, console))
+    show(found, console)
+    directory.mkdir(parents=True, exist_ok=True)
+    files = [directory / "recommendation.json", *(directory / f"{of.device}.csv" for of in found.of_devices)]
+    for of, path in zip(found.of_devices, files[1:], strict=True):
+        of.table.drop(columns="setup").to_csv(path, index=False)
+    write_json(document(found), files[0])
+    console.print("Written:", ", ".join(map(str, files)), soft_wrap=True)
+    if json is not None:
+        write_json({**document(found), "files": files}, json)
+
+
+def served_of(text: str | None) -> Served:
+    """How a recording was served, from "engines=2,max_num_seqs=128". Raises ExperimentError."""
+    from servegym.baselines.registry import router
+    from servegym.evaluation.recommend.recording import Served
+
+    kinds = {field.name: field.type for field in dataclasses.fields(Served)}
+    said: dict[str, int | str] = {}
+    for pair in (text or "").split(",") if text else []:
+        name, _, value = pair.partition("=")
+        if name not in kinds or name in said or not value:
+            raise ExperimentError(
+                f"--served {pair!r}: it should be {', '.join(kinds)}, each KEY=VALUE and once, such as max_num_seqs=128"
+            )
+        if kinds[name] == "int":
+            if not value.isdecimal() or int(value) < 1:
+                raise ExperimentError(f"--served {pair}: it should be a whole number of 1 or more")
+            said[name] = int(value)
+        else:
+            said[name] = router(value).label
+    return Served(**said)  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""What `servegym recommend` prints: how near the simulation comes, the table of each device, and what it says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from servegym.cli.output import number
+from servegym.cli.tables import BEST, show_tables
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from servegym.evaluation.recommend.matching import Match
+    from servegym.evaluation.recommend.recommending import Recommendation
+    from servegym.evaluation.recommend.recording import Recording
+
+NOT_MEASURED = (
+    "The recording does not say how its requests were served, so nothing is fitted: the profile is taken as it is."
+)
+LEAVING = ("cost of a million tokens", "p99 TPOT, ms", "p99 TTFT, s", "windows held")  # where the terminal is narrow
+
+
+def show_match(recording: Recording, match: Match | None, console: Console) -> None:
+    """How near a simulation of the recording comes to what was measured."""
+    for note in recording.notes:
+        console.print(f"Recording: {note}")
+    if match is None:
+        console.print(NOT_MEASURED)
+        return
+    rows = []
+    for figure in match.figures:
+        row = {
+            "second half of the recording": figure.name,
+            "measured, s": number(figure.measured_s), "simulated, s": number(figure.profile_s),
+            "error, %": number(figure.error_percent(False), 1),
+        }  # fmt: skip
+        if match.is_fitted:
+            row |= {"fitted, s": number(figure.fitted_s), "fitted error, %": number(figure.error_percent(True), 1)}
+        rows.append(row)
+    show_tables(console, {"": rows})
+    for line in match.lines():
+        console.print(line)
+
+
+def show(found: Recommendation, console: Console) -> None:
+    """A table for each device, the recommended setup in bold, and what they say."""
+    from servegym.evaluation.recommend.rows import table_rows
+    from servegym.evaluation.recommend.words import conclusions, title
+
+    console.print(title(found))
+    tables = {}
+    for of in found.of_devices:
+        rows = table_rows(of, found.question.target)
+        rows[0][next(iter(rows[0]))] += BEST
+        tables[of.device] = rows
+    show_tables(console, tables, LEAVING)
+    for line in conclusions(found):
+        console.print(line)

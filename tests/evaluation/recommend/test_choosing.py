@@ -1,0 +1,84 @@
+"""The search finds the setup that needs the fewest engines, and changes nothing that gives nothing."""
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servegym.evaluation.recommend.choosing import choose, fewest_engines
+from servegym.evaluation.recommend.setups import Setup, setups
+from servegym.evaluation.targets import parse_target
+
+TRIED = setups(Setup())
+
+
+@dataclass
+class Made:
+    """Trials whose shares are a formula: of the engines a setup needs in a window."""
+
+    needs: dict
+    target: object = field(default_factory=lambda: parse_target("attainment=0.95"))
+    windows: list = field(default_factory=lambda: [SimpleNamespace(rate_per_s=rate) for rate in (1.0, 3.0, 2.0)])
+    runs: int = 0
+
+    def rows(self, trials):
+        trials = list(trials)
+        self.runs += len(trials)
+        return [{"share": self.share(*trial), "of": hash(trial[0])} for trial in trials]
+
+    def shares(self, setup, engines, windows):
+        return np.array([self.share(setup, engines, window) for window in windows])
+
+    def share(self, setup, engines, window):
+        needed = self.needs.get(setup, 8.0) * self.windows[window].rate_per_s / 3
+        return min(1.0, engines / needed)
+
+
+def test_the_setup_that_needs_the_fewest_engines_is_found():
+    better = next(one for one in TRIED if one.scheduler == "expected-gain" and one.router == "min-load")
+    trials = Made({better: 5.0})
+    chosen = choose(trials, TRIED)
+    assert chosen.best.setup == better and chosen.best.engines == 5
+    assert chosen.default.setup == TRIED[0] and chosen.default.engines == 8
+    assert trials.runs < 4 * len(TRIED)  # halving: most setups see one window
+
+
+def test_nothing_is_changed_for_nothing():
+    chosen = choose(Made({}), TRIED)
+    assert chosen.best == chosen.default and chosen.best.setup == TRIED[0]
+
+
+def test_of_those_as_good_the_one_that_changes_least_is_taken():
+    plug_in = next(one for one in TRIED if one.needs_plug_in)
+    flags = replace(Setup(), max_num_batched_tokens=4096)
+    assert flags in TRIED
+    assert choose(Made({plug_in: 5.0, flags: 5.01}), TRIED).best.setup == flags
+
+
+def test_of_given_engines_the_larger_share_counts():
+    better = replace(Setup(), router="min-load")
+    chosen = choose(Made({better: 6.0}), TRIED, engines=4)
+    assert chosen.best.setup == better and chosen.best.engines is None
+    assert chosen.fleet(chosen.best) == chosen.fleet(chosen.default) == 4
+
+
+def test_a_target_out_of_reach_gets_as_many_engines_as_help():
+    class Slow(Made):
+        def share(self, setup, engines, window):
+            return 0.5 * super().share(setup, engines, window)
+
+    chosen = choose(Slow({}), TRIED)
+    assert chosen.best.engines is None and chosen.engines == 8
+
+
+@settings(deadline=None)
+@given(st.floats(0.5, 60), st.integers(1, 40))
+def test_the_fewest_engines_are_enough_and_one_less_is_not(needed, first):
+    trials = Made({Setup(): needed})
+    sized = fewest_engines(trials, Setup(), first, [1])
+    assert trials.share(Setup(), sized.engines, 1) >= 0.95 - 1e-6
+    assert sized.engines == 1 or trials.share(Setup(), sized.engines - 1, 1) < 0.95
+    assert sized.share == pytest.approx(trials.share(Setup(), sized.engines, 1))
