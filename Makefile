@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help compare test test-all coverage bounds agreement hostile engines learning format lint type docs site gallery notebooks wheels walk bench clean
+.PHONY: help compare test test-all coverage bounds agreement hostile page-commands engines learning format lint type docs site gallery notebooks wheels walk bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,9 @@ hostile: $(DEV) ## try bad commands, random simulations and kills (other ones: S
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.commands --seed $(SEED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.simulations --seed $(SEED) --jobs $(JOBS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.kills --seed $(SEED)
+
+page-commands: $(DEV) ## run every command of the guides as it is written, each for a minute at most (an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.page_commands
 
 engines: ## run the tests that need vLLM, in environments of their own in .engines/ (ENGINES='official:0.28.0 cpu:0.32.0')
 	PYTHON=$(PYTHON) experiments/engines/engines_test.sh $(PYTEST_ARGS)
