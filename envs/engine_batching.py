@@ -16,10 +16,9 @@ from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.episodes import EPISODES
-from servegym.simulator.batching.ranking import decider_of
+from servegym.simulator.batching.ranking import decider_of, scheduler_context_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.records.signatures import SchedulerContext, state_of
 from servegym.simulator.records.statuses import AT_BATCHES
 from servegym.simulator.runs.parking import restore_run
 from servegym.simulator.runs.simulation import Simulation
@@ -32,11 +31,7 @@ def show_engine(episode, observation, mask, base):
     e, status = run.status[0].deciding_engine, run.status[0]
     if not is_agents(episode, run.engines[e]):
         return False
-    estimator = decider_of(run, functions, e).estimator
-    context = SchedulerContext(
-        status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
-        state_of(run.state, e), run.parameters[e], estimator, run.scratch,
-    )  # fmt: skip
+    context = scheduler_context_of(run, decider_of(run, functions, e).estimator, e, status.now_s)
     observe_engine(context, run.ranks, observation)
     for k in range(base.shape[0]):
         base[k] = 0.0

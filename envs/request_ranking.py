@@ -17,11 +17,10 @@ from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.episodes import EPISODES
-from servegym.simulator.batching.ranking import decider_of, rank_queue
+from servegym.simulator.batching.ranking import decider_of, rank_queue, scheduler_context_of
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.records.signatures import SchedulerContext, state_of
 from servegym.simulator.records.statuses import AT_BATCHES
 from servegym.simulator.runs.parking import restore_run
 from servegym.simulator.runs.simulation import Simulation
@@ -44,10 +43,7 @@ def show_slots(run, functions, episode, observation):
     """Have the base scheduler rank the queue of the engine that decides, and show the first requests."""
     ask_base(run, functions, episode, episode.slots)
     e, status = run.status[0].deciding_engine, run.status[0]
-    context = SchedulerContext(
-        status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
-        state_of(run.state, e), run.parameters[e], decider_of(run, functions, e).estimator, run.scratch,
-    )  # fmt: skip
+    context = scheduler_context_of(run, decider_of(run, functions, e).estimator, e, status.now_s)
     episode.filled = observe_queue(context, run.ranks, run.order[0], episode.slots, observation)
 
 

@@ -18,10 +18,9 @@ from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.request_ranking import ask_base, check_slots, requests_in_slots, scores_in_words
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.episodes import EPISODES
-from servegym.simulator.batching.ranking import decider_of
+from servegym.simulator.batching.ranking import decider_of, scheduler_context_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.records.signatures import SchedulerContext, state_of
 from servegym.simulator.records.statuses import AT_BATCHES
 from servegym.simulator.runs.parking import restore_run
 from servegym.simulator.runs.simulation import Simulation
@@ -35,10 +34,7 @@ def show_scheduling(episode, observation, mask, base):
         return False
     ask_base(run, functions, episode, CONTROLS + episode.slots)
     e, status = run.status[0].deciding_engine, run.status[0]
-    context = SchedulerContext(
-        status.now_s, run.engines[e], run.requests, run.queues[e][: run.engines[e].queue_length],
-        state_of(run.state, e), run.parameters[e], decider_of(run, functions, e).estimator, run.scratch,
-    )  # fmt: skip
+    context = scheduler_context_of(run, decider_of(run, functions, e).estimator, e, status.now_s)
     constant_s = estimate(context, run.ranks)
     episode.filled, _ = observe_scheduling(context, run.ranks, constant_s, run.order[0], episode.slots, observation)
     for k in range(base.shape[0]):

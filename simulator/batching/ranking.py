@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import hook, kernel
 from servegym.simulator.policies.refusals import are_legal_limits, are_legal_listed
 from servegym.simulator.records.signatures import Estimator, SchedulerContext, state_of
 from servegym.simulator.records.state import Decider
@@ -57,12 +57,17 @@ def open_limits(limits, engine, own):
     limits.listed = NO_LIMIT
 
 
-@kernel
-def ask_scheduler(run, function, estimator, e, now_s):
-    """Have the scheduler of engine e, or what ranks its victims, write ranks and limits."""
+@hook  # no kernel returns a record, and here the engine is one
+def scheduler_context_of(run, estimator, e, now_s):
+    """What the scheduler of engine e, or what ranks its victims, is given to decide by."""
     engine = run.engines[e]
-    context = SchedulerContext(
+    return SchedulerContext(
         now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
         estimator, run.scratch,
     )  # fmt: skip
-    function(context, run.ranks, run.limits[0])
+
+
+@kernel
+def ask_scheduler(run, function, estimator, e, now_s):
+    """Have the scheduler of engine e, or what ranks its victims, write ranks and limits."""
+    function(scheduler_context_of(run, estimator, e, now_s), run.ranks, run.limits[0])
