@@ -1,8 +1,8 @@
 """Run every `servegym` command of the guides as it is written: `python -m tests.page_commands [PAGE...]`.
 
-The commands of a page run in order, in an empty folder of the page's own, so that one finds what those before it wrote.
-Those that take longer than a limit are ended; those that read a file which is the reader's own are told apart from those
-that fail. Exit status 1 where one fails.
+The commands of a page run in order, in an empty folder of the page's own, so that one finds what those before it
+wrote. Those that take longer than a limit are ended. Those that read a file which only the reader has are told apart
+from those that fail. Exit status 1 where one fails.
 """
 
 from __future__ import annotations

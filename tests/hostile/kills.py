@@ -63,7 +63,8 @@ def printed(*dropped: str) -> Callable[[Path, str], Any]:
 
 def without(document: Any, dropped: set[str]) -> Any:
     if isinstance(document, dict):
-        return {key: without(value, dropped) for key, value in document.items() if key not in dropped}
+        kept = {key: value for key, value in document.items() if key.partition(" of ")[0] not in dropped}
+        return {key: without(value, dropped) for key, value in kept.items()}
     return [without(one, dropped) for one in document] if isinstance(document, list) else document
 
 
@@ -79,7 +80,10 @@ def has_policy(folder: Path, stdout: str) -> Any:
 
 
 COMMANDS = {
-    "score": Command(["score", "good.py", "--json", "-"], files("none"), printed("check_cpu_s", "run_cpu_s")),
+    "score": Command(
+        ["score", "good.py", "--json", "-"], files("none"),
+        printed("check_cpu_s", "run_cpu_s", "round_us", "artifacts"),  # artifacts: figures in words, times among them
+    ),
     "compare": Command(
         ["compare", "--scheduler", "edf", "--load", "1", "--seeds", "12", "--out", "out", *SMALL],
         lines("out/cells.jsonl"), cells,
