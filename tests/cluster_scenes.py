@@ -216,7 +216,7 @@ def random_incidents(random: np.random.Generator, engines: int, until_s: float, 
 
 @dataclasses.dataclass
 class Scene:
-    """A cluster, what it serves and who routes, for both simulators."""
+    """A cluster, what it serves and the router, for both simulators."""
 
     workload: Workload
     pools: list[Served]

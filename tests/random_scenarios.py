@@ -127,7 +127,7 @@ def with_turns(random: np.random.Generator, workload: Workload) -> Workload:
     after[0] = -1
     if random.random() < 0.5:  # chains
         after = np.where(after < 0, -1, np.maximum(0, np.arange(n) - random.integers(1, 4)))
-    shuffled = random.permutation(n)  # who follows whom has nothing to do with the order of the rows
+    shuffled = random.permutation(n)  # which follows which has nothing to do with the order of the rows
     place = np.argsort(shuffled)
     after = np.where(after < 0, -1, place[after])[shuffled]
     think_s = random.choice([0.0, 2.0**-7, 2.0**-5, 0.25], n)

@@ -143,6 +143,7 @@ def test_the_environment_of_its_page_is_made_and_steps(added: Any, monkeypatch: 
     page = (ROOT / "docs/environments.md").read_text("utf-8")
     (line,) = re.findall(r"^    (\(.*routing_veto.*\)),$", page, flags=re.MULTILINE)
     monkeypatch.setattr(registration, "ENVIRONMENTS", (ast.literal_eval(line),))
+    monkeypatch.setattr(registration, "VERSIONS", {})
     monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.registry))
     monkeypatch.setattr(registration, "registry", gym.envs.registration.registry)
     registration.register_all()

@@ -36,7 +36,7 @@ def decisions_of(scheduler: str) -> Decisions:
 
 
 def steps(scheduler: str, workload: servegym.Workload) -> Iterator[Any]:
-    """Of each step the time, the slots, their tokens and who gave up memory; at the end what was gained.
+    """Of each step the time, the slots, their tokens and the requests that gave up memory; at the end what was gained.
 
     Raises ServegymError where the plug-in decides nothing though requests wait.
     """

@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def met(self) -> str:
-        """A missed bound is marked and stops nothing: how fast a machine is depends on who else uses it."""
+        """A missed bound is marked and stops nothing: how fast a machine is depends on what else runs on it."""
         if not self.bound:
             return ""
         missed = (self.at_least is not None and self.value < self.at_least) or (

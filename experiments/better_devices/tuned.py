@@ -49,7 +49,7 @@ def published(page: Path) -> dict[str, str]:
 
 def moved(device: str) -> TuningConfig:
     """ProServe's studies of the tuning on another device: as many trials, the same traces, loads and seeds. Without
-    slices, which say how far a parameter may move and have no say in who wins."""
+    slices, which say how far a parameter may move and have no say in which wins."""
     config = load_tuning(TUNING)
     panels = {name: getattr(config, name).replaced({"device": device}) for name in ("panel", "validation", "test")}
     studies = {name: config.studies[name] for name in STUDIES}

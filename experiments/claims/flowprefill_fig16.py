@@ -35,7 +35,7 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """TTFT and TBT attainment over all requests; who has not finished has not met its TBT.
+    """TTFT and TBT attainment over all requests; a request that has not finished has not met its TBT.
 
     A request meets its TBT when the mean time between its tokens is below it; in the last column when each is.
     """

@@ -62,7 +62,7 @@ def rate_of(cell: Cell) -> float:
 
 def measure(cell: Cell) -> dict[str, Any]:
     """engine_s: engine-seconds in service over the mean number of requests that arrive, between the times between which
-    those arrive who are judged. in_time: share of these. PolyServe: engines in a tier; else the fewest that are
+    those arrive that are judged. in_time: share of these. PolyServe: engines in a tier; else the fewest that are
     enough, all the time."""
     rate = rate_of(cell)
     if cell.router == "polyserve":

@@ -1,4 +1,4 @@
-"""ProServe, Figures 5 and 6: whom SJF delays at low load, and what piles up in EDF's queue at high load."""
+"""ProServe, Figures 5 and 6: which requests SJF delays at low load, and what piles up in EDF's queue at high load."""
 
 from __future__ import annotations
 

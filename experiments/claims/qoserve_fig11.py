@@ -1,4 +1,4 @@
-"""QoServe, Figure 11: who violates deadlines as load grows, by length and by class."""
+"""QoServe, Figure 11: which requests violate deadlines as load grows, by length and by class."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def workload_for(caching: bool, seed: int, count: int, rate_per_s: float) -> Wor
 
 def lines(profile: Profile) -> Iterator[str]:
     """The table."""
-    yield "| who decides | blocks | caching | steps of both | steps | preemptions | gain | not as decided | fallback |"
+    yield "| decides | blocks | caching | steps of both | steps | preemptions | gain | not as decided | fallback |"
     yield "|---|---|---|---|---|---|---|---|---|"
     total = equal = 0
     for decides, blocks, seed, count, rate_per_s, caching in CASES:

@@ -1,8 +1,8 @@
 """A run of the fuzz (fuzz.py): a scene drawn from its seed, served step by step and looked at after each.
 
 After each step: limits of tokens and sequences are kept and vLLM's own are back, every block is either free or
-somebody's, and the plug-in knows whom vLLM has, and has not given up. In the end: each request has its tokens, in turn,
-and all memory is free. Whoever the policy wants in a step runs within MOST_TURNS steps in which it is wanted.
+held, and the plug-in knows which requests vLLM has, and has not given up. In the end: each request has its tokens,
+in turn, and all memory is free. What the policy wants in a step runs within MOST_TURNS steps in which it is wanted.
 """
 
 from __future__ import annotations

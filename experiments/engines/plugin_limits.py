@@ -4,7 +4,7 @@
 
 Each variant is slide-batching as an engine would serve it that takes less from the plug-in:
 
-running first   what runs goes before anybody who waits, as vLLM's loop does: no running request is skipped
+running first   what runs goes before all that wait, as vLLM's loop does: no running request is skipped
 in order        a batch ends at the first request that does not fit, as a token budget does: nothing is passed over
 both            only vLLM's order and budgets are set, and nothing is skipped or hidden
 

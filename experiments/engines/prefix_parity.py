@@ -3,7 +3,7 @@
     python -m experiments.engines.prefix_parity [--page docs/vllm_prefix_parity.md]
 
 Runs where vLLM is installed, and takes some minutes. Compared at each step: the tokens scheduled of each request and
-those it had before (what it found among them), who was preempted, the blocks in use, what the free blocks hold in the
+those it had before (found ones among them), which were preempted, the blocks in use, what the free blocks hold in the
 order in which they will be taken, what was overwritten in which order, and the clock. Printed is a table, a line for
 each of CASES; --page puts it into a page in the place of what that says of this version.
 """

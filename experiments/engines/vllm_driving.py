@@ -62,7 +62,7 @@ class Limits:
 
 @dataclasses.dataclass
 class Step:
-    """One step that scheduled something: (request, tokens) in vLLM's order, and who was preempted.
+    """One step that scheduled something: (request, tokens) in vLLM's order, and the requests that were preempted.
 
     cached_tokens: of each request scheduled, what it had before. Where prefixes are cached, the names of contents:
     free, of the free blocks before the step, in the order in which they will be taken (None: no content); overwritten,

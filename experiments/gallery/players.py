@@ -95,6 +95,6 @@ OTHERS = {
 
 
 def players_of(environment: str) -> tuple[Player, Player]:
-    """The base policy, and who plays against it: legal actions at random where nobody else is named."""
+    """The base policy, and the player against it: legal actions at random where no other is named."""
     other = Player("legal actions at random", agent=random_agent)
     return BASES.get(environment, Player("base policy")), OTHERS.get(environment, other)

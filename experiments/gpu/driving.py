@@ -158,7 +158,7 @@ def deciding(meter: VllmMeter, policy: Path | None) -> Iterator[Any]:
 
 
 def drain(core: Any) -> None:
-    """Step until nothing is under way, and the worker has been told who has finished."""
+    """Step until nothing is under way, and the worker has been told which requests have finished."""
     for _ in range(DRAINING_STEPS):
         if not core.scheduler.has_requests() and not core.batch_queue:
             return

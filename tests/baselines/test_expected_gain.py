@@ -222,7 +222,7 @@ def test_where_none_is_urgent_it_goes_last_or_is_left_out_all_the_same():
     late, far = state(4, ttft_slo_s=4, arrival_s=-300.0, tpot_slo_s=1.5), state(4, ttft_slo_s=100, tpot_slo_s=1.5)
     assert ranks(late, far) == [(2, 4.0), (1, 100.0)]
     assert formed(policy(), late, far, model=linear(c_p=0.03125, b_d=1, t_c=0.25)).batch == [(1, 4), (0, 4)]
-    # In batches of eta, not until the next deadline in 100 s: so long would wait who comes meanwhile.
+    # In batches of eta, not until the next deadline in 100 s: a request that comes meanwhile would wait so long.
     assert ranked(policy(), late, far, model=MODEL).limits.time_budget_s == 0.5
     assert ranked(policy(hopeless="leave-out"), late, far, model=MODEL).limits.time_budget_s == 100.0
     assert ranks(late, far, hopeless="leave-out") == [(LEAVE_OUT, 0.0), (1, 100.0)]

@@ -47,7 +47,7 @@ def lines(simulation: Simulation, *kinds: str) -> list[tuple[float, str, int]]:
 
 
 def commands(simulation: Simulation) -> list[tuple[float, str, int]]:
-    """What the paper's scheduler says: submit (here: who is in it), preempt, resume."""
+    """What the paper's scheduler says: submit (here: what is in it), preempt, resume."""
     return lines(simulation, "scheduled", "suspended", "resumed")
 
 

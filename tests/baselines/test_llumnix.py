@@ -28,7 +28,7 @@ def test_freeness_may_be_below_zero():
 
 def test_an_idle_engine_goes_before_all_others():
     assert asked("llumnix", waits(1), engine(requests=1, free_blocks=5000), engine(free_blocks=1)) == 1
-    # Two of them: who was sent a request longest ago, whatever their memory.
+    # Two of them: the one that was sent a request longest ago, whatever their memory.
     idle = [engine(free_blocks=5000), engine(free_blocks=10)]
     assert asked("llumnix", waits(1), *idle) == 0
     assert asked("llumnix", waits(1), *idle, sent=(2.0, 1.0)) == 1

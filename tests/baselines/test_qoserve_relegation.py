@@ -194,7 +194,7 @@ def test_code_spares_what_holds_memory():
 
 
 def test_a_long_queue_is_gone_through_in_rank_order():
-    """90 prompts of one token, due at 30.5 - k / 4 s: of the first in turn, who end at 2, 3, ... s, some are late."""
+    """90 prompts of one token, due at 30.5 - k / 4 s: of the first in turn, which end at 2, 3, ... s, some are late."""
     due_s = [30.5 - k / 4 for k in range(90)]
     end_s, late = 1.0, []
     for k in reversed(range(90)):

@@ -138,7 +138,7 @@ def test_the_client_served_less_goes_next():
 
 
 def test_a_client_that_comes_first_time_is_lifted_to_the_smallest_counter():
-    # At 3 s A has been served 2 + 2 = 4 and waits; B, come at 1 s, starts from 4: the tie goes to A, who is earlier.
+    # At 3 s A has been served 2 + 2 = 4 and waits; B, come at 1 s, starts from 4: the tie goes to A, which is earlier.
     # A has 8 then, B 4.
     columns = {"arrival_s": [0, 0, 0, 1], "prompt_tokens": 2, "client": [A, A, A, B]}
     assert served_in_order(**columns) == [0, 1, 3, 2]

@@ -1,4 +1,4 @@
-"""Several engines and who sends requests to them, on the command line and from a script."""
+"""Several engines and the router before them, on the command line and from a script."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`servegym evaluate ARTIFACT`: whom it is held against, on how many engines."""
+"""`servegym evaluate ARTIFACT`: which policies it is held against, on how many engines."""
 
 import json
 

@@ -50,7 +50,7 @@ class Group:
 
 @dataclass
 class Kind:
-    """What the engines of a pool share: who decides, what a batch takes and what it is thought to take."""
+    """What the engines of a pool share: the policy that decides, what a batch takes and what it is thought to take."""
 
     scheduler: "Scheduler"
     device: Latency
@@ -133,7 +133,7 @@ class Engine:
 
     @property
     def running(self) -> list[Request]:
-        """Those in the queue and in no task, who can be evicted."""
+        """Those in the queue and in no task, which can be evicted."""
         return [request for request in self.queue if request.running and request.task is None]
 
     @property

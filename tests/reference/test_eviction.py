@@ -1,4 +1,4 @@
-"""Who gives up memory, and for whom; cases worked by hand, set in scenes.py."""
+"""Which requests give up memory, and for which; cases worked by hand, set in scenes.py."""
 
 from .requests import Request
 from .scenes import by_place, formed, row, served, state, steps

@@ -71,7 +71,7 @@ def test_vtc_tags():
     # A prompt that was admitted once is charged already: tags 0, 0 and 0, 3.
     queue = state(4, evicted=1, admitted=1), state(2), state(3, client=1), state(9, client=1)
     assert order(*queue) == [0, 1, 2, 3]
-    # Decodes, then running requests, then who waits.
+    # Decodes, then running requests, then waiting ones.
     assert order(state(1), state(5, 0, 2), state(3, 1, 3)) == [2, 1, 0]
 
 

@@ -27,7 +27,7 @@ class Transfer:
 
 @dataclass
 class Lines:
-    """Of all decode engines: who waits for their KV to be sent, and whose is on its way."""
+    """Of all decode engines: which requests wait for their KV to be sent, and which KV is on its way."""
 
     link: Link
     waiting: dict[int, list[tuple[Request, Engine]]]  # by decode engine, with the engine each comes from

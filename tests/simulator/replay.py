@@ -137,7 +137,7 @@ class _Replayer:
         self.sent = [0] * n  # tokens out when it was last sent for prefill
         self.seen = 0  # requests that have come, in order of their index
         self.at_router: dict[int, float] = {}  # since when
-        self.held = set[int]()  # of those, who has been in a line
+        self.held = set[int]()  # of those, which have been in a line
         self.source: dict[int, int] = {}  # engine at which the KV of a departed request is
         self.hosts = [pool.host or HostMemory(0, 0.0, 0.0) for pool in self.pools]
         self.stores = [store_of(pool, simulation.scenario.workload) for pool in self.pools]
@@ -164,7 +164,7 @@ class _Replayer:
         # Blocks that each request holds at an engine: those on their way hold some at two.
         self.blocks: list[dict[int, int]] = [{} for _ in range(self.engines)]
         link = deployment.link if isinstance(deployment, Cluster) else AT_ONCE
-        # Where nobody goes to the router again it can be said who is sent when.
+        # Where none goes to the router again it is known which is sent when.
         calm = not np.isin(lines["kind"], (FAILED, MOVED, HELD)).any()
         to = destinations(lines, simulation.arrays.requests["engine"]) if calm else None
         self.link = ReplayedLink(link, self.pools, self.blocks, to)
@@ -174,8 +174,8 @@ class _Replayer:
         self.suspended: list[dict[int, Batch]] = [{} for _ in range(self.engines)]  # by slot
         self.evicted_before: list[list[int]] = [[] for _ in range(self.engines)]
         self.ended: list[list[tuple]] = [[] for _ in range(self.engines)]  # TOKEN and FINISH lines of an end
-        self.departing: list[int] = []  # who must leave now
-        self.recalling: list[tuple[int, int]] = []  # (engine, request): who must be taken back now
+        self.departing: list[int] = []  # must leave now
+        self.recalling: list[tuple[int, int]] = []  # (engine, request): must be taken back now
         self.now_s = 0.0
         by_request, by_engine = [[0] * n for _ in range(8)], [[0] * self.engines for _ in range(7)]
         self.log = Replay(

@@ -17,7 +17,7 @@ def destinations(lines: np.ndarray, engine_of: np.ndarray) -> dict[int, int]:
 class ReplayedLink:
     """blocks: of each engine, blocks by request; a transfer takes its blocks there when it begins.
 
-    to: where each request goes, if all that leave are sent on at once, and once: then it is said who must be sent when.
+    to: where each request goes, if all that leave are sent on once, at once: then it is known what must be sent when.
     """
 
     def __init__(self, link: Link, pools: list[Deployment], blocks: list[dict[int, int]], to: dict[int, int] | None):
@@ -77,7 +77,7 @@ class ReplayedLink:
         self.joining, self.joined_s = [], np.inf
 
     def settle(self) -> None:
-        """The instant is over: who must be on a link is."""
+        """The instant is over: all that must be on a link are."""
         self.join_all()
         if self.to is not None:
             assert self.expected == {d: r for d, (r, _) in self.sending.items()}, "not sent, though it could be"
@@ -91,7 +91,7 @@ class ReplayedLink:
             self.expected[d] = self.lines[d].pop(0)[0]
 
     def next_after(self, d: int, now_s: float) -> None:
-        """The link to engine d is free; a shared one goes to who has waited longest of those with memory."""
+        """The link to engine d is free; a shared one goes to the one that has waited longest of those with memory."""
         if not self.link.shared:
             self.try_engine(d)
             return

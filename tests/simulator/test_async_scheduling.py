@@ -49,7 +49,7 @@ def test_what_arrives_while_a_batch_runs_waits_for_the_next_one_too():
 
 @pytest.mark.nojit
 def test_where_nothing_is_formed_the_engine_tries_again_when_the_iteration_has_ended():
-    """The last token is under way from 1 s on; who arrives at 1.5 s is formed and started at 2 s."""
+    """The last token is under way from 1 s on; a request that arrives at 1.5 s is formed and started at 2 s."""
     columns = {"arrival_s": [0.0, 1.5], "prompt_tokens": 4, "output_tokens": [2, 1]}
     assert batches(served(columns)) == [(0.0, [(0, 4)]), (1.0, [(0, 1)]), (2.0, [(1, 4)])]
 

@@ -153,7 +153,7 @@ def test_hidden_lengths_change_nothing_before_an_answer_ends(name, data):
 @pytest.mark.parametrize("name", ["min-load", "min-tokens", "min-cycle-time", "gorouting:fallback=least-loaded"])
 @pytest.mark.parametrize("roles", [("both", "both"), ("prefill", "prefill", "decode", "decode")])
 def test_permuting_engines_permutes_the_results(roles, name, data):
-    """Pools in another order; what engines of a pool are told apart by (who was sent a request last) goes with them."""
+    """Pools in another order; what tells engines of a pool apart (which was sent a request last) goes with them."""
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6), label="seed"))
     n = data.draw(st.integers(1, 40), label="requests")
     workload = Workload.from_columns({  # no two things happen at one instant

@@ -103,7 +103,7 @@ def test_the_line_names_policy_place_value_and_what_would_be_right(way, value, w
     assert "ignored" not in capfd.readouterr().err
 
 
-LISTS = Parameters(Parameter("lists", 0, "whether who runs is listed", low=0, high=1, integer=True))
+LISTS = Parameters(Parameter("lists", 0, "whether running requests are listed", low=0, high=1, integer=True))
 
 
 @scheduler

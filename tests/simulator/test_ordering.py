@@ -1,4 +1,4 @@
-"""Ranks against sorted(): who runs before whom, and what is sorted."""
+"""Ranks against sorted(): which request runs before which, and what is sorted."""
 
 import numpy as np
 import pytest

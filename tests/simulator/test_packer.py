@@ -94,7 +94,7 @@ def test_newcomers_may_evict_those_that_would_give_up_memory_before_them():
     # It ranks last by place, but gives up memory after the prefill, which has no room to go on by itself: 5 > 0.
     got = formed(everyone, running[0], newcomer, running[1], blocks=8)
     assert got == ([(0, 1), (1, 4)], [2], 0)
-    # Admission stays open for who comes after.
+    # Admission stays open for what comes after.
     got = formed(everyone, running[0], newcomer, state(1, priority=1), running[1], blocks=9)
     assert got == ([(0, 1), (1, 4), (2, 1)], [3], 0)
     # Those that would give up memory before it hold too little: none is evicted, and admission closes.

@@ -1,4 +1,4 @@
-"""Predictors by hand: who is mistaken and by how much, and when a prediction is there."""
+"""Predictors by hand: which is mistaken and by how much, and when a prediction is there."""
 
 import dataclasses
 import re
@@ -105,7 +105,7 @@ def test_predictions_depend_on_the_seed_alone():
 def test_immediate_processing_takes_what_waits():
     assert ready(0, 0, 0.5, 3, latency_s=1, batch_size=1) == [1, 2, 3, 4]
     assert ready(0, 0, 0.5, 3, latency_s=1, batch_size=2) == [1, 1, 2, 4]
-    assert ready(0, 0.5, 0.5, 1, 1.25, latency_s=1, batch_size=64) == [1, 2, 2, 2, 3]  # at 1 s it takes who came at 1 s
+    assert ready(0, 0.5, 0.5, 1, 1.25, latency_s=1, batch_size=64) == [1, 2, 2, 2, 3]  # at 1 s: what came at 1 s
     assert ready(0, 0, 0, latency_s=0, batch_size=2) == [0, 0, 0]
 
 

@@ -215,7 +215,7 @@ def test_a_policy_does_not_see_what_has_not_arrived(data):
         assert (requests["arrival_s"][queue] <= status.now_s).all()
 
 
-# Who follows whom
+# Which request follows which
 
 
 @pytest.mark.parametrize(

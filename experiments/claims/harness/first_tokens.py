@@ -1,7 +1,7 @@
 """First tokens in time, as FlowPrefill counts: the share of requests, the highest rate and the tightest SLOs.
 
 Loads are relative to what the prefill engine could do if it served one whole prompt after the other (`capacity_per_s`).
-A run ends when the last TTFT deadline is past: who has no token by then has missed it.
+A run ends when the last TTFT deadline is past: a request without a token by then has missed it.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def stay_s(setting: Setting) -> float:
 
 
 def window_s(cell: Cell, length: float = 1.0) -> tuple[float, float]:
-    """Between which times those arrive who are judged. length: of a run, over that of the cell."""
+    """Between which times the requests arrive that are judged. length: of a run, over that of the cell."""
     unit_s = stay_s(cell.setting) * length * cell.requests / 1000
     return WARM_UP * unit_s, (WARM_UP + JUDGED) * unit_s
 

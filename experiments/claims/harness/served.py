@@ -44,7 +44,7 @@ def noting(device: str) -> Iterator[list[Facts]]:
 
 
 def facts_of(scenario: Scenario, device: str) -> Facts:
-    """What is served, by whom.
+    """What is served, by which policies.
 
     engines: how many. requests. rate_per_s: requests over the time of the last arrival; None where all come at 0.
     mean_prompt_tokens, mean_output_tokens. ttft_slo_s, tpot_slo_s, ttlt_slo_s: the finite ones, ascending, if more than

@@ -48,8 +48,8 @@ LOOKED_AT = (range(1000), range(2000, 2005), range(7000, 7005))
 # over ten seeds on a100-llama3-8b with 1000 / 2000 / 4000 requests, of slide-batching less sarathi-fcfs in TDG ratio
 # .225 / .162 / .119 on azure-conv and .120 / .098 / .076 on sharegpt, of edf less sjf .170 / .103 / .073 and
 # .090 / .065 / .048; of slide-batching's own TDG ratio on sharegpt .047 / .028 / .013. The means still move there
-# (+.48 / +.52 / +.60): at load 1 nothing is stationary, the longer the run the deeper the queue of who serves badly.
-# Three times as many is what a run of all claims has time for.
+# (+.48 / +.52 / +.60): at load 1 nothing is stationary, and the longer the run the deeper the queue under a bad
+# policy. Three times as many is what a run of all claims has time for.
 LONGER = 3
 FACTS_REQUESTS = 1000
 POISSON = "poisson"

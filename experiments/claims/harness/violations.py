@@ -42,8 +42,8 @@ def serve_violations(cell: Cell) -> dict[str, Any]:
 def violations_of(run: Simulation) -> dict[str, Any]:
     """Shares of requests that violate their SLOs, and the median time to the last token.
 
-    The run ends when the last deadlines are past, whatever is still queued: who has not been served by then has
-    violated its SLO, and counts as slower than any other. A share is None where there is no such request.
+    The run ends when the last deadlines are past, whatever is still queued: a request not served by then has violated
+    its SLO, and counts as slower than any other. A share is None where there is no such request.
     """
     workload = run.scenario.workload
     table, arrays = workload.table, run.arrays

@@ -13,7 +13,7 @@ from tests.simulator.arrays import as_bytes, router_bytes
 
 # What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
 OWN = ("parameters", "ranks", "order", "previous_order")
-# By itself it lists who may run, beneath a network it ranks everybody; so the packer sorts others.
+# By itself it lists what may run, beneath a network it ranks all; so the packer sorts others.
 LISTS = "flow-prefill"
 
 
@@ -48,7 +48,7 @@ def bytes_of(simulation: Simulation) -> dict[str, bytes]:
     engines["visits"] = 0
     named["engines"] = engines.tobytes()
     packing = simulation.arrays.packing.copy()
-    packing["window_length"] = 0  # of who is listed there is no window
+    packing["window_length"] = 0  # of listed requests there is no window
     named["packing"] = repr(packing.tolist()).encode()
     own = OWN
     if LISTS in simulation.scenario.scheduler.label:

@@ -54,7 +54,7 @@ def test_an_engine_that_is_the_simulated_one_has_no_error(own):
 
 
 def test_a_table_of_replay_is_a_run(own, tmp_path):
-    """Its ttlt_s is e2e_s, and who did not finish has failed."""
+    """Its ttlt_s is e2e_s, and a request that did not finish has failed."""
     table = pd.read_csv(own).rename(columns={"e2e_s": "ttlt_s"}).assign(status="finished")
     table.loc[7, ["status", "ttlt_s"]] = ["timed out", np.nan]
     table.to_parquet(tmp_path / "requests.parquet")

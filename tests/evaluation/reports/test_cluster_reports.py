@@ -1,4 +1,4 @@
-"""Reports on clusters: who did what where, and the way of the KV between engines."""
+"""Reports on clusters: which engine did what when, and the way of the KV between engines."""
 
 import dataclasses
 import json

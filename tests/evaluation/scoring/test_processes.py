@@ -85,8 +85,8 @@ def test_what_cannot_be_done_in_a_sandbox(tmp_path: Path) -> None:
         "writes to its own folder": lambda: (own / "x").write_text("1", "utf-8"),
         "leaves a process behind": linger,
         "writes elsewhere": lambda: (tmp_path / "x").write_text("1", "utf-8"),
-        "reads the memory of who started it": lambda: os.open(f"/proc/{parent}/mem", os.O_RDONLY),
-        "ends who started it": lambda: os.kill(parent, 0),
+        "reads the memory of the process that started it": lambda: os.open(f"/proc/{parent}/mem", os.O_RDONLY),
+        "ends the process that started it": lambda: os.kill(parent, 0),
         "makes the rest writable again": lambda: sandbox._set_read_only(b"/", False, 0),
         "connects": lambda: socket.create_connection(("192.0.2.1", 9), 1.0),
     }

@@ -99,7 +99,7 @@ class ExpectedGain(SlideBatching):
         decision = super().decide(engine, now_s)
 
         def victim_ranks() -> list[Rank]:
-            """When memory is first short: who has been admitted into this batch by then holds some."""
+            """When memory is first short: a request admitted into this batch by then holds some."""
             pairs = zip(engine.queue, decision.ranks, strict=True)
             return [((2 if rank[0] >= 2 else 0) + (0 if r.running else 1), rank[1]) for r, rank in pairs]
 

@@ -41,7 +41,7 @@ def test_plugged_in_decides_as_simulated(policy: str, blocks: int, seed: int, pr
 
 
 def test_the_mirror_has_what_the_block_pool_has(policy: Path) -> None:
-    """At every 50th step: who holds a block, what it holds, the queue of the free ones, and the requests' blocks."""
+    """At every 50th step: which requests hold a block, what it holds, the queue of free ones, and requests' blocks."""
     made = plugged(CRAMPED, policy)
     plugin, pool = made.servegym, made.kv_cache_manager.block_pool
     mirror, before, looked = plugin.mirror, plugin.before, [0, 0]
