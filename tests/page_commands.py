@@ -26,7 +26,8 @@ from tests.pages import PAGES, ROOT, commands_of
 LIMIT_S = 60.0
 GUIDES = [page for page in PAGES if "results" not in page.parts]  # pages of results say how they were made: hours
 READERS_OWN = re.compile(
-    "[Nn]o such file|there is no file|is not a file|cannot be read|unknown learned policy|cannot be reached|no trace '"
+    "[Nn]o such (?:folder or )?file|there is no file|is not a file|is no program|cannot be read|cannot be reached|"
+    "unknown learned policy|no trace '"
 )
 RAN, LONG, OWN, FAILED = "ran", "longer than the limit", "reads a file of the reader's own", "failed"
 

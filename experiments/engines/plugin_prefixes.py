@@ -4,8 +4,8 @@
 
 Runs where vLLM is installed. Decisions: at each step the tokens scheduled of each request, those it had before
 (found ones among them), which were preempted, and the clock. Memory: the blocks in use, what the free ones hold in the
-order in which they will be taken, and what was overwritten. A hit rate is the tokens found by requests when they were scheduled
-first, over the tokens of their prompts.
+order in which they will be taken, and what was overwritten. A hit rate is the tokens found by requests when they were
+scheduled first, over the tokens of their prompts.
 """
 
 from __future__ import annotations

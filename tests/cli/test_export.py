@@ -51,6 +51,7 @@ def test_targets(servegym, tmp_path, target, beside):
         ((), "name a source (a folder of servegym tune or train, or an artifact), or policies"),
         (("x.json", "--scheduler", "edf"), "not both"),
         (("nowhere",), "unknown learned policy 'nowhere'"),
+        (("results/nowhere",), "results/nowhere: there is no such folder or file; it should be a folder of"),
         (("x.json",), "x.json: No such file or directory"),
         (("--scheduler", "eddf"), "unknown scheduler 'eddf'"),
         (("--scheduler", "edf", "--device", "b200"), "unknown profile 'b200'"),

@@ -67,7 +67,7 @@ def test_groups_do_not_wait_for_each_other() -> None:
 
 @pytest.mark.nojit
 def test_a_rank_that_fails_leaves_the_others_at_work_or_free() -> None:
-    """Engine 0 fails at 1 s. A group that started ends as planned; one that waited for engine 0 alone starts at once."""
+    """Engine 0 fails at 1 s. A group that started ends as planned; one that waited for engine 0 starts at once."""
     columns = {"arrival_s": 0.0, "prompt_tokens": [4, 1], "output_tokens": 1}
     at_work = served(columns, incidents=(Incident(1.0, 0, "fail"),))
     assert spans(at_work)[1:] == [(1, 0.0, 4.0), (1, 4.0, 8.0)]

@@ -52,6 +52,11 @@ def source_artifact(source: str) -> Artifact:
         return _of_folder(path)
     if path.name == OUTCOME and path.is_file():
         return _of_study(path)
+    if len(path.parts) > 1 and not path.exists():
+        raise ExportError(
+            f"{source}: there is no such folder or file; it should be a folder of servegym tune or train, or an "
+            "artifact, a .json file"
+        )
     if path.suffix == ".json" or not path.exists():
         return load_artifact(learned_path(source))
     raise ExportError(f"{source}: it should be a folder of servegym tune or train, or an artifact, a .json file")
