@@ -54,7 +54,7 @@ class ValidationConfig:
     """How the policy is judged during training: on scenarios of the validation split, of seeds from first_seed on,
     beside the base policy.
 
-    Training returns the policy with the best mean TDG ratio there.
+    Training returns the policy that is best there by the mean of the objective.
     """
 
     scenarios: int = 48
@@ -121,6 +121,7 @@ class TrainingConfig:
             ("curriculum.pool", 2 <= self.curriculum.pool <= 10_000, "2 to 10000"),
             ("curriculum.even", 0 <= self.curriculum.even <= 1, "0 to 1"),
             ("objective.penalty", 0 <= self.objective.penalty < math.inf, "0 or more"),
+            ("objective.attainment", 0 <= self.objective.attainment < math.inf, "0 or more"),
             ("objective.attainment_floor", 0 <= (self.objective.attainment_floor or 0) <= 1, "0 to 1"),
             ("objective.wait_cap_s", (self.objective.wait_cap_s or 1) > 0, "above 0"),
             ("budget", self.budget != BudgetConfig(), "steps or minutes, or both"),

@@ -2,9 +2,11 @@
 
 A route pays off while its request is served, hundreds of decisions later, among the gains of all the others. Here the
 reward of a decision is the gain of the request that it was about, as a share of the episode's ideal gain; paired, less
-the same request's gain under the base. What it cost requests that came later is in their rewards.
+the same request's gain under the base; and, with a weight, whether the request attains its SLOs. What it cost requests
+that came later is in their rewards.
 
-    reward(t) = (gain(r(t)) - base gain(r(t))) / ideal gain          r(t): the request that decision t was about
+    earned(r) = gain(r) / ideal gain + attainment x attained(r) / requests
+    reward(t) = earned(r(t)) - earned by the base(r(t))              r(t): the request that decision t was about
 
 It is known when the request has been served, so it is told at a rollout's end. A request that is still under way then
 counts for nothing: rollouts should be as long as episodes.
@@ -16,18 +18,29 @@ import dataclasses
 
 import numpy as np
 
+from servegym.simulator.records.state import SimulationState
 from servegym.simulator.runs.simulation import Simulation
+from servegym.simulator.runs.slos import attained
 
 
 @dataclasses.dataclass
 class Episode:
-    """That is going on. base: float64[requests], gains under the base; 0, where rewards are not paired. begin: the
-    step of the rollout from which on its decisions have not been settled."""
+    """That is going on. attainment: weight of requests that attain their SLOs. base: float64[requests], what they earn
+    under the base; 0, where rewards are not paired. begin: the step of the rollout from which on its decisions have not
+    been settled."""
 
     simulation: Simulation
-    base: np.ndarray
     ideal_gain: float
+    attainment: float = 0.0
+    base: np.ndarray | float = 0.0
     begin: int = 0
+
+    def earned(self, run: SimulationState) -> np.ndarray:
+        """float64[requests]: what each has earned so far in a run of the same requests."""
+        earned: np.ndarray = run.outcomes["gain"] / self.ideal_gain
+        if self.attainment > 0:
+            earned = earned + self.attainment * attained(run, self.simulation.scenario.workload) / len(earned)
+        return earned
 
 
 class Credits:
@@ -67,8 +80,8 @@ class Credits:
         assert episode is not None
         steps = slice(episode.begin, len(self._requests))
         requests = np.array([row[i] for row in self._requests[steps]], int)
-        outcomes = episode.simulation.arrays.outcomes[requests]
-        known = is_over | np.isfinite(outcomes["finish_s"])
-        rewards = np.where(known, outcomes["gain"] - episode.base[requests], 0.0) / episode.ideal_gain
+        run = episode.simulation.arrays
+        known = is_over | np.isfinite(run.outcomes["finish_s"][requests])
+        rewards = np.where(known, (episode.earned(run) - episode.base)[requests], 0.0)
         self._settled.append((i, steps, rewards))
         episode.begin = 0  # of the next rollout

@@ -41,15 +41,15 @@ def tdg_ratio(scenario: Scenario) -> float:
 
 
 def score_of(runs: Sequence[Scenario], objective: Objective, index: int) -> float:
-    """What one of some scenarios counts: its TDG ratio less the penalty. (They are sent to where they are run once, all
+    """What one of some scenarios counts by the objective. (They are sent to where they are run once, all
     of them.)"""
     scenario = runs[index]
-    if not objective.has_penalty:
+    if objective.is_gain_alone:
         return tdg_ratio(scenario)
     simulation = Simulation(scenario)
     simulation.run()
     summary = summary_of(simulation)
-    return summary["gain_ratio"] - objective.penalty_of(summary)
+    return summary["gain_ratio"] + objective.beside_gain(summary)
 
 
 def scores_of(
@@ -59,7 +59,7 @@ def scores_of(
     runner: Runner,
     objective: Objective = GAIN_ALONE,
 ) -> np.ndarray:
-    """float64[policies]: mean over the scenarios of TDG ratio less penalty."""
+    """float64[policies]: mean over the scenarios of what they count by the objective."""
     runs = [head.with_policy(scenario, policy) for policy in policies for scenario in scenarios]
     ratios = np.array(results_of(runner, functools.partial(score_of, runs, objective), range(len(runs))))
     return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)
@@ -128,7 +128,7 @@ class Evolution:
     ) -> None:
         """Run generations of `count` scenarios each to the end of the budget."""
         head, state = problem.head, self.state
-        judge = Judge(head, problem.validation_source, problem.config.validation, runner)
+        judge = Judge(head, problem.validation_source, problem.config.validation, runner, problem.config.objective)
         watch = Stopwatch(state)
         while True:
             share = self._share_used(problem.config)
@@ -168,7 +168,7 @@ class Evolution:
         if state.rows and state.rows[-1]["steps"] == self.steps:
             return
         verdict = judge.judge(policy_of(found))
-        is_best = state.best is None or verdict.policy > state.best_row["policy"]
+        is_best = state.best is None or verdict.score > state.best_row["score"]
         row = {"steps": self.steps, "minutes": state.elapsed_s / 60, "generation": self.generation}
         row |= {**self.search.said(), **dataclasses.asdict(verdict), "is_best": is_best}
         state.rows.append(row)

@@ -1,4 +1,4 @@
-"""The objective of a training: TDG ratio, with a penalty for missed constraints."""
+"""The objective of a training: TDG ratio, SLO attainment beside it, and a penalty for missed constraints."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """TDG ratio less a penalty, which an episode earns at its end.
+    """TDG ratio, and SLO attainment less a penalty, which an episode earns at its end.
 
     paired: the gain of the base policy on the same requests, up to the same time, is taken from rewards: what is left
     is what the agent's decisions changed, without what the requests happen to be worth. by_request: a decision about a
-    request earns what that request gains (`credit`; of the algorithms ppo and maskable-ppo).
+    request earns what that request gains, and whether it attains its SLOs (`credit`; of the algorithms ppo and
+    maskable-ppo).
+    attainment: weight of SLO attainment beside the TDG ratio: where nearly all tokens are in time, it tells more.
     attainment_floor: least share of the requests within their SLOs. wait_cap_s: most seconds to a first token, of 99
     in 100 requests. penalty: weight of the violations: floor minus attainment, and the part of the wait that is beyond
     the cap (from 0 to 1).
@@ -22,6 +24,7 @@ class Objective:
 
     paired: bool = False
     by_request: bool = False
+    attainment: float = 0.0
     attainment_floor: float | None = None
     wait_cap_s: float | None = None
     penalty: float = 1.0
@@ -29,6 +32,15 @@ class Objective:
     @property
     def has_penalty(self) -> bool:
         return self.attainment_floor is not None or self.wait_cap_s is not None
+
+    @property
+    def is_gain_alone(self) -> bool:
+        return self.attainment == 0 and not self.has_penalty
+
+    def beside_gain(self, summary: Mapping[str, Any]) -> float:
+        """What an episode earns beside its gain. summary: as of `penalty_of`."""
+        attainment = summary["slo_attainment"]
+        return self.attainment * (1.0 if math.isnan(attainment) else attainment) - self.penalty_of(summary)
 
     def penalty_of(self, summary: Mapping[str, Any]) -> float:
         """summary: `slo_attainment` and `ttft_s_p99`; nan (none was served) counts as what is best."""

@@ -52,9 +52,12 @@ class TrainingVecEnv(Sb3VecEnv):
             has[dones] = self._gains[dones, -1]
             rewards = rewards - (self.reward_scale * (has - self._had)).astype(np.float32)
             self._had = has
-        if self.objective.has_penalty:
-            for i in ended:
-                rewards[i] -= self.reward_scale * self.objective.penalty_of(infos[i]["summary"])
+        for i in ended:
+            summary = infos[i]["summary"]
+            if self.objective.by_request:  # which of them attain their SLOs is in `late_rewards`
+                rewards[i] -= self.reward_scale * self.objective.penalty_of(summary)
+            else:
+                rewards[i] += self.reward_scale * self.objective.beside_gain(summary)
         if ended:
             self._begin(ended)
         return observations, rewards, dones, infos
@@ -83,10 +86,11 @@ class TrainingVecEnv(Sb3VecEnv):
         for i in episodes:
             simulation = batch.simulations[i]
             assert simulation is not None
-            base = np.zeros(len(simulation.arrays.outcomes))
+            episode = Episode(simulation, batch.ideal_gain.item(i), self.objective.attainment)
             if self.objective.paired:
-                base = Simulation(self.head.with_policy(simulation.scenario)).run().arrays.outcomes["gain"].copy()
-            credits.begin(i, Episode(simulation, base, batch.ideal_gain.item(i)))
+                base = Simulation(self.head.with_policy(simulation.scenario)).run()
+                episode.base = episode.earned(base.arrays)
+            credits.begin(i, episode)
 
     def _at(self, now_s: np.ndarray) -> np.ndarray:
         """float64[n]: the base's gain by then, as shares of the ideal gain."""

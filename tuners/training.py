@@ -42,7 +42,9 @@ class Training(BaseCallback):
     def __init__(self, problem: Problem, folder: RunFolder, state: State, progress: Progress | None):
         super().__init__()
         self.problem, self.folder, self.state, self.progress = problem, folder, state, progress
-        self.judge = Judge(problem.head, problem.validation_source, problem.config.validation)
+        self.judge = Judge(
+            problem.head, problem.validation_source, problem.config.validation, None, problem.config.objective
+        )
         self.interrupted = self.over = False
         self._ratios: list[float] = []
         self._validated: tuple[int, float] | None = None  # steps, seconds
@@ -103,7 +105,7 @@ class Training(BaseCallback):
             return
         network = network_of(actor_layers(self.model), self.problem.shape)
         verdict = self.judge.judge(self.problem.head.policy(network))
-        is_best = state.best is None or verdict.policy > state.best_row["policy"]
+        is_best = state.best is None or verdict.score > state.best_row["score"]
         row = {
             "steps": self.num_timesteps,
             "minutes": state.elapsed_s / 60,

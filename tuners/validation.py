@@ -17,6 +17,7 @@ from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import ValidationConfig
 from servegym.tuners.decision_head import DecisionHead
+from servegym.tuners.objective import GAIN_ALONE, Objective
 
 WITHIN_95 = 1.96  # standard errors
 
@@ -27,7 +28,7 @@ class Verdict:
     one scenario is all there is.
 
     attainment, attainment_difference: SLO attainment of the policy, and that less the base's. wait_s,
-    wait_difference_s: the same of the p99 of the time to a first token, s.
+    wait_difference_s: the same of the p99 of the time to a first token, s. score: the policy's, by the objective.
     """
 
     policy: float
@@ -38,10 +39,12 @@ class Verdict:
     attainment_difference: float
     wait_s: float
     wait_difference_s: float
+    score: float
 
 
 class Judge:
     """Runs policies on the same scenarios, compiled and to the end. runner: where; None: in threads, one a core.
+    objective: by which policies are scored.
 
     Scenarios that are equal for every seed (a file served whole at one load) are run and counted once.
     """
@@ -52,8 +55,9 @@ class Judge:
         source: Callable[[np.random.Generator], Scenario],
         config: ValidationConfig,
         runner: Runner | None = None,
+        objective: Objective = GAIN_ALONE,
     ):
-        self.head = head
+        self.head, self.objective = head, objective
         seeds = range(config.first_seed, config.first_seed + config.scenarios)
         self.scenarios = distinct(source(np.random.default_rng(seed)) for seed in seeds)
         self._runner = runner or ThreadRunner()
@@ -77,10 +81,12 @@ class Judge:
         (ratio, attainment, wait_s), (base, _, _) = found.mean(axis=1), self.base.mean(axis=1)
         differences, attained, waited_s = found - self.base
         n = len(differences)
+        seen = ({"slo_attainment": one[1], "ttft_s_p99": one[2]} for one in found.T)
+        score = ratio + np.mean([self.objective.beside_gain(summary) for summary in seen])
         error = differences.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
         return Verdict(
             float(ratio), float(base), float(differences.mean()), float(WITHIN_95 * error),
-            float(attainment), float(attained.mean()), float(wait_s), float(waited_s.mean()),
+            float(attainment), float(attained.mean()), float(wait_s), float(waited_s.mean()), float(score),
         )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from servegym.baselines.observations.routing import (
     KV_AFTER,
     ROUTED_FIELDS,
     SLOT,
+    SPARE,
     WHOLE,
     write_routing,
 )
@@ -22,8 +23,9 @@ CACHING_WHOLE_FIELDS = (
     *ARRIVAL_FIELDS,
     Field("later_turn", 0, 1, "1: its session has had a request; 0: the first turn, or no session"),
     Field("uncached", 0, 1, "least tokens to be computed on an engine that takes it: log2(1 + n) / 20"),
+    Field("best_spare", -1, 1, "largest `spare` of an engine that takes it; below 0: it will be late everywhere"),
 )
-LATER_TURN, UNCACHED = range(WHOLE, WHOLE + 2)
+LATER_TURN, UNCACHED, BEST_SPARE = range(WHOLE, WHOLE + 3)
 CACHING_WHOLE = len(CACHING_WHOLE_FIELDS)
 
 CACHING_FIELDS = (
@@ -49,7 +51,7 @@ RATE_TOKENS, RATE_UNIT = 2048, 10_000.0  # of `prefill_rate`
 
 
 def caching_layout(slots: int) -> Layout:
-    """float32[15 + 31 slots]: what `observe_caching` writes."""
+    """float32[16 + 31 slots]: what `observe_caching` writes."""
     return Layout("request", CACHING_WHOLE_FIELDS, "engine", CACHING_FIELDS, slots)
 
 
@@ -62,12 +64,12 @@ def observe_caching(context, r, chosen, slots, out):
     write_routing(context, r, chosen, 0, slots, CACHING_WHOLE, CACHING_SLOT, True, out)
     known, request = context.known, context.requests[r]
     snapshots, tokens = known.snapshots, request.prompt_tokens + request.num_output_tokens
-    shown, fewest = min(slots, snapshots.shape[0]), tokens
+    shown, fewest, best = min(slots, snapshots.shape[0]), tokens, np.float32(-1.0)
     for e in range(shown):
         snapshot, at = snapshots[e], CACHING_WHOLE + e * CACHING_SLOT
         cached, uncached = known_tokens(known, request, r, e), uncached_queued(context, e)
         if takes(snapshot, request):
-            fewest = min(fewest, tokens - cached)
+            fewest, best = min(fewest, tokens - cached), max(best, out[at + SPARE])
         out[at + CACHED], out[at + UNCACHED_WORK] = log_share(cached, TOKENS_BITS), log_share(uncached, TOKENS_BITS)
         out[at + LAST] = request.session_engine == e
         needed = (uncached + tokens - cached) / max(snapshot.block_tokens, 1)
@@ -79,7 +81,7 @@ def observe_caching(context, r, chosen, slots, out):
         out[at + DRAINING] = snapshot.up == 1 and snapshot.closed == 1 and snapshot.requests > 0
         out[at + BASE_GAP] = 0.0
     out[LATER_TURN] = request.session_engine >= 0
-    out[UNCACHED] = log_share(fewest, TOKENS_BITS)
+    out[UNCACHED], out[BEST_SPARE] = log_share(fewest, TOKENS_BITS), best
 
 
 @kernel

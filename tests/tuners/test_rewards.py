@@ -83,6 +83,20 @@ def test_a_decision_earns_what_its_request_gains() -> None:
     assert np.abs(told).max() > 1e-3
 
 
+def test_a_decision_earns_whether_its_request_attains_its_slos() -> None:
+    problem = problem_of(tiny("maskable-ppo-cluster-routing"))
+    env = TrainingVecEnv(problem.venv, problem.head, Objective(by_request=True, attainment=2.0))
+    env.seed(5)
+    env.reset()
+    simulation, rng, dones = env.venv.episode_batch.simulations[0], np.random.default_rng(1), np.zeros(1)
+    while not dones[0]:
+        _, _, dones, infos = env.step(rng.integers(0, 3, env.num_envs))
+    n, summary = len(simulation.arrays.outcomes), infos[0]["summary"]
+    assert 0 < summary["slo_attainment"] < 1
+    told = env.late_rewards()[:n, 0].sum()
+    assert told == pytest.approx(infos[0]["tdg_ratio"] + 2 * summary["slo_attainment"], abs=1e-5)
+
+
 def test_the_penalty_comes_at_the_end(problem: Problem) -> None:
     plain, info, _ = episode(problem, Objective(), 1.0)
     assert plain == pytest.approx(3.0 * info["tdg_ratio"], abs=1e-4)
@@ -98,7 +112,10 @@ def test_penalties_by_hand() -> None:
     assert Objective(attainment_floor=0.7).penalty_of(summary) == pytest.approx(0.1)
     assert Objective(wait_cap_s=10.0, penalty=2.0).penalty_of(summary) == pytest.approx(1.5)
     assert Objective(attainment_floor=0.5, wait_cap_s=50.0).penalty_of(summary) == 0
-    assert Objective(attainment_floor=0.5).penalty_of({"slo_attainment": math.nan, "ttft_s_p99": math.nan}) == 0
+    nothing_served = {"slo_attainment": math.nan, "ttft_s_p99": math.nan}
+    assert Objective(attainment_floor=0.5).penalty_of(nothing_served) == 0
+    assert Objective(attainment=2.0, attainment_floor=0.7).beside_gain(summary) == pytest.approx(1.2 - 0.1)
+    assert Objective(attainment=2.0).beside_gain(nothing_served) == 2 and not Objective(attainment=2.0).is_gain_alone
 
 
 def filled(kind: type, durations_s: np.ndarray, **more: float) -> RolloutBuffer:

@@ -38,6 +38,7 @@ def test_queued_prompts_take_the_time_of_what_is_not_cached():
     got, blind = seen(*engines, request={"prompt_tokens": 4, "ttft_slo_s": 20.0}, there=(9, 2))
     assert of_engines(got, "work", 2) == pytest.approx([7 / 27, 0], rel=1e-3)
     assert of_engines(got, "spare", 2) == pytest.approx([9 / 29, 16 / 36], rel=1e-3)
+    assert got["request.best_spare"] == pytest.approx(16 / 36, rel=1e-3)
     assert of_engines(got, "late", 2) == [0, 0] and of_engines(blind, "late", 2) == [0.5, 0]
     assert of_engines(got, "uncached_work", 2) == pytest.approx([log(7), 0])
     assert of_engines(got, "kv_after", 2) == pytest.approx([0.89, 0.96])

@@ -1,0 +1,180 @@
+"""The learned router of the preset session-fleet beside every router that ships, where it was trained and elsewhere.
+
+    python -m experiments.session_fleet docs/results/learned-session-fleet.md
+
+Runs all (15 minutes on two cores) and writes the page. Hypothesis and words: session_fleet.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.environments.rules import rules_of
+from experiments.prose import sections
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.envs.cluster_routing import random_clusters
+from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.markdown import table
+from servegym.evaluation.running import ThreadRunner, results_of
+from servegym.scenarios.pools import Pool
+from servegym.scenarios.presets import spelled_out
+from servegym.simulator.fleet.incidents import Incident
+from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.simulation import Simulation
+from servegym.tuners.config import load_config
+
+OURS, TUNED = "learned:session-fleet", "predicted-cost, tuned"
+FIRST_SEED, SEEDS = 8_500_000, 8
+FIGURES = ("TDG ratio", "SLO attainment", "p99 TTFT, s", "p99 TPOT, ms", "starved")
+TDG, ATTAINMENT = 0, 1
+AHEAD, BEHIND = 0.03, 0.005  # of the hypothesis
+H100, A100, A6000 = "h100-llama3-8b", "a100-llama3-8b", "a6000-llama3.1-8b"
+TRAINED = "as trained, 12 requests/s"
+# What differs from the preset.
+PLACES: dict[str, dict[str, Any]] = {
+    TRAINED: {},
+    "6 requests/s": {"rate_per_s": 6.0},
+    "24 requests/s": {"rate_per_s": 24.0},
+    "two H100, four A6000": {"pools": (Pool(H100, 2), Pool(A6000, 4))},
+    "eight engines, 24 requests/s": {
+        "pools": (Pool(H100, 2), Pool(A100, 4), Pool(A6000, 2)), "rate_per_s": 24.0, "requests": 3000,
+    },
+    "an A100 fails for 30 s": {"incidents": (Incident(40.0, 1, "fail"), Incident(70.0, 1, "return"))},
+    "engines with expected-gain": {"scheduler": "expected-gain"},
+    "routers hear 1 s late": {"signal_delay_s": 1.0},
+}  # fmt: skip
+Outcomes = Mapping[str, np.ndarray]  # float64[seeds, figures] of each router
+
+
+def routers() -> dict[str, Policy]:
+    """Every router that ships, and the base that ours was trained upon."""
+    found = rules_of("router")
+    ours = found[OURS]
+    assert isinstance(ours, LearnedPolicy) and ours.base is not None
+    return found | {TUNED: ours.base}
+
+
+def scenarios_of(changes: Mapping[str, Any], seeds: int) -> list[Scenario]:
+    """Of one of `PLACES`."""
+    source = random_clusters(4).with_overrides(spelled_out({"preset": "session-fleet", "split": "test"} | changes))
+    return [source(np.random.default_rng(FIRST_SEED + seed)) for seed in range(seeds)]
+
+
+def outcome_of(runs: list[Scenario], index: int) -> tuple[float, ...]:
+    """`FIGURES` of one of some scenarios."""
+    summary = Simulation(runs[index]).run().summary
+    return (
+        summary["tdg_ratio"], summary["slo_attainment"], summary["ttft_s"]["p99"], 1000 * summary["tpot_s"]["p99"],
+        summary["starved"],
+    )  # fmt: skip
+
+
+def outcomes_of(policies: Mapping[str, Policy], scenarios: list[Scenario]) -> Outcomes:
+    runs = [dataclasses.replace(one, router=policy) for policy in policies.values() for one in scenarios]
+    found = np.array(results_of(ThreadRunner(), partial(outcome_of, runs), range(len(runs))))
+    return dict(zip(policies, found.reshape(len(policies), len(scenarios), -1), strict=True))
+
+
+def heuristics(outcomes: Outcomes) -> list[str]:
+    """Those of the hypothesis."""
+    return [name for name in outcomes if name != TUNED and not name.startswith("learned:")]
+
+
+def all_routers(outcomes: Outcomes) -> str:
+    """A row a router, those that attain most first."""
+    styles = (".4f", ".3f", ".1f", ".1f", ".3f")
+    rows = []
+    for name in sorted(outcomes, key=lambda name: -outcomes[name][:, ATTAINMENT].mean()):
+        means = [student_interval(column).text(style) for column, style in zip(outcomes[name].T, styles, strict=True)]
+        rows.append((f"`{name}`" if name != TUNED else TUNED, *means))
+    return table(("router", *FIGURES), rows)
+
+
+def closest(outcomes: Outcomes, figure: int) -> str:
+    """The heuristic with the highest mean of a figure."""
+    return max(heuristics(outcomes), key=lambda name: outcomes[name][:, figure].mean())
+
+
+def verdict(outcomes: Outcomes) -> str:
+    """Whether the hypothesis holds at a place: ahead of every heuristic, and behind none."""
+    ours, ahead, behind = outcomes[OURS], [], []
+    for name in heuristics(outcomes):
+        less = ours - outcomes[name]
+        tdg, attainment = student_interval(less[:, TDG]), less[:, ATTAINMENT].mean()
+        ahead.append(attainment >= AHEAD or tdg.low > 0)
+        behind.append(min(tdg.mean, attainment) < -BEHIND)
+    return "behind" if any(behind) else "holds" if all(ahead) else "not ahead of all"
+
+
+def elsewhere(places: Mapping[str, Outcomes]) -> str:
+    """A row a place: ours, the best heuristic there, and the difference, by attainment and by TDG."""
+    rows = []
+    for place, outcomes in places.items():
+        cells = [place]
+        for figure, style in ((ATTAINMENT, ".3f"), (TDG, ".4f")):
+            best = closest(outcomes, figure)
+            ours, other = outcomes[OURS][:, figure], outcomes[best][:, figure]
+            less = student_interval(ours - other).text(f"+{style}")
+            cells += [f"{ours.mean():{style}}", f"`{best}` {other.mean():{style}}", less]
+        tuned = student_interval((outcomes[OURS] - outcomes[TUNED])[:, ATTAINMENT]).text("+.3f")
+        rows.append((*cells, tuned, verdict(outcomes)))
+    names = ("attainment", "best heuristic", "less it", "TDG", "best heuristic", "less it", "attainment less tuned")
+    return table(("where", *names, "hypothesis"), rows)
+
+
+def page(places: Mapping[str, Outcomes], seeds: int) -> str:
+    words, trained = sections(Path(__file__).with_suffix(".md")), places[TRAINED]
+    config = load_config("cma-session-fleet")
+    found = {place: verdict(outcomes) for place, outcomes in places.items()}
+    held = sum(one == "holds" for one in found.values())
+    failed = ", ".join(f"{place} ({one})" for place, one in found.items() if one != "holds")
+    said = f"The hypothesis holds at {held} of {len(found)} places" + (f"; not: {failed}." if failed else ".")
+    return f"""# A learned router for agents' sessions
+
+<!-- written by python -m experiments.session_fleet -->
+
+    servegym compare --spec session-fleet --router prefix-affinity --router predicted-cost --router {OURS}
+
+**Hypothesis.** {words["Hypothesis"]}
+
+**Found.** {said}
+
+## What was learned
+
+{words["What was learned"]} Budget: {config.budget.steps:,} scenarios.
+
+## Every router that ships
+
+{words["How"]} Here {seeds} seeds, 1,500 requests each, under `vllm-v1`:
+
+{all_routers(trained)}
+## Elsewhere
+
+The best heuristic is that with the highest mean at that place, for each figure.
+
+{elsewhere(places)}"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    options = parser.parse_args()
+    policies = routers()
+    places = {}
+    for place, changes in PLACES.items():
+        places[place] = outcomes_of(policies, scenarios_of(changes, options.seeds))
+        print(f"{place}: {verdict(places[place])}", flush=True)
+    options.page.write_text(page(places, options.seeds), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
