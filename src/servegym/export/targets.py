@@ -66,7 +66,8 @@ def _to_vllm(artifact: Artifact, path: Path, version: str | None) -> Exported:
     text = (
         "#!/bin/sh\n"
         f"# vLLM with the scheduler {_in_a_comment(artifact.scheduler.label)}; servegym {__version__}\n"
-        "# has to be installed where vLLM is. (With --no-async-scheduling it is the class Scheduler.)\n"
+        "# has to be installed where vLLM is: in a clone, pip wheel --no-deps . makes the wheel to install there\n"
+        "# (docs/deploy.md has a container). With --no-async-scheduling it is the class Scheduler.\n"
         f"#     sh {_in_a_comment(script.name)} MODEL ...\n"
         f'SERVEGYM_POLICY="$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)"/{shlex.quote(path.name)}\n'
         "export SERVEGYM_POLICY\n"
