@@ -24,6 +24,8 @@ def load_mapping(
     """
     names = names_in(folder)
     path = folder / f"{name}.yaml" if str(name) in names else Path(name)
+    if not path.is_file() and path.suffix in (".yaml", ".yml"):
+        raise error(f"there is no file {path}; it should be a YAML file with {keys}, or a {kind} by name")
     if not path.is_file():
         raise error(unknown_name(kind, str(name), names) + ", or name a YAML file")
     try:

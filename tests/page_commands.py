@@ -27,7 +27,7 @@ LIMIT_S = 60.0
 GUIDES = [page for page in PAGES if "results" not in page.parts]  # pages of results say how they were made: hours
 READERS_OWN = re.compile(
     "[Nn]o such (?:folder or )?file|there is no file|is not a file|is no program|cannot be read|cannot be reached|"
-    "unknown learned policy|no trace '"
+    "unknown learned policy|unknown claim|no trace '"
 )
 RAN, LONG, OWN, FAILED = "ran", "longer than the limit", "reads a file of the reader's own", "failed"
 

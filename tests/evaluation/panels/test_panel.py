@@ -112,3 +112,5 @@ def test_a_panel_there_is_not():
         PanelError, match="unknown panel 'held-in'; there are: headroom, held_out, held_out_routers, leaderboard, "
     ):
         load_panel("held-in")
+    with pytest.raises(PanelError, match=r"^there is no file mine\.yaml; it should be a YAML file with trace, device"):
+        load_panel("mine.yaml")
