@@ -35,8 +35,8 @@ class Demand:
 
     trace: Names = option(
         "azure-conv", NAME,
-        "A family of generated requests, or a trace file (.csv, .jsonl, .parquet). Here as for every name: an unknown "
-        "one is answered with those there are.",
+        "A family of generated requests, or a trace file (.csv, .jsonl, .parquet). An unknown name, here and in every "
+        "option, is an error that lists the known ones.",
         metavar="NAME|FILE", first=True,
     )  # fmt: skip
     load: Numbers | None = option(
@@ -45,26 +45,30 @@ class Demand:
         metavar="X", above=0, shown="the trace's own times, else medium", first=True,
     )  # fmt: skip
     rate_per_s: Numbers | None = option(
-        None, NUMBER, "Mean arrival rate, requests per second, instead of a load.", unit="requests/s", name="rate",
+        None, NUMBER,
+        "Mean arrival rate, in requests a second; use it instead of a load.",
+        unit="requests/s", name="rate",
         metavar="REQ_PER_S", above=0, shown="by the load",
     )  # fmt: skip
     requests: Numbers | None = option(
-        None, WHOLE, "How many requests a run serves; of a file, consecutive ones.", metavar="N", least=1,
+        None, WHOLE, "How many requests a run serves. From a file they are consecutive.", metavar="N", least=1,
         most=10**8, shown="all of a file, 1000 of a family", first=True,
     )  # fmt: skip
     slo: Names = option(
         "proserve", NAME,
-        "How requests get priorities, weights and SLOs: a paper's recipe, such as qoserve:shares=70-15-15; SLOs of "
-        "your own, ttft_s=2,tpot_s=0.06; classes:chat=0.8:ttft_s=2:tpot_s=0.06,batch=0.2:ttlt_s=1800; or given. "
-        "Columns of the file itself win.",
+        "SLOs, weights and priorities of requests: your own (ttft_s=2,tpot_s=0.06), classes with shares "
+        "(classes:chat=0.8:ttft_s=2:tpot_s=0.06,batch=0.2:ttlt_s=1800), a paper's recipe (qoserve:shares=70-15-15), or "
+        "given, as the file has them. Columns of a file take precedence.",
         metavar="RECIPE[:key=value,...]", first=True,
     )  # fmt: skip
     slo_scale: Numbers = option(
-        1.0, NUMBER, "Factor on the SLOs of the recipe; loads are relative to those as they are.", metavar="X", above=0
+        1.0,
+        NUMBER,
+        "Multiply the recipe's SLOs by this factor. Loads stay relative to the unscaled SLOs.",
+        metavar="X",
+        above=0,
     )
-    keep_slos: bool = option(
-        False, FLAG, "Keep SLOs as the recipe has them, also those that an engine with nothing else to do cannot meet."
-    )
+    keep_slos: bool = option(False, FLAG, "Keep the recipe's SLOs even where an idle engine could not meet them.")
     arrivals: Names | None = option(
         None, NAME,
         "How requests arrive: poisson, gamma:cv=3, bursts:n=10, waves, square-wave, industrial-day, at-once, own.",
@@ -72,69 +76,74 @@ class Demand:
     )  # fmt: skip
     clients: Numbers | None = option(
         None, WHOLE,
-        "A closed loop: so many clients, each of which sends its next request, or begins its next session, when the "
-        "last has ended. Instead of a load, a rate or arrivals.",
-        metavar="C", least=1, shown="requests come by themselves",
+        "A closed loop of this many clients: each sends its next request, or begins its next session, when its last "
+        "one has ended. Use it instead of a load, a rate or arrivals.",
+        metavar="C", least=1, shown="an open loop",
     )  # fmt: skip
     max_concurrency: Numbers | None = option(
         None, WHOLE,
-        "A request that has come is sent only when fewer than so many are under way; its latency counts from then.",
+        "Hold a request back while this many are under way, and count its latency from when it is sent.",
         metavar="C", least=1, shown="no limit",
     )  # fmt: skip
     load_profile: LoadProfiles = option(
         STEADY, LOAD_PROFILE,
-        "How the load goes over a run: parts, each a share of the requests and a factor on the load. Arrivals have "
-        "Gamma distributed gaps then.",
+        "How the load changes over a run, in parts: each is a share of the requests and a factor on the load. Gaps "
+        "between arrivals are then Gamma distributed.",
         metavar="SHARE:FACTOR,...", shown="steady",
     )  # fmt: skip
     cv: Numbers = option(
-        1.0, NUMBER, "Coefficient of variation of the gaps between arrivals, Gamma distributed; 1: Poisson.",
+        1.0, NUMBER,
+        "Coefficient of variation of the gaps between arrivals, which are Gamma distributed; 1 is Poisson.",
         metavar="X", least=0.001, most=100,
     )  # fmt: skip
     max_total_tokens: Numbers | None = option(
-        None, WHOLE, "Requests with more prompt and output tokens are left out.", unit="tokens", metavar="N", least=2,
-        shown="none are",
+        None, WHOLE,
+        "Leave out requests with more prompt and output tokens than this.",
+        unit="tokens", metavar="N", least=2,
+        shown="no limit",
     )  # fmt: skip
     max_prompt_tokens: Numbers | None = option(
-        None, WHOLE, "Requests with a longer prompt are left out.", unit="tokens", metavar="N", least=1,
-        shown="none are",
+        None, WHOLE, "Leave out requests with a longer prompt than this.", unit="tokens", metavar="N", least=1,
+        shown="no limit",
     )  # fmt: skip
     window: str | int = option(
         "seed", WINDOW,
-        "Which requests of a file: seed (each seed others, in a row), first, or the number of the first one.",
+        "Which consecutive requests of a file: others for each seed (seed), the first, or from this row on.",
         metavar="seed|first|N",
     )  # fmt: skip
     resample: bool = option(
         False, FLAG,
-        "Draw the requests of a file anew, by the seed and as many as are asked for: blocks of a 20th of its own time, "
-        "with replacement, sessions whole.",
+        "Resample a file's requests by block bootstrap: blocks of a 20th of its time span, with replacement, sessions "
+        "kept whole, as many requests as asked for.",
     )  # fmt: skip
     split: str | None = option(
         None, CHOICE,
-        "Cut runs from a sample that is prepared once: train, validation or test, which have no request in common, nor "
-        "a session. Episodes of environments do.",
+        "Draw runs from one part of the trace. The parts share no request and no session. Environments draw their "
+        "episodes so.",
         metavar="train|validation|test", choices=("train", "validation", "test"),
-        shown="no: requests are drawn by the seed",
+        shown="the whole trace",
     )  # fmt: skip
     seed: int = option(
-        0, WHOLE, "Seed of lengths, arrivals and priorities; of a file, which requests (0: the first).", metavar="S",
+        0, WHOLE,
+        "Seed of lengths, arrivals and priorities; for a file, of which requests are taken (0: the first).",
+        metavar="S",
         least=0, first=True,
     )  # fmt: skip
     columns: tuple[tuple[str, str], ...] | None = option(
         None, COLUMNS,
-        "Which columns of a file are what, where they have other names: "
-        "arrival=timestamp,prompt=input_tokens,output=completion_tokens; also id, client, priority and all others of a "
-        "trace of one's own. A dot reaches into nested fields, usage.prompt_tokens; arrival=none: there are no times.",
-        metavar="NAME=COLUMN,...", shown="as the names are",
+        "Name a file's columns: arrival=timestamp,prompt=input_tokens,output=completion_tokens, and likewise id, "
+        "client, priority and the other columns of a trace. A dot reaches into nested fields (usage.prompt_tokens); "
+        "arrival=none says that there are no times.",
+        metavar="NAME=COLUMN,...", shown="the columns' own names",
     )  # fmt: skip
     time_unit: str | None = option(
-        None, CHOICE, "Unit of a file's times, which may count from any origin; dates need none.", metavar="s|ms|us|ns",
-        choices=("s", "ms", "us", "ns"), shown="as its format has it",
+        None, CHOICE, "Unit of a file's times, which may count from any origin. Dates need none.", metavar="s|ms|us|ns",
+        choices=("s", "ms", "us", "ns"), shown="that of its format",
     )  # fmt: skip
     drop_empty: bool = option(
-        False, FLAG, "Leave out requests of a file without prompt or output tokens (and say how many)."
+        False, FLAG, "Leave out a file's requests without prompt or output tokens, and say how many."
     )
-    sort: bool = option(False, FLAG, "Sort requests of a file by their times.")
+    sort: bool = option(False, FLAG, "Sort a file's requests by time.")
 
     @property
     def reading(self) -> Reading:

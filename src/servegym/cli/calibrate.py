@@ -40,7 +40,7 @@ def calibrate(
         str,
         typer.Option(
             metavar="PROFILE",
-            help="The profile, or its file, that hardware, model and KV cache are taken from.",
+            help="The profile, or its file, that gives hardware, model and KV cache.",
             rich_help_panel=options.WHAT,
         ),
     ] = "a100-llama3-8b",
@@ -65,13 +65,15 @@ def calibrate(
             min=0.05,
             max=0.95,
             metavar="SHARE",
-            help="Share of the batches that errors are measured on and nothing is fitted to.",
+            help="Share of the batches held out of the fit, to measure errors on.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = 0.3,
     seed: Annotated[
         int,
-        typer.Option(min=0, metavar="S", help="Seed of which batches those are.", rich_help_panel=options.HOW_MUCH),
+        typer.Option(
+            min=0, metavar="S", help="Seed that draws the held-out batches.", rich_help_panel=options.HOW_MUCH
+        ),
     ] = 0,
     out: Annotated[
         Path,

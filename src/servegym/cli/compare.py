@@ -84,7 +84,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Where results are kept and found again.",
+            help="Folder for results. Runs that are there are not repeated.",
             show_default="results/compare-TRACE-..., one for each comparison",
             rich_help_panel=options.OUTPUT,
         ),

@@ -40,7 +40,7 @@ def dataset(
     preset: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="A kind of episodes: overload, light, burst, ...", rich_help_panel=options.ON_WHAT
+            metavar="NAME", help="A preset of scenarios: overload, light, burst, ...", rich_help_panel=options.ON_WHAT
         ),
     ] = None,
     who: Annotated[
@@ -48,16 +48,20 @@ def dataset(
     ] = Who.base,
     load_policies: options.LoadPolicies = None,
     episodes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many.", rich_help_panel=options.HOW_MUCH)
+        int, typer.Option(min=1, metavar="N", help="Number of episodes.", rich_help_panel=options.HOW_MUCH)
     ] = 50,
     seed: Annotated[
-        int, typer.Option(min=0, metavar="S", help="Of the first episode; others follow.", rich_help_panel="How much")
+        int,
+        typer.Option(
+            min=0, metavar="S", help="Seed of the first episode; the others count up from it.",
+            rich_help_panel="How much",
+        ),
     ] = 0,
     name: Annotated[
         str | None,
         typer.Option(
             "--id", metavar="ID", show_default="servegym/ENVIRONMENT/WHO-v0", rich_help_panel=options.OUTPUT,
-            help="Of the dataset, as Minari has them.",
+            help="Name of the dataset, in Minari's form.",
         ),
     ] = None,
     out: Annotated[

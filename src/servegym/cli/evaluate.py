@@ -71,7 +71,7 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Where runs, tables, pictures, the report and model cards are kept, and runs found again.",
+            help="Folder for runs, tables, pictures, the report and model cards. Runs that are there are not repeated.",
             show_default="results/evaluate-PANEL-..., one for each evaluation",
             rich_help_panel=options.OUTPUT,
         ),

@@ -51,14 +51,14 @@ def export(
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option(metavar=TARGET_METAVAR, help="Which program is to take it.", rich_help_panel=options.OUTPUT)
+        str, typer.Option(metavar=TARGET_METAVAR, help="The program that will use it.", rich_help_panel=options.OUTPUT)
     ] = "servegym",
     out: Annotated[
         Path,
         typer.Option(
             metavar="FILE.json",
             callback=options.file_to_write,
-            help="The file; what else the target needs goes beside it.",
+            help="The file to write; whatever else the target needs goes beside it.",
             show_default=False,
             rich_help_panel=options.OUTPUT,
         ),
@@ -73,7 +73,7 @@ def export(
         str | None,
         typer.Option(
             metavar="PROFILE",
-            help="A latency profile, or its .json file: what the policies are to believe that batches take.",
+            help="The latency profile (or its .json file) that policies estimate batch times by.",
             show_default="the source's",
             rich_help_panel=options.ON_WHAT,
         ),
@@ -82,7 +82,7 @@ def export(
         str | None,
         typer.Option(
             metavar="RECIPE",
-            help="SLOs and weights of requests that do not say: those that most requests of --trace get.",
+            help="SLOs and weights of requests that state none: those that most requests of --trace get.",
             show_default="the source's",
             rich_help_panel=options.ON_WHAT,
         ),
@@ -91,7 +91,7 @@ def export(
         list[str] | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="With --slo: what is served. Repeatable.",
+            help="The trace that is served, for --slo. Repeatable.",
             show_default="the source's",
             rich_help_panel=options.ON_WHAT,
         ),

@@ -66,7 +66,7 @@ def goodput(
         Path | None,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Where results are kept and found again.",
+            help="Folder for results. Runs that are there are not repeated.",
             show_default="results/goodput-TRACE-..., one for each search",
             rich_help_panel=options.OUTPUT,
         ),

@@ -68,7 +68,7 @@ def headroom(
         bool,
         typer.Option(
             "--bound/--no-bound",
-            help="Also what no run can exceed: seconds to a minute for each scenario.",
+            help="Also compute the bound that no run can exceed: seconds to a minute for each scenario.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = True,
@@ -77,7 +77,7 @@ def headroom(
         Path | None,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Where runs, ledgers of searches and the table are kept, and found again.",
+            help="Folder for runs, search ledgers and the table. Work that is there is not repeated.",
             show_default="results/headroom-PANEL-..., one for each panel; ledgers in results/headroom",
             rich_help_panel=options.OUTPUT,
         ),

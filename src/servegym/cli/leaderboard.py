@@ -24,7 +24,7 @@ app = typer.Typer(help="Scores of policies, measured alike: write the page, add 
 
 @app.command("write", epilog=EXAMPLES)
 def write(
-    page: Annotated[Path, typer.Argument(metavar="FILE.md", help="Where to.")] = Path("docs/leaderboard.md"),
+    page: Annotated[Path, typer.Argument(metavar="FILE.md", help="The page to write.")] = Path("docs/leaderboard.md"),
 ) -> None:
     """Write the page from the entries. Nothing is run."""
     from servegym.evaluation.leaderboard.page import page as text
@@ -39,8 +39,8 @@ def add(
         list[str],
         typer.Argument(metavar="POLICY...", help="Names of policies, or of Python files among the entries."),
     ],
-    kind: Annotated[str, typer.Option(metavar="scheduler|router", help="What they are.")],
-    who: Annotated[str, typer.Option(metavar="NAME", help="Who enters them.")],
+    kind: Annotated[str, typer.Option(metavar="scheduler|router", help="Their kind.")],
+    who: Annotated[str, typer.Option(metavar="NAME", help="Name of the author.")],
 ) -> None:
     """Measure policies on the leaderboard's panel, and write an entry for each: under a minute each after the first."""
     from servegym.evaluation.leaderboard.entry import measure

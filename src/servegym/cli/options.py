@@ -46,7 +46,7 @@ Requests = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="How many requests a run serves; of a file, consecutive ones.",
+        help="How many requests a run serves. From a file they are consecutive.",
         rich_help_panel=HOW_MUCH,
     ),
 ]
@@ -88,7 +88,7 @@ Check = Annotated[
     bool | None,
     typer.Option(
         "--check/--no-check",
-        help="Check files of policies on small scenarios, with bounds checks, even those that have passed; or never.",
+        help="Check policy files on small scenarios, with bounds checks, even if they have passed before; or never.",
         show_default="once for each change of a file",
         rich_help_panel=WHAT,
     ),
@@ -120,14 +120,17 @@ Seed = Annotated[
     typer.Option(
         min=0,
         metavar="S",
-        help="Seed of lengths, arrivals and priorities; of a file, which requests (0: the first).",
+        help="Seed of lengths, arrivals and priorities; for a file, of which requests are taken (0: the first).",
         rich_help_panel=HOW_MUCH,
     ),
 ]
 Seeds = Annotated[
     int,
     typer.Option(
-        min=1, metavar="N", help="How many seeds: each run is repeated for 0 to N - 1.", rich_help_panel=HOW_MUCH
+        min=1,
+        metavar="N",
+        help="Number of seeds: each run is repeated with seeds 0 to N - 1.",
+        rich_help_panel=HOW_MUCH,
     ),
 ]
 Target = Annotated[
@@ -154,7 +157,7 @@ Duration = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
-        help="How long requests arrive. Those of the second half are judged, but for the last tenth.",
+        help="Time over which requests arrive. Those from 50 to 90 % of it are judged.",
         show_default="600, or 8 times the longest SLO",
         rich_help_panel=HOW_MUCH,
     ),
@@ -163,7 +166,7 @@ Precision = Annotated[
     float,
     typer.Option(
         metavar="SHARE",
-        help="How far above the rate that is found one may be that is too much.",
+        help="Precision of the rate: the next one that fails is at most this much higher.",
         rich_help_panel=HOW_MUCH,
     ),
 ]

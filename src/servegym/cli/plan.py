@@ -77,7 +77,7 @@ def plan(
         Path | None,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Where results are kept and found again.",
+            help="Folder for results. Runs that are there are not repeated.",
             show_default="results/plan-TRACE-..., one for each plan",
             rich_help_panel=options.OUTPUT,
         ),

@@ -76,10 +76,10 @@ def profile(
         ),
     ] = None,
     torch_device: Annotated[
-        str, typer.Option(metavar="cpu|cuda|...", help="Where --operators run.", rich_help_panel=options.WHAT)
+        str, typer.Option(metavar="cpu|cuda|...", help="Device that --operators run on.", rich_help_panel=options.WHAT)
     ] = "cpu",
     dtype: Annotated[
-        str, typer.Option(metavar="NAME", help="Numbers of --operators.", rich_help_panel=options.WHAT)
+        str, typer.Option(metavar="NAME", help="Data type of --operators.", rich_help_panel=options.WHAT)
     ] = "bfloat16",
     eager: Annotated[
         bool, typer.Option("--eager", help="vLLM without compiled graphs.", rich_help_panel=options.WHAT)
@@ -90,7 +90,7 @@ def profile(
             min=0.01,
             max=1.0,
             metavar="SHARE",
-            help="Share of the memory that vLLM takes.",
+            help="Share of GPU memory that vLLM takes (gpu_memory_utilization).",
             show_default="vLLM's",
             rich_help_panel=options.WHAT,
         ),
@@ -130,7 +130,7 @@ def profile(
         typer.Option(
             min=128,
             metavar="N",
-            help="Most tokens of all contexts together; vLLM in this process knows itself.",
+            help="Most context tokens in a batch; vLLM in this process knows its own limit.",
             rich_help_panel=options.WHAT,
         ),
     ] = 131072,
@@ -141,20 +141,22 @@ def profile(
         ),
     ] = 256,
     batches: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many batches.", rich_help_panel=options.HOW_MUCH)
+        int, typer.Option(min=1, metavar="N", help="Number of batches.", rich_help_panel=options.HOW_MUCH)
     ] = 60,
     repeats: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="How often each; the median counts.", rich_help_panel=options.HOW_MUCH),
+        typer.Option(
+            min=1, metavar="N", help="Repeats of each batch; the median counts.", rich_help_panel=options.HOW_MUCH
+        ),
     ] = 5,
     seed: Annotated[
-        int, typer.Option(min=0, metavar="S", help="Seed of which batches they are.", rich_help_panel=options.HOW_MUCH)
+        int, typer.Option(min=0, metavar="S", help="Seed that draws the batches.", rich_help_panel=options.HOW_MUCH)
     ] = 0,
     out: Annotated[
         Path,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Folder of the table. Where it has a part of the same measurement, the rest is measured.",
+            help="Folder of the table. If it holds part of this measurement, only the rest is measured.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = Path("results/profile"),

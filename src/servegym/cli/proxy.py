@@ -38,7 +38,7 @@ def proxy(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Engines too: an address a line; looked at every --discovery-time.",
+            help="A file of further engines, one address a line, read again every --discovery-time.",
             rich_help_panel=ADDRESSES,
         ),
     ] = None,
@@ -46,7 +46,7 @@ def proxy(
         str | None,
         typer.Option(
             metavar="NAME:PORT",
-            help="Engines too: each address of this name; looked up every --discovery-time.",
+            help="A DNS name whose addresses are further engines, looked up every --discovery-time.",
             rich_help_panel=ADDRESSES,
         ),
     ] = None,
@@ -54,7 +54,7 @@ def proxy(
         Path | None,
         typer.Option(
             metavar="ARTIFACT",
-            help="The policy's file (servegym export); it has a router.",
+            help="The artifact (servegym export) with the router.",
             rich_help_panel=options.WHAT,
         ),
     ] = None,
@@ -62,7 +62,7 @@ def proxy(
         str | None,
         typer.Option(
             metavar=options.SCHEDULER_METAVAR,
-            help="A router instead of a file's, with --device.",
+            help="A router by name, with --device, instead of --policy.",
             rich_help_panel=options.WHAT,
         ),
     ] = None,
@@ -70,7 +70,7 @@ def proxy(
         str | None,
         typer.Option(
             metavar="PROFILE",
-            help="A latency profile of the engines, instead of what the file says.",
+            help="The latency profile of the engines, instead of the artifact's.",
             rich_help_panel=options.WHAT,
         ),
     ] = None,
@@ -79,7 +79,7 @@ def proxy(
         typer.Option(
             min=0,
             metavar="N",
-            help="KV of shared prefixes that each engine can hold, for routers that look at it; 0: none.",
+            help="Tokens of shared prefixes that an engine can cache, for routers that use it; 0: none.",
             show_default="all of its KV memory",
             rich_help_panel=options.WHAT,
         ),
@@ -88,12 +88,15 @@ def proxy(
         str,
         typer.Option(
             metavar="HOST",
-            help="Where it listens; others than this machine only if said so.",
+            help="Address to listen on; by default only this machine can connect.",
             rich_help_panel=ADDRESSES,
         ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="PORT", help="0: any free one.", rich_help_panel=ADDRESSES)
+        int,
+        typer.Option(
+            min=0, max=65535, metavar="PORT", help="Port to listen on; 0: any free one.", rich_help_panel=ADDRESSES
+        ),
     ] = 8000,
     tls_certificate: Annotated[
         Path | None,
@@ -104,9 +107,7 @@ def proxy(
     ] = None,
     clients: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Who may use it, and how much: API keys and limits (YAML).", rich_help_panel=CLIENTS
-        ),
+        typer.Option(metavar="FILE", help="API keys of clients and their limits (YAML).", rich_help_panel=CLIENTS),
     ] = None,
     request_log: Annotated[
         Path | None,
@@ -115,58 +116,83 @@ def proxy(
         ),
     ] = None,
     max_in_flight: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Requests at the engines at once.", rich_help_panel=LIMITS)
+        int, typer.Option(min=1, metavar="N", help="Most requests at the engines at once.", rich_help_panel=LIMITS)
     ] = 1024,
     max_queued: Annotated[
         int,
         typer.Option(
-            min=0, metavar="N", help="Requests that wait for that; more are answered 429.", rich_help_panel=LIMITS
+            min=0,
+            metavar="N",
+            help="Most requests that wait at the proxy; more are answered 429.",
+            rich_help_panel=LIMITS,
         ),
     ] = 1024,
     max_body_mib: Annotated[
-        float, typer.Option(metavar="MIB", help="Longest request, else 413.", rich_help_panel=LIMITS)
+        float,
+        typer.Option(
+            metavar="MIB", help="Longest body of a request; a longer one is answered 413.", rich_help_panel=LIMITS
+        ),
     ] = 4.0,
     retries: Annotated[
         int,
         typer.Option(
             min=0,
             metavar="N",
-            help="Engines tried after the first, while nothing has been streamed.",
+            help="How many more engines are tried while nothing has been streamed.",
             rich_help_panel=LIMITS,
         ),
     ] = 2,
     queue_s: Annotated[
         float,
         typer.Option(
-            "--queue-time", metavar="SECONDS", help="Longest wait at the proxy, then 503.", rich_help_panel=TIMES
+            "--queue-time",
+            metavar="SECONDS",
+            help="Longest wait at the proxy; then the answer is 503.",
+            rich_help_panel=TIMES,
         ),
     ] = 30.0,
     connect_s: Annotated[
-        float, typer.Option("--connect-time", metavar="SECONDS", help="For a connection.", rich_help_panel=TIMES)
+        float,
+        typer.Option(
+            "--connect-time", metavar="SECONDS", help="Timeout of a connection to an engine.", rich_help_panel=TIMES
+        ),
     ] = 10.0,
     first_token_s: Annotated[
         float,
         typer.Option(
-            "--first-token-time", metavar="SECONDS", help="For the first byte of an answer.", rich_help_panel=TIMES
+            "--first-token-time",
+            metavar="SECONDS",
+            help="Timeout of the first byte of an answer.",
+            rich_help_panel=TIMES,
         ),
     ] = 300.0,
     between_tokens_s: Annotated[
         float,
         typer.Option(
-            "--between-tokens-time", metavar="SECONDS", help="Between bytes of an answer.", rich_help_panel=TIMES
+            "--between-tokens-time",
+            metavar="SECONDS",
+            help="Timeout between two bytes of an answer.",
+            rich_help_panel=TIMES,
         ),
     ] = 60.0,
     total_s: Annotated[
-        float, typer.Option("--total-time", metavar="SECONDS", help="For a request.", rich_help_panel=TIMES)
+        float,
+        typer.Option("--total-time", metavar="SECONDS", help="Timeout of a whole request.", rich_help_panel=TIMES),
     ] = 3600.0,
     health_s: Annotated[
         float,
-        typer.Option("--health-time", metavar="SECONDS", help="Between checks of an engine.", rich_help_panel=TIMES),
+        typer.Option(
+            "--health-time", metavar="SECONDS", help="Interval of an engine's health checks.", rich_help_panel=TIMES
+        ),
     ] = 2.0,
     discovery_s: Annotated[
         float,
         typer.Option(
-            "--discovery-time", min=0.05, metavar="SECONDS", help="Between looks for engines.", rich_help_panel=TIMES
+            "--discovery-time",
+            min=0.05,
+            metavar="SECONDS",
+            help="Interval at which engines are looked up again.",
+            rich_help_panel=TIMES,
         ),
     ] = 2.0,
     drain_notice_s: Annotated[
@@ -174,21 +200,32 @@ def proxy(
         typer.Option(
             "--drain-notice",
             metavar="SECONDS",
-            help="After SIGTERM: goes on while /ready says no.",
+            help="After SIGTERM, go on taking requests this long while /ready says no.",
             rich_help_panel=TIMES,
         ),
     ] = 0.0,
     drain_s: Annotated[
         float,
-        typer.Option("--drain-time", metavar="SECONDS", help="For those in flight then.", rich_help_panel=TIMES),
+        typer.Option(
+            "--drain-time",
+            metavar="SECONDS",
+            help="After that, time for requests in flight to end.",
+            rich_help_panel=TIMES,
+        ),
     ] = 30.0,
     characters_per_token: Annotated[
         float,
-        typer.Option(metavar="X", help="Of prompts that come as text.", rich_help_panel=options.WHAT),
+        typer.Option(
+            metavar="X",
+            help="Characters that count as one token, of prompts that come as text.",
+            rich_help_panel=options.WHAT,
+        ),
     ] = 4.0,
     count_by_engine: Annotated[
         bool,
-        typer.Option("--count-by-engine", help="Have an engine's /tokenize count them.", rich_help_panel=options.WHAT),
+        typer.Option(
+            "--count-by-engine", help="Count a text's tokens by an engine's /tokenize.", rich_help_panel=options.WHAT
+        ),
     ] = False,
 ) -> None:
     """Serve OpenAI's completions from several engines, each request at the one that a router policy names.

@@ -74,7 +74,7 @@ def replay(
         float,
         typer.Option(
             metavar="X",
-            help="Send X times as fast as arrival and think times say; SLOs stay.",
+            help="Send X times as fast as arrival and think times say; SLOs stay as they are.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = 1.0,
@@ -105,7 +105,7 @@ def replay(
         float,
         typer.Option(
             metavar="SECONDS",
-            help="Give a request up, its stream included, so long after it was sent.",
+            help="Time after which a request is given up, its stream included.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = 600.0,
@@ -113,7 +113,7 @@ def replay(
         Path | None,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Write the tables of requests and tokens there, and run.json.",
+            help="Folder for the tables of requests and tokens, and run.json.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,

@@ -52,7 +52,7 @@ def score(
         list[str] | None,
         typer.Option(
             metavar="POLICY",
-            help="What it is held against, twice or more often.",
+            help="A policy to compare with. Give two or more.",
             show_default="slide-batching and expected-gain; of a router min-load and gorouting",
             rich_help_panel=options.WHAT,
         ),
@@ -61,17 +61,17 @@ def score(
         float,
         typer.Option(
             metavar="SCORE",
-            help="With less on the scenarios of the highest load, the others are not run; 0: they are.",
+            help="Stop early below this score on the scenarios of the highest load; 0: never.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = 0.5,
     limit: Annotated[
         float,
-        typer.Option(min=0.1, metavar="SECONDS", help="For all its runs.", rich_help_panel=options.HOW_MUCH),
+        typer.Option(min=0.1, metavar="SECONDS", help="Time limit of all its runs.", rich_help_panel=options.HOW_MUCH),
     ] = 60.0,
     memory: Annotated[
         float,
-        typer.Option(min=0.5, metavar="GIB", help="For its process.", rich_help_panel=options.HOW_MUCH),
+        typer.Option(min=0.5, metavar="GIB", help="Memory limit of its process.", rich_help_panel=options.HOW_MUCH),
     ] = 4.0,
     json: options.Json = None,
 ) -> None:

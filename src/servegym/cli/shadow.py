@@ -41,12 +41,17 @@ SWITCH_TIMEOUT_S = 300.0  # a policy is compiled the first time
 
 def shadow(
     log: Annotated[
-        Path, typer.Argument(metavar="LOG", help="What servegym proxy --request-log has written.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="LOG", help="The log that servegym proxy --request-log has written.", show_default=False
+        ),
     ],
     device: Annotated[
         str,
         typer.Option(
-            metavar="PROFILE", help="What serves, about; it is fitted to the log.", rich_help_panel=options.WHAT
+            metavar="PROFILE",
+            help="The profile nearest to the engines; it is fitted to the log.",
+            rich_help_panel=options.WHAT,
         ),
     ] = ...,  # type: ignore[assignment]
     router: Annotated[
@@ -59,13 +64,15 @@ def shadow(
         list[str] | None,
         typer.Option(
             metavar=options.SCHEDULER_METAVAR,
-            help="Another scheduler of the engines. Repeatable.",
+            help="Another scheduler for the engines. Repeatable.",
             rich_help_panel=options.WHAT,
         ),
     ] = None,
     running_scheduler: Annotated[
         str,
-        typer.Option(metavar=options.SCHEDULER_METAVAR, help="The engines' own.", rich_help_panel=options.ON_WHAT),
+        typer.Option(
+            metavar=options.SCHEDULER_METAVAR, help="The scheduler that ran.", rich_help_panel=options.ON_WHAT
+        ),
     ] = "vllm-v1",
     running_router: Annotated[
         str | None,
@@ -84,7 +91,7 @@ def shadow(
         typer.Option(
             min=1,
             metavar="N",
-            help="Of an engine's KV memory.",
+            help="KV blocks of an engine.",
             show_default="the profile's",
             rich_help_panel=options.ON_WHAT,
         ),
@@ -104,7 +111,7 @@ def shadow(
             "--last",
             min=1.0,
             metavar="SECONDS",
-            help="Only requests that came so late.",
+            help="Only requests from this time of the log on.",
             rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
@@ -114,7 +121,7 @@ def shadow(
             "--every",
             min=1.0,
             metavar="SECONDS",
-            help="Follow the log: once more after so long, until Ctrl-C.",
+            help="Follow the log: run again at this interval, until Ctrl-C.",
             rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
@@ -122,7 +129,7 @@ def shadow(
         Path | None,
         typer.Option(
             metavar="NAME.json",
-            help="Write the profile as it was fitted.",
+            help="Write the fitted profile.",
             callback=options.file_to_write,
             rich_help_panel=options.OUTPUT,
         ),
@@ -216,7 +223,7 @@ def _save(path: Path, device: str, run: object, found: Shadow) -> None:
 
 
 def switch(
-    proxy: Annotated[str, typer.Argument(metavar="URL", help="Of a servegym proxy.", show_default=False)],
+    proxy: Annotated[str, typer.Argument(metavar="URL", help="Address of a servegym proxy.", show_default=False)],
     policy: Annotated[
         Path | None,
         typer.Option(metavar="ARTIFACT", help="A policy's file, with a router.", rich_help_panel=options.WHAT),
@@ -228,7 +235,10 @@ def switch(
     device: Annotated[
         str | None,
         typer.Option(
-            metavar="PROFILE", help="With --router.", show_default="the proxy's", rich_help_panel=options.WHAT
+            metavar="PROFILE",
+            help="The latency profile of the engines; use it with --router.",
+            show_default="the proxy's",
+            rich_help_panel=options.WHAT,
         ),
     ] = None,
     json: options.Json = None,

@@ -59,7 +59,7 @@ def simulate(
         Path | None,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Write the tables of requests and engines there, and run.json.",
+            help="Folder for the tables of requests and engines, and run.json.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
@@ -72,7 +72,7 @@ def simulate(
         bool,
         typer.Option(
             "--stream",
-            help="Read the trace and write the tables as the run goes: memory is taken for the requests under way.",
+            help="Read the trace and write the tables while the run goes; memory then holds only requests under way.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = False,

@@ -23,7 +23,7 @@ SPEC_FILE = Annotated[
     typer.Option(
         "--spec",
         metavar="NAME|FILE.yaml",
-        help="What is served, as a preset or a file (docs/spec.md); options say what is to be otherwise.",
+        help="What is served: a preset by name, or a file (docs/spec.md). Other options override it.",
         show_default=False,
         rich_help_panel=FIRST,
     ),

@@ -51,13 +51,15 @@ def train(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Go on with the training in this folder, from its last checkpoint, as it was begun.",
+            help="Resume the training in this folder from its last checkpoint.",
             rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Instead of the configuration's.", rich_help_panel=options.WHAT),
+        typer.Option(
+            metavar="NAME", help="Name of the run, instead of the configuration's.", rich_help_panel=options.WHAT
+        ),
     ] = None,
     load_policies: options.LoadPolicies = None,
     minutes: Annotated[
@@ -65,7 +67,7 @@ def train(
         typer.Option(
             min=0.0,
             metavar="X",
-            help="End after so long, with --resume all in all; without --steps, whatever the steps.",
+            help="End after this time, including what a resumed run took before; without --steps, whatever the steps.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
@@ -74,13 +76,15 @@ def train(
         typer.Option(
             min=1,
             metavar="N",
-            help="End after so many steps of environments (cma: scenarios served); without --minutes, however long.",
+            help="End after this many environment steps (cma: scenarios served); without --minutes, however long.",
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, metavar="S", help="Instead of the configuration's.", rich_help_panel=options.HOW_MUCH),
+        typer.Option(
+            min=0, metavar="S", help="Seed, instead of the configuration's.", rich_help_panel=options.HOW_MUCH
+        ),
     ] = None,
     ray: Annotated[
         str | None,
@@ -97,7 +101,7 @@ def train(
         Path | None,
         typer.Option(
             metavar=options.OUT_METAVAR,
-            help="Where the policy, its picture, checkpoints and TensorBoard files are kept.",
+            help="Folder for the policy, its picture, checkpoints and TensorBoard files.",
             show_default="results/train-NAME-seedS",
             rich_help_panel=options.OUTPUT,
         ),

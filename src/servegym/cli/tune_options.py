@@ -71,7 +71,7 @@ Seeds = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Seeds of each trace, device and load that trials run; validation and test have their own.",
+        help="Seeds of each trace, device and load that trials run; validation and test use others.",
         show_default=FILE,
         rich_help_panel=options.HOW_MUCH,
     ),
@@ -81,7 +81,7 @@ Trials = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Of each study, in all: the same command with more goes on.",
+        help="Trials of each study. The same command with more goes on.",
         show_default=FILE,
         rich_help_panel=options.HOW_MUCH,
     ),
@@ -92,14 +92,14 @@ TopK = Annotated[
         "--top-k",
         min=1,
         metavar="K",
-        help="So many of the best trials are run again on fresh seeds; the best there wins.",
+        help="How many of the best trials are validated on fresh seeds; the best there wins.",
         show_default=FILE,
         rich_help_panel=options.HOW_MUCH,
     ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(min=0, metavar="S", help="Of the sampler.", show_default=FILE, rich_help_panel=options.HOW_MUCH),
+    typer.Option(min=0, metavar="S", help="Seed of the sampler.", show_default=FILE, rich_help_panel=options.HOW_MUCH),
 ]
 SEARCH = "How it is searched"
 Sampler = Annotated[
@@ -136,7 +136,7 @@ Constraints = Annotated[
     typer.Option(
         "--constraint",
         metavar="NAME=X",
-        help="An objective's mean that is asked for, such as low_priority_attainment=0.5. Repeatable.",
+        help="A constraint on an objective's mean, such as low_priority_attainment=0.5. Repeatable.",
         show_default=FILE,
         rich_help_panel=SEARCH,
     ),
@@ -155,7 +155,7 @@ TrialsOnly = Annotated[
     bool,
     typer.Option(
         "--trials-only",
-        help="Do trials along with others, and leave validation, test and report to one of them.",
+        help="Only run trials, beside other workers; one of those does validation, test and report.",
         rich_help_panel=options.OUTPUT,
     ),
 ]
@@ -163,7 +163,7 @@ Out = Annotated[
     Path | None,
     typer.Option(
         metavar=options.OUT_METAVAR,
-        help="Where studies, runs and tables are kept, and found again.",
+        help="Folder for studies, runs and tables. Work that is there is not repeated.",
         show_default="results/tune-NAME-..., one for each tuning",
         rich_help_panel=options.OUTPUT,
     ),

@@ -66,12 +66,14 @@ def validate(
     within: Annotated[
         float,
         typer.Option(
-            min=0.1, metavar="PERCENT", help="Error that is good enough, with --fit.", rich_help_panel=options.WHAT
+            min=0.1, metavar="PERCENT", help="With --fit: the error that is small enough.", rich_help_panel=options.WHAT
         ),
     ] = 5.0,
     run: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORD", help="Only runs whose name has it. Repeatable.", rich_help_panel=options.ON_WHAT),
+        typer.Option(
+            metavar="WORD", help="Only runs whose name contains it. Repeatable.", rich_help_panel=options.ON_WHAT
+        ),
     ] = None,
     closed_loops: Annotated[
         bool,

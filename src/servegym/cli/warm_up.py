@@ -22,7 +22,10 @@ STEPS = 20
 
 def warm_up(
     environments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ENVIRONMENT]...", help="EngineBatching-v0 or others; none: all.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[ENVIRONMENT]...", help="Environments, such as EngineBatching-v0; all, if none is named."
+        ),
     ] = None,
 ) -> None:
     """Compile the kernels of environments, single and in vectors: once for a version, some minutes for all.
