@@ -58,19 +58,25 @@ def workload_of(
         )
         for trace in traces
     ]
-    table = np.concatenate([workload.table for workload in workloads])
+    return {
+        "slo": slo,
+        **usual_demand(np.concatenate([workload.table for workload in workloads])),
+        "traces": [str(trace) for trace in traces],
+        "notes": [note for workload in workloads for note in workload_notes(workload.provenance)],
+    }
+
+
+def usual_demand(table: np.ndarray) -> dict[str, Any]:
+    """Of requests of dtype `WORKLOAD`: the SLOs that most have, a weight for each priority, first_token_weight."""
     slos, counts = np.unique(np.stack([table[name] for name in SLOS], axis=1), axis=0, return_counts=True)
     usual = slos[counts.argmax()]
     return {
-        "slo": slo,
         **{name: float(value) for name, value in zip(SLOS, usual, strict=True) if np.isfinite(value)},
         "weight_of_priority": {
             str(priority): _usual(table["weight"][table["priority"] == priority])
             for priority in np.unique(table["priority"])
         },
         "first_token_weight": round(float(table["prompt_tokens"].mean() / table["output_tokens"].mean()), 4),
-        "traces": [str(trace) for trace in traces],
-        "notes": [note for workload in workloads for note in workload_notes(workload.provenance)],
     }
 
 

@@ -78,11 +78,11 @@ class Match:
             return [f"Nothing is fitted: {self.why_not}."]
         of = self.fitted
         values = {
-            "factor": f"x {of.factor:.3g}", "step_cpu_s": f"+ {1e3 * of.step_cpu_s:.3g} ms",
-            "client_s": f"+ {1e3 * of.client_s:.3g} ms",
+            "factor": f"x {of.factor:.3g}", "step_cpu_s": f"+ {1e3 * of.step_cpu_s:.2f} ms",
+            "client_s": f"+ {1e3 * of.client_s:.2f} ms",
         }  # fmt: skip
         told = [f"{TERMS[name]} {values[name]}" for name, left in self.left.items() if left <= KNOWN]
-        not_told = [f"{TERMS[name]} (kept at {values[name]})" for name, left in self.left.items() if left > KNOWN]
+        not_told = [f"{TERMS[name]} (taken as {values[name]})" for name, left in self.left.items() if left > KNOWN]
         lines = [f"Fitted to the first half: {', '.join(told)}."] if told else []
         return lines + ([f"The recording does not tell {', nor '.join(not_told)}."] if not_told else [])
 

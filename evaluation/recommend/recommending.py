@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,17 +113,27 @@ class Question:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OfDevice:
-    """What is best on a device. table: `judged`, on windows that nothing was chosen by; curve: of shares by engines.
-    least: engines that any scheduler and router need at least; None: not known. runs: that were simulated."""
+    """What is best on a device.
+
+    table: `judged`, on windows that nothing was chosen by. curve: of shares by engines. profile: of the device, with
+    what was fitted. least: engines that any scheduler and router need at least; None: not known. price_per_hour: of an
+    engine; None: not known. tried: setups. runs: that were simulated.
+    """
 
     device: str
     chosen: Chosen
     table: pd.DataFrame
     curve: pd.DataFrame
+    profile: Profile
     least: int | None
     price_per_hour: float | None
     tried: int
     runs: int
+
+    @property
+    def file_name(self) -> str:
+        """The device as the name of a file: it may be a path, or have a model's."""
+        return re.sub(r"[^\w.+-]+", "-", self.profile.name)
 
     @property
     def best(self) -> pd.Series:
@@ -190,7 +201,7 @@ def _of_device(
     table, shares = judged(judging, chosen, price), curve(judging, chosen)
     known = [number for number in least if number is not None]
     runs = len(choosing.done) + len(judging.done)
-    return OfDevice(device, chosen, table, shares, max(known, default=None), price, len(tried), runs)
+    return OfDevice(device, chosen, table, shares, profile, max(known, default=None), price, len(tried), runs)
 
 
 def _rank(of: OfDevice) -> tuple[bool, float]:

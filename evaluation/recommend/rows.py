@@ -16,7 +16,7 @@ def table_rows(of: OfDevice, target: Target) -> list[dict[str, str]]:
     priced, rows = of.price_per_hour is not None, []
     for _, row in of.table.iterrows():
         shown = {
-            NAME: row["label"],
+            NAME: row["label"] + (" (default)" if row["setup"] == default_of(of) else ""),
             "engines": f"{row['engines']}",
             share_title(target): Interval.of(row, SHARE).text(".3f"),
             "above the default": Interval.of(row, DIFFERENCE).text("+.3f") if row["setup"] != default_of(of) else "",

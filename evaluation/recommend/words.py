@@ -8,6 +8,10 @@ from servegym.evaluation.recommend.recommending import OfDevice, Recommendation
 from servegym.evaluation.recommend.rows import share_title
 from servegym.evaluation.repeats import WINDOWS
 
+NOT_MEASURED = (
+    "The recording does not say how its requests were served, so nothing is fitted: the profile is taken as it is."
+)
+
 
 def title(found: Recommendation) -> str:
     """What was asked, in a line."""
@@ -42,7 +46,9 @@ def _of_best(of: OfDevice, found: Recommendation) -> list[str]:
         )
     runs = f"Run {engines_of(best['engines'])} of {of.device}"
     if of.chosen.best.setup == of.chosen.default.setup:
-        lines.append(f"{runs} as they are: nothing that was tried does with fewer, or is better by much.")
+        lines.append(
+            f"{runs} with the default settings: nothing that was tried needs fewer, or serves noticeably more in time."
+        )
         return [*lines, f"On the other windows: {what} {share}, held in {best['held']} of {best['windows']}."]
     lines.append(f"{runs} with {best['label']}.")
     default = table.loc[DEFAULT]
@@ -68,7 +74,7 @@ def _of_devices(found: Recommendation) -> list[str]:
     if len(found.of_devices) > 1 and any(of.price_per_hour is None for of in found.of_devices):
         lines.append("Devices are in the order of how many engines it takes: --price says what they cost.")
     for of in found.of_devices:
-        if of.least is not None:
+        if of.least is not None and of.least > 1:
             lines.append(
                 f"{of.device}: no scheduler or router does with fewer than {engines_of(of.least)}, by the least work "
                 "of the requests."

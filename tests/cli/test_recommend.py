@@ -33,11 +33,12 @@ DEVICE = ("--device", "a100-llama3-8b", "--scheduler", "vllm-v1", "--router", "m
 
 
 def test_what_to_run(servegym, tmp_path, recording):
-    done = servegym("recommend", "mine.csv", *DEVICE, "--slo", "ttft_s=1,tpot_s=0.05", "--price", "a100-llama3-8b=2")
+    done = servegym("recommend", "mine.csv", *DEVICE, "--slo", "ttft_s=1,tpot_s=0.05", "--price", "a100-llama3-8b=2",
+                    "--export", "files", "--report", "page.html")  # fmt: skip
     assert done.status == 0, done.stderr
     for words in (
         "does not say how its requests were served", "SLO attainment of at least 0.95", "1 of 1", "million", "Run ",
-        "engines of a100-llama3-8b", "no scheduler or router does with fewer than",
+        "engines of a100-llama3-8b",
     ):  # fmt: skip
         assert words in done.stdout
     document = json.loads((tmp_path / "results/recommend-mine/recommendation.json").read_text())
@@ -47,15 +48,19 @@ def test_what_to_run(servegym, tmp_path, recording):
     assert document["windows"] == {"to_choose": 1, "to_judge": 1, "requests_of_each": 60}
     assert document["match"] is None
     assert "One window judges" in done.stdout
+    assert (tmp_path / "files/vllm.sh").exists() and (tmp_path / "files/kubernetes.yaml").exists()
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") >= 1 and "How many engines" in page and "nothing is fitted" in page
 
 
 def test_a_recording_with_times_is_held_against_its_simulation(servegym, tmp_path, recording):
     recording.assign(ttft_s=0.3, e2e_s=2.0)[:30].to_csv(tmp_path / "mine.csv", index=False)
-    done = servegym("recommend", "mine.csv", *DEVICE, "--engines", "1", "--json", "-")
+    done = servegym("recommend", "mine.csv", *DEVICE, "--engines", "1", "--report", "page.html", "--json", "-")
     assert done.status == 0, done.stderr
     match = json.loads(done.stdout)["match"]
     assert [figure["metric"] for figure in match["figures"]] == ["ttft"] * 2 + ["itl"] * 2 + ["e2e"] * 2
     assert "Nothing is fitted: 30 requests are too few" in done.stderr and "What errs most is" in done.stderr
+    assert "What errs most is" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,15 @@ def recommend(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar=options.OUT_METAVAR,
+            help="Write what runs the recommendation: vLLM's flags (and plug-in), the proxy, a Kubernetes manifest.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    report: options.Report = None,
     json: options.Json = None,
 ) -> None:
     """Say what to set and how many engines to run for the traffic of a recording.
@@ -112,7 +121,8 @@ def recommend(
     what is chosen is judged on the others, against vLLM's defaults.
     """
     directory = out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
-    check_output_folder(directory)
+    for folder in filter(None, (directory, export)):
+        check_output_folder(folder)
     load_policy_files(load_policies, check)
 
     from servegym.cli.recommend_tables import show, show_match
@@ -135,11 +145,22 @@ def recommend(
         found = find(question, runner, progress, lambda read, match: show_match(read, match, console))
     show(found, console)
     directory.mkdir(parents=True, exist_ok=True)
-    files = [directory / "recommendation.json", *(directory / f"{of.device}.csv" for of in found.of_devices)]
+    files = [directory / "recommendation.json", *(directory / f"{of.file_name}.csv" for of in found.of_devices)]
     for of, path in zip(found.of_devices, files[1:], strict=True):
         of.table.drop(columns="setup").to_csv(path, index=False)
     write_json(document(found), files[0])
+    if export is not None:
+        from servegym.export.recommended import export_recommendation
+
+        written = export_recommendation(found, export)
+        files += written.files
+        for note in written.notes:
+            console.print(f"Note: {note}.", soft_wrap=True)
     console.print("Written:", ", ".join(map(str, files)), soft_wrap=True)
+    if report is not None:
+        from servegym.evaluation.recommend.report import recommend_report
+
+        console.print(f"Report: {recommend_report(found, report)}", soft_wrap=True)
     if json is not None:
         write_json({**document(found), "files": files}, json)
 

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from servegym.evaluation.recommend.recommending import Recommendation
     from servegym.evaluation.recommend.recording import Recording
 
-NOT_MEASURED = (
-    "The recording does not say how its requests were served, so nothing is fitted: the profile is taken as it is."
-)
 LEAVING = ("cost of a million tokens", "p99 TPOT, ms", "p99 TTFT, s", "windows held")  # where the terminal is narrow
 
 
@@ -24,6 +21,8 @@ def show_match(recording: Recording, match: Match | None, console: Console) -> N
     """How near a simulation of the recording comes to what was measured."""
     for note in recording.notes:
         console.print(f"Recording: {note}")
+    from servegym.evaluation.recommend.words import NOT_MEASURED
+
     if match is None:
         console.print(NOT_MEASURED)
         return
