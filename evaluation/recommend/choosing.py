@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,11 @@ from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.recommend.trials import Trial, Trials
 
 MOST_ENGINES = 256
+ROUTERS_KEPT, RESTS_KEPT = 3, 10  # that go on together: the best of those that were tried alone
 RUNGS = ((1, 32), (2, 12))  # windows that a rung takes, and how many setups it keeps; the last rung takes all windows
 LEFT, LEFT_WITHOUT_PLUG_IN = 5, 2  # setups that are bisected beside the default; of these at least so many flags only
 NEARLY_ALL = 0.01  # of the share that any number of engines reaches: more engines than that give nothing
+ALIKE = 0.9  # of a p99 TTFT: it falls by more than to this where more engines help
 AS_GOOD = 0.005  # a share less by this is not worth another setting
 
 
@@ -90,31 +93,64 @@ def by_rate(trials: Trials) -> list[int]:
 
 def fewest_engines(trials: Trials, setup: Setup, first: int, windows: Sequence[int], most: int = MOST_ENGINES) -> Sized:
     """The fewest engines with which each window holds the target, up to `most`; by bisection from the first on."""
-    needed = 1 - trials.target.most_failed
+    engines = grown(trials, setup, first, windows, most)
+    if not is_enough(trials, setup, engines, windows):
+        return Sized(setup, None, np.nan)
+    found = fewest(lambda number: is_enough(trials, setup, number, windows), engines, engines).enough
+    return Sized(setup, found, float(trials.shares(setup, found or engines, windows).mean()))
 
-    def is_enough(engines: int) -> bool:
-        return bool((trials.shares(setup, engines, windows) >= needed - 1e-9).all())
 
-    found = fewest(is_enough, first, most).enough if first >= most or is_enough(most) else None
-    share = np.nan if found is None else float(trials.shares(setup, found, windows).mean())
-    return Sized(setup, found, share)
+def is_enough(trials: Trials, setup: Setup, engines: int, windows: Sequence[int]) -> bool:
+    """Whether each of the windows holds the target."""
+    return bool((trials.shares(setup, engines, windows) >= 1 - trials.target.most_failed - 1e-9).all())
+
+
+def grown(trials: Trials, setup: Setup, first: int, windows: Sequence[int], most: int = MOST_ENGINES) -> int:
+    """The first number of engines, doubled until they are enough, or twice as many change nothing."""
+    engines, before = min(first, most), None
+    while not is_enough(trials, setup, engines, windows) and engines < most:
+        rows = trials.rows(Trial(setup, engines, window) for window in windows)
+        now = np.array([[row["share"], row["ttft_p99_s"]] for row in rows]).mean(axis=0)
+        if before is not None and now[0] <= before[0] + NEARLY_ALL and now[1] >= ALIKE * before[1]:
+            break
+        before, engines = now, min(most, 2 * engines)
+    return engines
 
 
 def enough_engines(trials: Trials, setup: Setup, windows: Sequence[int]) -> int:
     """The fewest engines beyond which more of them hardly help."""
-    at_most = float(trials.shares(setup, MOST_ENGINES, windows).mean())
+    most = grown(trials, setup, 1, windows)
+    at_most = float(trials.shares(setup, most, windows).mean())
     found = fewest(
-        lambda engines: float(trials.shares(setup, engines, windows).mean()) >= at_most - NEARLY_ALL, 1, MOST_ENGINES
+        lambda engines: float(trials.shares(setup, engines, windows).mean()) >= at_most - NEARLY_ALL, most, most
     )
-    return found.enough or MOST_ENGINES
+    return found.enough or most
+
+
+def promising(trials: Trials, setups: Sequence[Setup], engines: int, window: int) -> list[Setup]:
+    """The setups, without the default, of which router and engine are each among the best where only they change."""
+    default = setups[0]
+    routers = {replace(default, router=setup.router): setup.router for setup in setups if setup.prefill_share is None}
+    rests = [setup for setup in setups if setup.router == default.router]
+    alone = list(dict.fromkeys([*routers, *rests]))
+    shares = [row["share"] for row in trials.rows(Trial(setup, engines, window) for setup in alone)]
+    order = [alone[place] for place in np.argsort(-np.array(shares), kind="stable")]
+    best_routers = [routers[setup] for setup in order if setup in routers][:ROUTERS_KEPT]
+    best_rests = [setup for setup in order if setup in rests][:RESTS_KEPT]
+    return [
+        setup for setup in setups[1:]
+        if setup.router in (*best_routers, default.router)
+        and replace(setup, router=default.router) in (*best_rests, default)
+    ]  # fmt: skip
 
 
 def halved(trials: Trials, setups: Sequence[Setup], sizes: Sequence[int], windows: Sequence[int]) -> list[Setup]:
-    """The best setups by their mean share, without the default: each rung takes more windows for fewer setups.
+    """The best setups by their mean share, without the default: each rung takes more windows for fewer setups. The
+    first takes those that are `promising`.
 
     Of setups that come to the same in every figure the one nearest to the default is kept.
     """
-    default, left = setups[0], list(setups[1:])
+    default, left = setups[0], promising(trials, setups, sizes[0], windows[0])
     for number, (count, kept) in enumerate((*RUNGS, (len(windows), LEFT))):
         some = windows[:count]
         tried = sizes[: 1 if number == 0 else None]

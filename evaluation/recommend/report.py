@@ -28,8 +28,8 @@ SETUPS = (
 NOTES = (
     "Each window begins with empty engines, and the requests of its first tenth are not judged; caches of prefixes are "
     "cold at its beginning.",
-    "Setups were tried by successive halving, so one that is poor in the busiest window and good elsewhere can be "
-    "missed.",
+    "Routers and engine settings were tried alone, then the best of them together, by successive halving: two that are "
+    "good only together, and what is poor in the busiest window and good elsewhere, can be missed.",
 )
 
 

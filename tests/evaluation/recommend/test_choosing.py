@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.evaluation.recommend.choosing import choose, fewest_engines
+from servegym.evaluation.recommend.choosing import choose, fewest_engines, grown
 from servegym.evaluation.recommend.setups import Setup, setups
 from servegym.evaluation.targets import parse_target
 
@@ -27,7 +27,7 @@ class Made:
     def rows(self, trials):
         trials = list(trials)
         self.runs += len(trials)
-        return [{"share": self.share(*trial), "of": hash(trial[0])} for trial in trials]
+        return [{"share": self.share(*trial), "ttft_p99_s": 1 / trial[1], "of": hash(trial[0])} for trial in trials]
 
     def shares(self, setup, engines, windows):
         return np.array([self.share(setup, engines, window) for window in windows])
@@ -39,11 +39,12 @@ class Made:
 
 def test_the_setup_that_needs_the_fewest_engines_is_found():
     better = next(one for one in TRIED if one.scheduler == "expected-gain" and one.router == "min-load")
-    trials = Made({better: 5.0})
+    parts = {replace(better, router="round-robin"): 7.0, replace(TRIED[0], router="min-load"): 7.0}
+    trials = Made({better: 5.0, **parts})
     chosen = choose(trials, TRIED)
     assert chosen.best.setup == better and chosen.best.engines == 5
     assert chosen.default.setup == TRIED[0] and chosen.default.engines == 8
-    assert trials.runs < 4 * len(TRIED)  # halving: most setups see one window
+    assert trials.runs < 2 * len(TRIED)  # most setups are not run, or on one window
 
 
 def test_nothing_is_changed_for_nothing():
@@ -67,11 +68,16 @@ def test_of_given_engines_the_larger_share_counts():
 
 def test_a_target_out_of_reach_gets_as_many_engines_as_help():
     class Slow(Made):
+        def rows(self, trials):
+            return [row | {"ttft_p99_s": max(row["ttft_p99_s"], 1 / 8)} for row in super().rows(trials)]
+
         def share(self, setup, engines, window):
             return 0.5 * super().share(setup, engines, window)
 
-    chosen = choose(Slow({}), TRIED)
+    trials = Slow({})
+    chosen = choose(trials, TRIED)
     assert chosen.best.engines is None and chosen.engines == 8
+    assert grown(trials, TRIED[0], 1, [0, 1, 2]) == 16  # twice as many change nothing
 
 
 @settings(deadline=None)
