@@ -53,7 +53,7 @@ def choose(trials: Trials, setups: Sequence[Setup], engines: int | None = None) 
     default, windows = setups[0], by_rate(trials)
     if engines is None:
         sized = fewest_engines(trials, default, 1, windows)
-        reference = sized.engines or enough_engines(trials, default, windows)
+        reference = sized.engines or by_any_router(trials, setups, windows)
         sizes = sorted({max(1, min(reference - 1, round(0.75 * reference))), reference})
     else:
         reference, sizes = engines, [engines]
@@ -72,6 +72,21 @@ def choose(trials: Trials, setups: Sequence[Setup], engines: int | None = None) 
     best = simplest([one for one in ranked if one.engines == ranked[0].engines], default)
     default_sized = next(one for one in found if one.setup == default)
     return Chosen(best, default_sized, reference, [one for one in ranked if one not in (best, default_sized)])
+
+
+def by_any_router(trials: Trials, setups: Sequence[Setup], windows: Sequence[int]) -> int:
+    """The fewest engines with which some router holds the target where the default's does not; else as many as help
+    any."""
+    alone = list(routers_alone(setups))
+    enough = [
+        sized.engines for sized in (fewest_engines(trials, setup, 1, windows) for setup in alone) if sized.engines
+    ]
+    return min(enough) if enough else max(enough_engines(trials, setup, windows) for setup in alone)
+
+
+def routers_alone(setups: Sequence[Setup]) -> dict[Setup, str]:
+    """The default with each of the routers, by which that is."""
+    return {replace(setups[0], router=setup.router): setup.router for setup in setups}
 
 
 def simplest(ranked: Sequence[Sized], default: Setup) -> Sized:
@@ -130,7 +145,7 @@ def enough_engines(trials: Trials, setup: Setup, windows: Sequence[int]) -> int:
 def promising(trials: Trials, setups: Sequence[Setup], engines: int, window: int) -> list[Setup]:
     """The setups, without the default, of which router and engine are each among the best where only they change."""
     default = setups[0]
-    routers = {replace(default, router=setup.router): setup.router for setup in setups if setup.prefill_share is None}
+    routers = routers_alone(setups)
     rests = [setup for setup in setups if setup.router == default.router]
     alone = list(dict.fromkeys([*routers, *rests]))
     shares = [row["share"] for row in trials.rows(Trial(setup, engines, window) for setup in alone)]

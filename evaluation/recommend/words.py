@@ -41,18 +41,21 @@ def _of_best(of: OfDevice, found: Recommendation) -> list[str]:
     lines = []
     if of.chosen.best.engines is None and found.question.engines is None:
         lines.append(
-            f"No number of {of.device} engines holds {target.title}: their batches take too long for these SLOs. Below "
-            f"is what comes nearest, with {engines_of(best['engines'])}, beyond which more hardly help."
+            f"No number of {of.device} engines that was tried holds {target.title} in every window, however it is set; "
+            f"nearest comes this, with {engines_of(best['engines'])}, beyond which more hardly help:"
         )
     runs = f"Run {engines_of(best['engines'])} of {of.device}"
     if of.chosen.best.setup == of.chosen.default.setup:
         lines.append(
-            f"{runs} with the default settings: nothing that was tried needs fewer, or serves noticeably more in time."
+            f"{runs} with the default settings: nothing that was tried serves noticeably more in time, or needs fewer."
         )
         return [*lines, f"On the other windows: {what} {share}, held in {best['held']} of {best['windows']}."]
     lines.append(f"{runs} with {best['label']}.")
     default = table.loc[DEFAULT]
-    if default["engines"] != best["engines"]:
+    if of.chosen.default.engines is None:
+        if found.question.engines is None and of.chosen.best.engines is not None:
+            lines.append("The default does not hold the target with any number of engines that was tried.")
+    elif default["engines"] != best["engines"]:
         saved = default["engines"] - best["engines"]
         cheaper = default["cost_per_hour"] - best["cost_per_hour"]
         cost = f", {cheaper:.2f} less an hour" if cheaper == cheaper else ""
@@ -86,6 +89,6 @@ def _cautions(found: Recommendation) -> list[str]:
     lines = [f"± 95 % interval over {found.windows.over} that nothing was chosen by (differences paired by window)."]
     if len(found.windows.to_judge) < 2:
         lines[0] = "One window judges, so there is no interval; --resample draws more from a short recording."
-    elif found.best.best["held"] < found.best.best["windows"]:
+    elif found.best.chosen.best.engines and found.best.best["held"] < found.best.best["windows"]:
         lines.append("It does not hold the target in every window: one engine more is on the safe side.")
     return lines

@@ -66,6 +66,20 @@ def test_of_given_engines_the_larger_share_counts():
     assert chosen.fleet(chosen.best) == chosen.fleet(chosen.default) == 4
 
 
+def test_a_router_that_reaches_what_the_default_does_not_is_found():
+    class Sessions(Made):
+        """Round-robin is as poor with any number of engines."""
+
+        def rows(self, trials):
+            return [row | {"ttft_p99_s": 1.0} for row in super().rows(trials)]
+
+        def share(self, setup, engines, window):
+            return 0.5 if setup.router == "round-robin" else super().share(setup, engines, window)
+
+    chosen = choose(Sessions({}), TRIED)
+    assert chosen.best.setup.router != "round-robin" and chosen.best.engines == 8 and chosen.default.engines is None
+
+
 def test_a_target_out_of_reach_gets_as_many_engines_as_help():
     class Slow(Made):
         def rows(self, trials):
