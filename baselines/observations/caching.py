@@ -61,7 +61,7 @@ def observe_caching(context, r, chosen, slots, out):
 
     context, chosen: as of `observe_routing`.
     """
-    write_routing(context, r, chosen, 0, slots, CACHING_WHOLE, CACHING_SLOT, True, out)
+    write_routing(context, r, chosen, 0, slots, (CACHING_WHOLE, CACHING_SLOT), True, out)
     known, request = context.known, context.requests[r]
     snapshots, tokens = known.snapshots, request.prompt_tokens + request.num_output_tokens
     shown, fewest, best = min(slots, snapshots.shape[0]), tokens, np.float32(-1.0)

@@ -100,17 +100,18 @@ def observe_routing(context, r, chosen, decode, slots, out):
     decode engines that are up and open, so that they could decode the request after its prefill; 0: the engines that
     take it now.
     """
-    write_routing(context, r, chosen, decode, slots, WHOLE, SLOT, False, out)
+    write_routing(context, r, chosen, decode, slots, (WHOLE, SLOT), False, out)
 
 
 @kernel
-def write_routing(context, r, chosen, decode, slots, whole, slot, counts_cached, out):
-    """`observe_routing`, into an observation of `whole` and `slot` numbers that begin with those of `routing_layout`.
+def write_routing(context, r, chosen, decode, slots, sizes, counts_cached, out):
+    """`observe_routing`, into an observation that may have more numbers behind those of `routing_layout`.
 
-    counts_cached: queued prompts take only the time of what was not cached when they were sent.
+    sizes: numbers of the request, and of a slot. counts_cached: queued prompts take only the time of what was not
+    cached when they were sent.
     """
     now_s, known, estimates = context.now_s, context.known, context.estimates
-    snapshots, request = known.snapshots, context.requests[r]
+    snapshots, request, (whole, slot) = known.snapshots, context.requests[r], sizes
     shown = min(slots, snapshots.shape[0])
     span_s, slack_s = span_of(request), next_deadline_s(request) - now_s
     takers, fewest, soonest_s, gain, prefills = 0, np.inf, np.inf, 0.0, 0
@@ -122,7 +123,7 @@ def write_routing(context, r, chosen, decode, slots, whole, slot, counts_cached,
         out[at + TAKES], out[at + CHOSEN], out[at + OPEN] = taken, e == chosen, is_open
         observe_snapshot(now_s, request, snapshot, known.tiers, span_s, out, at)
         batch_s = iteration_s(request, snapshot, estimates, e)
-        done_s, of_record = observe_record(context, r, e, batch_s, span_s, slack_s, counts_cached, out, at)
+        done_s, of_record = observe_record(context, r, e, batch_s, span_s, counts_cached, out, at)
         gain += of_record
         prefills += snapshot.prefills
         out[at + ITERATION] = squash(batch_s, request.tpot_slo_s)
@@ -199,7 +200,7 @@ def iteration_s(request, snapshot, estimates, e):
 
 
 @kernel
-def observe_record(context, r, e, batch_s, span_s, slack_s, counts_cached, out, at):
+def observe_record(context, r, e, batch_s, span_s, counts_cached, out, at):
     """Write the fields of an engine's queue record and the request behind it.
 
     Returns the time until the request would be done, s, and the gain of the record's next tokens. A decode engine has
@@ -213,6 +214,7 @@ def observe_record(context, r, e, batch_s, span_s, slack_s, counts_cached, out, 
     exec_s, work_s, before_s, gain = 0.0, 0.0, 0.0, 0.0
     if snapshot.role != ROLE_DECODE:
         exec_s = estimates.request_s[snapshot.pool](tokens - cached, cached, False, estimates.coefficients[e])
+    slack_s = next_deadline_s(request) - now_s
     deadline_s = now_s + slack_s
     for k in range(snapshot.prefills):
         queued = requests[record[k]]

@@ -29,6 +29,7 @@ def test_every_registered_environment_is_checked() -> None:
 def test_gymnasium_finds_nothing_to_warn_of(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".* is out of date")  # of one that has a later version
         check_env(make(name))
 
 
@@ -37,6 +38,7 @@ def test_stable_baselines_finds_nothing_to_warn_of(name: str) -> None:
     checker = pytest.importorskip("stable_baselines3.common.env_checker")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".* is out of date")
         checker.check_env(make(name))
 
 
