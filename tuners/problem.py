@@ -53,9 +53,14 @@ class Problem:
 
 
 def cases_of(source: ServingSpec, seeds: range) -> dict[str, Any]:
-    """What is drawn with these seeds: traces, devices, loads, seeds."""
-    return {f"{name}s": listed_json(source[name]) for name in ("trace", "device", "load")} | {
-        "seeds": [{"first": seeds.start, "last": seeds.stop - 1}]
+    """What is drawn with these seeds: traces, devices, loads (none where there is a rate instead), seeds."""
+    devices = listed_json(source["device"])
+    named = [pool.device for pool in source["pools"] or ()]
+    return {
+        "traces": listed_json(source["trace"]),
+        "devices": list(dict.fromkeys(one for name in named for one in ([name] if name else devices))) or devices,
+        "loads": [] if source["load"] is None else listed_json(source["load"]),
+        "seeds": [{"first": seeds.start, "last": seeds.stop - 1}],
     }
 
 

@@ -15,6 +15,7 @@ from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.provenance import TrainedOn
 from servegym.scenarios.demand import STEADY
 from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import PRESETS, spelled_out
 from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import TrainingConfig, from_plain, load_config
 
@@ -49,6 +50,8 @@ def test_it_gains_more_than_its_base_under_overload(name):
     policy = load(FOLDER / f"{name}.json")
     engines = {"engines": 4, "router": "min-load"} if policy.kind == "router" else {}
     source = EPISODES.replaced(load=1.4, requests=400, load_profile=(STEADY,), **engines)
+    if name in PRESETS:
+        source = EPISODES.with_overrides(spelled_out({"preset": name, "split": "test"}))
     differences = []
     for seed in range(970_000, 970_006):
         scenario = source(np.random.default_rng(seed))
