@@ -53,7 +53,7 @@ def choose(trials: Trials, setups: Sequence[Setup], engines: int | None = None) 
     default, windows = setups[0], by_rate(trials)
     if engines is None:
         sized = fewest_engines(trials, default, 1, windows)
-        reference = sized.engines or by_any_router(trials, setups, windows)
+        reference = sized.engines or by_any_router(trials, setups, windows[:1])
         sizes = sorted({max(1, min(reference - 1, round(0.75 * reference))), reference})
     else:
         reference, sizes = engines, [engines]
