@@ -72,6 +72,7 @@ def test_a_recording_with_times_is_held_against_its_simulation(servegym, tmp_pat
         (("--served", "router=nearest"), "unknown router 'nearest'"),
         (("--price", "b200=2"), "a price of b200; it should be of a100-llama3-8b"),
         (("--device", "a100-llama3-8b"), "device a100-llama3-8b is named twice"),
+        (("--export", "mine.csv"), "--export mine.csv: "),
         (("--target", "soon"), "it should be attainment=0.99"),
         (("--requests", "10"), "a recommendation takes 20 or more"),
         (("--columns", "prompt=length"), "has no column length"),

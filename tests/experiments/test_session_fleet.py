@@ -9,7 +9,7 @@ from experiments.session_fleet import OURS, TUNED, elsewhere, verdict
 def outcomes(tdg: float, attainment: float) -> dict[str, np.ndarray]:
     """Of ours, with what it has more than a heuristic of TDG 0.9 and attainment 0.8, on three seeds."""
     other = np.array([[0.90, 0.80], [0.91, 0.79], [0.89, 0.81]])
-    return {OURS: other + [tdg, attainment], "min-load": other, TUNED: other + 1, "learned:other": other + 1}
+    return {OURS: other + np.array([tdg, attainment]), "min-load": other, TUNED: other + 1, "learned:other": other + 1}
 
 
 @pytest.mark.parametrize(

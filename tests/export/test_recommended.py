@@ -55,6 +55,12 @@ def test_the_scripts_are_right_shell(tmp_path, setup):
             assert subprocess.run(["sh", "-n", path], check=False).returncode == 0
 
 
+def test_the_manifest_is_valid():
+    validator = pytest.importorskip("kubernetes_validate")
+    for document in yaml.safe_load_all(manifest(Setup(), 4, 2)):
+        validator.validate(document, "1.34", strict=True)
+
+
 def test_the_manifest():
     engines, service = yaml.safe_load_all(manifest(Setup(max_num_seqs=64), 4, 2))
     assert engines["spec"]["replicas"] == 4 and "&" not in manifest(Setup(), 4, 2)

@@ -93,13 +93,13 @@ def write_json(document: Mapping[str, Any], target: str | Path) -> None:
         Path(target).write_text(text + "\n", encoding="utf-8")
 
 
-def check_output_folder(path: Path) -> None:
+def check_output_folder(path: Path, option: str = "--out") -> None:
     """Raise ServegymError unless `path` is a folder that can be written to, or can be made one.
 
     The check runs before the work, and the folder is made after it, so that wrong input leaves nothing behind.
     """
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not there.is_dir():
-        raise ServegymError(f"--out {path}: {there} is a file; name a folder")
+        raise ServegymError(f"{option} {path}: {there} is a file; name a folder")
     if not os.access(there, os.W_OK):
-        raise ServegymError(f"--out {path}: you may not write to {there}")
+        raise ServegymError(f"{option} {path}: you may not write to {there}")

@@ -121,8 +121,9 @@ def recommend(
     what is chosen is judged on the others, against vLLM's defaults.
     """
     directory = out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
-    for folder in filter(None, (directory, export)):
-        check_output_folder(folder)
+    for folder, option in ((directory, "--out"), (export, "--export")):
+        if folder is not None:
+            check_output_folder(folder, option)
     load_policy_files(load_policies, check)
 
     from servegym.cli.recommend_tables import show, show_match

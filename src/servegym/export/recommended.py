@@ -76,11 +76,12 @@ def manifest(setup: Setup, engines: int, gpus: int) -> str:
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME},
          "spec": {"replicas": engines, "selector": {"matchLabels": dict(labels)}, "template": template}},
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "engines"},
-         "spec": {"clusterIP": "None", "selector": dict(labels), "ports": [{"port": PORT}]}},
+         "spec": {"clusterIP": "None", "selector": dict(labels), "ports": [{"name": "http", "port": PORT}]}},
     ]  # fmt: skip
     head = f"# {setup.label(engines)}; servegym {__version__}. MODEL is the model to serve.\n"
     if setup.needs_plug_in:
         head += f"# The scheduler is a plug-in: the image needs servegym and {POLICY}, and starts {ENGINE}.\n"
+        head += "# How: docs/deploy.md of servegym.\n"
     if engines > 1:
         head += f"# The proxy before them: servegym proxy --policy {POLICY} --backends-dns engines:{PORT}\n"
     return head + yaml.safe_dump_all(documents, sort_keys=False)
