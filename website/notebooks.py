@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 
 SECONDS = 600  # for a cell
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-BAR = re.compile(r"(runs|searches) |servegym: compil")  # of progress
+BAR = re.compile(r"(runs|searches) |━|servegym: compil")  # of progress
 
 
 def run_anew(path: Path) -> None:
