@@ -27,6 +27,7 @@ from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import load_config, to_text
 from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed
+from servegym.tuners.objective import Objective
 from servegym.tuners.problem import problem_of
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.training import train
@@ -47,6 +48,7 @@ ROWS = {
     "attainment_difference",
     "wait_s",
     "wait_difference_s",
+    "score",
 }
 
 
@@ -214,7 +216,7 @@ def test_it_starts_from_a_policy(tmp_path: Path) -> None:
 def test_validation_is_the_mean_over_the_same_scenarios() -> None:
     config = tiny("ppo-engine-batching")
     problem = problem_of(config)
-    judge = Judge(problem.head, problem.source, config.validation, ThreadRunner(2))
+    judge = Judge(problem.head, problem.source, config.validation, ThreadRunner(2), Objective(attainment=2.0))
     policy = scheduler("edf")
 
     def figures(policy: Any) -> np.ndarray:
@@ -230,6 +232,7 @@ def test_validation_is_the_mean_over_the_same_scenarios() -> None:
     assert verdict.wait_difference_s == pytest.approx(waited_s.mean()) and verdict.wait_difference_s != 0
     assert verdict.difference == pytest.approx(differences.mean()) and verdict.difference != 0
     assert verdict.half_width == pytest.approx(1.96 * differences.std(ddof=1) / np.sqrt(3))
+    assert verdict.score == pytest.approx(verdict.policy + 2 * verdict.attainment)
 
 
 def test_equal_scenarios_are_run_once_and_have_no_interval() -> None:
