@@ -1,8 +1,8 @@
 """Run every `servegym` command of the guides as it is written: `python -m tests.page_commands [PAGE...]`.
 
 The commands of a page run in order, in an empty folder of the page's own, so that one finds what those before it
-wrote. Those that take longer than a limit are ended. Those that read a file which only the reader has are told apart
-from those that fail. Exit status 1 where one fails.
+wrote. Those that take longer than a limit are ended. Those that take a file, a policy or a server which only the
+reader has are told apart from those that fail. Exit status 1 where one fails.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.pages import PAGES, ROOT, commands_of
 
 LIMIT_S = 60.0
 GUIDES = [page for page in PAGES if "results" not in page.parts]  # pages of results say how they were made: hours
-READERS_OWN = re.compile(
+READERS_OWN = re.compile(  # files, policies, engines and servers
     "[Nn]o such (?:folder or )?file|there is no file|is not a file|is no program|cannot be read|cannot be reached|"
-    "unknown learned policy|unknown claim|no trace '"
+    "unknown learned policy|unknown claim|unknown latency form|no trace '|has vLLM|no address|_KEY is not set"
 )
-RAN, LONG, OWN, FAILED = "ran", "longer than the limit", "reads a file of the reader's own", "failed"
+RAN, LONG, OWN, FAILED = "ran", "longer than the limit", "takes something that only the reader has", "failed"
 
 
 class Outcome(NamedTuple):
