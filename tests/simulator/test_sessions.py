@@ -181,7 +181,7 @@ def test_stepping_gives_the_same_bytes(data):
 @settings(max_examples=60)
 @given(data=st.data())
 def test_limits_that_none_meets_change_nothing(data):
-    """But the number of a request's session, which session-hash routes by."""
+    """But the number of a request's session, which session-hash routes by, and where its last request was sent."""
     routers = [name for name in router_names() if name != "session-hash"]
     scenario = data.draw(cluster_scenarios(data.draw(st.sampled_from(routers))))
     scenario = dataclasses.replace(scenario, predictor=None)
@@ -194,7 +194,8 @@ def test_limits_that_none_meets_change_nothing(data):
     for run in runs:
         run.run()
     np.testing.assert_array_equal(runs[1].arrays.requests["session"], np.arange(n))
-    runs[1].arrays.requests["session"] = -1
+    for run in runs:
+        run.arrays.requests["session"] = run.arrays.requests["session_engine"] = -1
     for name in ("requests", "outcomes", "engines", "timeline"):
         assert getattr(runs[0].arrays, name).tobytes() == getattr(runs[1].arrays, name).tobytes(), name
 
