@@ -84,7 +84,9 @@ def test_what_is_wrong_is_one_line(changes, problem):
 def test_a_tuning_has_a_panel_and_studies(tmp_path):
     with pytest.raises(TuningError, match="studies is missing"):
         parse_tuning({"panel": {}}, "x")
-    with pytest.raises(TuningError, match=r"unknown tuning 'x\.yaml'; there are: default"):
+    with pytest.raises(TuningError, match=r"unknown tuning 'x'; there are: default"):
+        load_tuning("x")
+    with pytest.raises(TuningError, match=r"^there is no file x\.yaml; it should be a YAML file with panel and studies"):
         load_tuning("x.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(TuningError, match=r"list\.yaml should be a mapping"):
