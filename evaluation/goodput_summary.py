@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.evaluation.goodput import ABOVE, BELOW, OF_RUN
-from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.repeats import COLUMN, over_of
 from servegym.evaluation.summary import check_baseline
 
@@ -39,7 +39,7 @@ def summarise_goodput(rows: pd.DataFrame, saturation_rate_per_s: float, baseline
         table.append(
             {
                 "scheduler": label,
-                **_columns("goodput_per_s", mean),
+                **mean.columns("goodput_per_s"),
                 "load": mean.mean / saturation_rate_per_s,
                 "share": some["share"].astype("f8").mean(),
                 "quantile_s": some["quantile_s"].astype("f8").mean(),
@@ -50,7 +50,7 @@ def summarise_goodput(rows: pd.DataFrame, saturation_rate_per_s: float, baseline
                 "above": int((some["found"] == ABOVE).sum()),
                 "settled": bool(some["settled"].dropna().all()),
                 "reference": reference,
-                **_columns("difference", difference),
+                **difference.columns("difference"),
                 "runs": int(some["runs"].sum()),
             }
         )
@@ -61,7 +61,3 @@ def _height(some: pd.DataFrame) -> float:
     """Mean goodput; a seed without one counts as 0, or as more than any."""
     goodput = some["goodput_per_s"].to_numpy("f8")
     return float(np.where(some["found"] == ABOVE, math.inf, np.where(some["found"] == BELOW, 0.0, goodput)).mean())
-
-
-def _columns(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.mean, f"{name}_ci_low": interval.low, f"{name}_ci_high": interval.high}

@@ -36,6 +36,10 @@ class Interval(NamedTuple):
     def about(cls, mean: float, half_width: float) -> Interval:
         return cls(mean, mean - half_width, mean + half_width)
 
+    def columns(self, name: str) -> dict[str, float]:
+        """The columns that `of` reads."""
+        return {name: self.mean, f"{name}_ci_low": self.low, f"{name}_ci_high": self.high}
+
     @property
     def has_width(self) -> bool:
         """Whether there is an interval: there is none for a single run, nor for runs that are all the same."""

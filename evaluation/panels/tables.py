@@ -108,17 +108,15 @@ def _policies(evaluation: Evaluation, runs: pd.DataFrame, score: str) -> dict[st
         is_baseline = label == evaluation.baseline_label
         difference = statistics.bootstrap(statistics.difference, own, baseline)
         none = Interval(np.nan, np.nan, np.nan)
+        improvement = none if is_baseline else statistics.bootstrap(statistics.improvement, sign * own, sign * baseline)
         rows[label] = {
             "cells": own.shape[0],
             "seeds": own.shape[1],
             COLUMN: over_of(runs),
-            **_columns("mean", statistics.bootstrap(statistics.mean, own)),
-            **_columns("iqm", statistics.bootstrap(statistics.iqm, own)),
-            **_columns("difference", none if is_baseline else difference),
-            **_columns(
-                "improvement",
-                none if is_baseline else statistics.bootstrap(statistics.improvement, sign * own, sign * baseline),
-            ),
+            **statistics.bootstrap(statistics.mean, own).columns("mean"),
+            **statistics.bootstrap(statistics.iqm, own).columns("iqm"),
+            **(none if is_baseline else difference).columns("difference"),
+            **improvement.columns("improvement"),
             "verdict": REFERENCE if is_baseline else verdict(difference, sign),
         }
     return rows
@@ -130,10 +128,6 @@ def verdict(difference: Interval, sign: int = 1) -> str:
         return UNKNOWN
     low, high = sorted((sign * difference.low, sign * difference.high))
     return BETTER if low > 0 else WORSE if high < 0 else SAME
-
-
-def _columns(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.mean, f"{name}_ci_low": interval.low, f"{name}_ci_high": interval.high}
 
 
 def select(groups: pd.DataFrame, by: str = ALL, score: str = TDG) -> pd.DataFrame:

@@ -13,7 +13,10 @@ from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.recommend.trials import Trial, Trials
 
 MOST_ENGINES = 256
-ROUTERS_KEPT, RESTS_KEPT = 3, 10  # that go on together: the best of those that were tried alone
+ROUTERS_KEPT, RESTS_KEPT = (
+    3,
+    10,
+)  # routers and engine settings kept after each was tried alone; then combined
 RUNGS = ((1, 32), (2, 12))  # windows that a rung takes, and how many setups it keeps; the last rung takes all windows
 LEFT, LEFT_WITHOUT_PLUG_IN = 5, 2  # setups that are bisected beside the default; of these at least so many flags only
 NEARLY_ALL = 0.01  # of the share that any number of engines reaches: more engines than that give nothing
@@ -45,7 +48,7 @@ class Chosen(NamedTuple):
 
 
 def choose(trials: Trials, setups: Sequence[Setup], engines: int | None = None) -> Chosen:
-    """The setup that holds the target with the fewest engines, or of those given reaches it for most requests.
+    """Choose the setup that holds the target with the fewest engines; with `engines` given, for the most requests.
 
     setups: the default first. Between setups with as many engines the larger share counts; one that is less by up to
     AS_GOOD wins if it is nearer to the default. Windows: all of the trials', the busiest first.

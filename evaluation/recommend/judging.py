@@ -73,8 +73,7 @@ def _row(trials: Trials, default: Sized, setup: Setup, engines: int, price_per_h
 
 def columns(name: str, values: np.ndarray) -> dict[str, float]:
     """The mean and its 95 % interval, as tables have them."""
-    mean, low, high = student_interval(values)
-    return {name: mean, f"{name}_ci_low": low, f"{name}_ci_high": high}
+    return student_interval(values).columns(name)
 
 
 def curve(trials: Trials, chosen: Chosen) -> pd.DataFrame:

@@ -44,8 +44,8 @@ def least_engines(workload: Workload, engine: Deployment, target: Target) -> int
 
 
 def lines_of(work: LeastWork) -> list[Line]:
-    """Lines without a constant that hold for any batch: of those with one of 0 or more, and mixtures of two whose
-    constants cancel."""
+    """Lower bounds on a batch's time that have no constant: lines with a constant of 0 or more, without it, and
+    mixtures of two lines whose constants cancel."""
     above = [line for line in work.lines if line.constant_s >= 0]
     below = [line for line in work.lines if line.constant_s < 0]
     found = [Line(0.0, line.prefill_s, line.decode_s) for line in above]

@@ -168,7 +168,7 @@ def recommend(
 ) -> Recommendation:
     """Read the recording, compare it with its simulation where it has times, choose a setup, and judge it.
 
-    progress: told how many runs are done, of those known to be needed. says: told what is known before the search.
+    progress: called with the runs that are done and the runs known to be needed. says: called once before the search.
     Raises WorkloadError, ProfileError, PolicyError, DeploymentError and ExperimentError.
     """
     profiles = {device: load_profile(device) for device in question.devices}

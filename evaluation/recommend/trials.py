@@ -39,7 +39,7 @@ class Trials:
     """Trials on one device. Each is run once, however often it is asked for.
 
     base: what the runs have in common; its demand is not used. windows: by number. runner: where they are done.
-    progress: told how many runs are done, of those known to be needed.
+    progress: called with the runs that are done and the runs known to be needed.
     """
 
     base: ServingSpec

@@ -137,7 +137,7 @@ class _Replayer:
         self.sent = [0] * n  # tokens out when it was last sent for prefill
         self.seen = 0  # requests that have come, in order of their index
         self.at_router: dict[int, float] = {}  # since when
-        self.held = set[int]()  # of those, which have been in a line
+        self.held = set[int]()  # the held requests that have been in a line
         self.source: dict[int, int] = {}  # engine at which the KV of a departed request is
         self.hosts = [pool.host or HostMemory(0, 0.0, 0.0) for pool in self.pools]
         self.stores = [store_of(pool, simulation.scenario.workload) for pool in self.pools]

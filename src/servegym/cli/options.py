@@ -153,6 +153,15 @@ RankBy = Annotated[
         rich_help_panel=HOW_MUCH,
     ),
 ]
+Price = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DEVICE=PER_HOUR",
+        help="Price of an engine-hour of a device, in any currency. Repeatable.",
+        show_default="not known",
+        rich_help_panel=ON_WHAT,
+    ),
+]
 Duration = Annotated[
     float | None,
     typer.Option(

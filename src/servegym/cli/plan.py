@@ -57,15 +57,7 @@ SHOWN = {
 def plan(
     words: Words,
     target: options.Target = "attainment=0.99",
-    price: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DEVICE=PER_HOUR",
-            help="Price of an engine-hour of a device, in any currency. Repeatable.",
-            show_default="not known",
-            rich_help_panel=options.ON_WHAT,
-        ),
-    ] = None,
+    price: options.Price = None,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     duration: options.Duration = None,

@@ -155,7 +155,7 @@ TrialsOnly = Annotated[
     bool,
     typer.Option(
         "--trials-only",
-        help="Only run trials, beside other workers; one of those does validation, test and report.",
+        help="Only run trials, as one of several workers; another one does validation, test and report.",
         rich_help_panel=options.OUTPUT,
     ),
 ]
