@@ -1,4 +1,4 @@
-"""The tables of docs/learned.md from an evaluation's runs, and whether what was asked of a scheduler holds.
+"""The tables of docs/results/learned.md from an evaluation's runs, and whether what was asked of a scheduler holds.
 
     servegym evaluate --requests 1000 --out results/learned --scheduler NAME ...
     python -m experiments.held_out results/learned expected-gain --against TUNED
