@@ -4,7 +4,7 @@ from typing import NoReturn
 
 import typer
 
-from experiments import bench, reproduce
+from experiments import bench, reproduce, validate
 from servegym.cli.ending import run_app
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
+app.command("validate", epilog=validate.EXAMPLES)(validate.validate)
 
 
 def main() -> NoReturn:

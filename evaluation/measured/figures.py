@@ -16,6 +16,7 @@ METRICS = ("e2e", "itl", "ttft")
 STATISTICS = ("mean", "p50", "p90", "p99")
 COLUMNS = ("run", "stage", "metric", "measured", "simulated", "error_percent")
 THROUGHPUT = "output_tokens_per_s"
+HEADLINE = "headline"  # the case that changes no assumption
 
 
 def figures_of(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, float]:
@@ -63,6 +64,17 @@ def compare(run: Run, simulated: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def errors_of(served: Iterable[tuple[Run, str, pd.DataFrame]]) -> pd.DataFrame:
+    """`compare` of each (run, name of the case, simulated requests), with case, gpu, model and overloaded."""
+    import pandas as pd
+
+    parts = [
+        compare(run, requests).assign(case=case, gpu=run.gpu, model=run.model, overloaded=run.overloaded)
+        for run, case, requests in served
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
 def headline(errors: pd.DataFrame, statistic: str = "mean", runs: Iterable[str] | None = None) -> dict[str, float]:
     """Median over runs (stage `all`) of the absolute error of each metric, percent."""
     rows = errors[(errors["stage"] == "all") & (True if runs is None else errors["run"].isin(list(runs)))]
@@ -72,13 +84,12 @@ def headline(errors: pd.DataFrame, statistic: str = "mean", runs: Iterable[str] 
     }
 
 
-def peers(table: pd.DataFrame) -> pd.DataFrame:
-    """run, stage, simulator, metric and error_percent of means, of peers.csv; ITL with the true output lengths.
-
-    Where a simulator has several versions for a run, the first counts.
-    """
-    table = table[table["metric"].isin([f"{metric}_mean" for metric in METRICS])]
-    error = table["itl_error_pct_corrected"].fillna(table["error_pct"])
-    table = table.assign(error_percent=error).rename(columns={"run_id": "run"})
-    table = table.drop_duplicates(["run", "stage", "simulator", "metric"])
-    return table[["run", "stage", "simulator", "metric", "error_percent"]]
+def by_request(run: Run, requests: pd.DataFrame) -> dict[str, float]:
+    """Median over the requests that did not fail of the absolute error of each metric, percent."""
+    served = ~run.requests["failed"].to_numpy()
+    figures = {}
+    for metric in METRICS:
+        measured, found = (table[f"{metric}_s"].to_numpy()[served] for table in (run.requests, requests))
+        percent = 100 * np.abs(found / measured - 1)
+        figures[metric] = float(np.median(percent[np.isfinite(percent)]))
+    return figures

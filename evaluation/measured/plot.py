@@ -29,7 +29,7 @@ def plot(errors: pd.DataFrame, path: Path) -> Path:
     models = list(dict.fromkeys(zip(errors["model"], errors["gpu"], strict=True)))
     for axes, metric in zip(panels, METRICS, strict=True):
         rows = errors[errors["metric"] == f"{metric}_mean"]
-        _lines(axes, rows)
+        draw_lines(axes, rows)
         for index, (model, gpu) in enumerate(models):
             of_model = rows[(rows["model"] == model) & (rows["gpu"] == gpu)]
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
@@ -41,34 +41,10 @@ def plot(errors: pd.DataFrame, path: Path) -> Path:
             label = f"{str(model).split('/')[-1]}, {str(gpu).split('-80')[0]}"
             axes.scatter([], [], s=42, marker=marker, color=colour, label=label)
         axes.set_title(f"Mean time {TITLES[metric]}", fontsize=11, loc="left")
-    return _save(figure, panels, path)
+    return save(figure, panels, path)
 
 
-def plot_loops(errors: pd.DataFrame, path: Path) -> Path:
-    """TPOT and TTFT of closed loops, one panel each; hollow: NVIDIA's, with few settings stated. Returns `path`."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 5.2), layout="constrained")
-    panels = figure.subplots(1, 2)
-    kinds = list(errors.groupby(["model", "gpu", "tp"]).groups)
-    for axes, metric, title in zip(panels, ("tpot", "ttft"), ("itl", "ttft"), strict=True):
-        rows = errors.assign(measured=errors[f"{metric}_s"], simulated=errors[f"simulated_{metric}_s"])
-        _lines(axes, rows)
-        for index, kind in enumerate(kinds):
-            model, gpu, tp = kind
-            part = rows[(rows["model"] == model) & (rows["gpu"] == gpu) & (rows["tp"] == tp)]
-            colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-            face = "none" if (part["source"] == "NVIDIA").all() else colour
-            label = f"{str(model).split('/')[-1].removesuffix('-Instruct-FP8')}, {str(gpu).upper()} x {tp}"
-            axes.scatter(
-                part["measured"], part["simulated"], s=26, marker=marker, edgecolors=colour, facecolors=face,
-                linewidths=1.0, zorder=3, label=label,
-            )  # fmt: skip
-        axes.set_title(f"Time {TITLES[title]}", fontsize=11, loc="left")
-    return _save(figure, panels, path)
-
-
-def _save(figure: Figure, panels: Sequence[Axes], path: Path) -> Path:
+def save(figure: Figure, panels: Sequence[Axes], path: Path) -> Path:
     """Save with axis labels, and one legend below all panels."""
     for axes in panels:
         axes.set_xlabel("measured, s")
@@ -79,7 +55,7 @@ def _save(figure: Figure, panels: Sequence[Axes], path: Path) -> Path:
     return path
 
 
-def _lines(axes: Axes, rows: pd.DataFrame) -> None:
+def draw_lines(axes: Axes, rows: pd.DataFrame) -> None:
     """Both axes alike and logarithmic; the diagonal, and 10 % above and below."""
     low = rows[["measured", "simulated"]].min().min() / MARGIN
     high = rows[["measured", "simulated"]].max().max() * MARGIN

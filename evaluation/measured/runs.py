@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.errors import WorkloadError
 from servegym.evaluation.measured.own_requests import requests_of
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK_TOKENS = 16
-PROMPT_BLOCKS = 200  # block numbers reserved for one prompt: more than any prompt has
 COLUMNS = (
     "arrival_s", "prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s",
 )  # fmt: skip
@@ -80,66 +76,12 @@ class Run:
         return Workload(table, self.name, {}, self.prefixes)
 
 
-def folder_of_runs() -> Path:
-    """Raises WorkloadError where SERVEGYM_DATA is not set or has no measured runs."""
-    root = os.environ.get("SERVEGYM_DATA")
-    if not root or not (Path(root) / "measured" / "runs.csv").exists():
-        what = f"{root} has no measured/runs.csv" if root else "SERVEGYM_DATA is not set"
-        raise WorkloadError(f"{what}; it must name the folder that holds measured/, or name a file of requests")
-    return Path(root) / "measured"
-
-
-def read_runs(folder: Path) -> Iterator[Run]:
-    """The runs of a folder whose requests are there, in the order of runs.csv."""
-    import pandas as pd
-
-    table = pd.read_csv(folder / "runs.csv")
-    for row in table[(table["stage"] == "all") & table["requests_file"].notna()].to_dict("records"):
-        file = folder / str(row["requests_file"])
-        if file.name.startswith("requests_") and file.exists():
-            yield _run(row, pd.read_parquet(file))
-
-
-def _run(row: dict[str, Any], requests: pd.DataFrame) -> Run:
-    in_process = "queued_s" in requests
-    if in_process:  # published from queued_s, when the engine took note; here from the arrival, as a user has it
-        requests = requests.assign(
-            ttft_s=requests["ttft_from_arrival_s"], e2e_s=requests["last_token_s"] - requests["arrival_s"]
-        )
-        rows = [np.asarray(blocks) for blocks in requests["prefix_blocks"]]
-        prefixes = _prompts(rows)
-    else:
-        numbers = zip(requests["prompt_id"], requests["prompt_tokens"] // BLOCK_TOKENS, strict=True)
-        prefixes = _prompts([prompt * PROMPT_BLOCKS + np.arange(blocks) for prompt, blocks in numbers])
-    known = {name: requests.get(name, 0) for name in ("stage", "failed")}
-    requests = requests.assign(**known, itl_s=_itl_s(requests))
-    columns = ["stage", "arrival_s", "prompt_tokens", "output_tokens", "failed", "ttft_s", "itl_s", "e2e_s"]
-    return Run(
-        name=row["id"],
-        gpu=row["gpu"],
-        model=row["model"],
-        tensor_parallel=int(row["tp"]),
-        engines=int(row["dp"]),
-        expert_parallel=1 if np.isnan(row["ep"]) else int(row["ep"]),
-        engine_version=str(row["engine_version"]),
-        max_num_seqs=int(row["max_num_seqs"]),
-        max_num_batched_tokens=int(row["max_num_batched_tokens"]),
-        kv_blocks=None if np.isnan(row["kv_blocks"]) else int(row["kv_blocks"]),
-        requests=requests[columns].astype({"failed": bool, "stage": int}),
-        prefixes=prefixes,
-        timeout_s=np.inf if np.isnan(row["client_timeout_s"]) else float(row["client_timeout_s"]),
-        over_http=not in_process,
-        asynchronous="async scheduling on" in str(row["note"]),
-        lockstep=int(row["dp"]) if row["ep"] > 1 else 1,
-    )
-
-
-def _prompts(rows: list[np.ndarray]) -> Prompts:
+def prompts_of(rows: list[np.ndarray]) -> Prompts:
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     return Prompts(BLOCK_TOKENS, offsets, np.concatenate([*rows, np.zeros(0, "i8")]).astype("i8"))
 
 
-def _itl_s(requests: pd.DataFrame) -> pd.Series:
+def mean_itl_s(requests: pd.DataFrame) -> pd.Series:
     """Mean time between the tokens of a request; nan where it has one."""
     later = (requests["output_tokens"] - 1).where(requests["output_tokens"] > 1)
     return (requests["e2e_s"] - requests["ttft_s"]) / later
@@ -158,8 +100,8 @@ def read_own(file: Path, max_num_seqs: int, max_num_batched_tokens: int, reading
         ids = np.unique(table["prompt_id"], return_inverse=True)[1]
         blocks = (table["prompt_tokens"] // BLOCK_TOKENS).to_numpy(dtype=int)
         most = int(blocks.max()) + 1
-        prefixes = _prompts([one * most + np.arange(count) for one, count in zip(ids, blocks, strict=True)])
-    requests = table.assign(stage=0, itl_s=_itl_s(table), arrival_s=table["arrival_s"] - table["arrival_s"].iloc[0])
+        prefixes = prompts_of([one * most + np.arange(count) for one, count in zip(ids, blocks, strict=True)])
+    requests = table.assign(stage=0, itl_s=mean_itl_s(table), arrival_s=table["arrival_s"] - table["arrival_s"].iloc[0])
     return Run(
         file.stem, "own", "own", 1, 1, 1, "", max_num_seqs, max_num_batched_tokens, None, requests, prefixes,
         notes=tuple(notes),

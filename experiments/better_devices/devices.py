@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, FRONT_END, FRONT_END_SOURCE
+from experiments.measured.known_terms import ASYNCHRONOUS, FRONT_END, FRONT_END_SOURCE
 from servegym.latency_models.building.from_config import TABLES, build
 from servegym.latency_models.building.gpus import gpu
 from servegym.latency_models.building.huggingface import Model

@@ -13,26 +13,26 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.measured import cpu_study, expert_experiments, few_points, wrong_closed_terms
+from experiments.measured import cpu_study, expert_experiments, few_points, ranking, wrong_closed_terms
+from experiments.measured.closed_loops import Loop, read_loops
+from experiments.measured.closed_settings import NVIDIA, OF_INFERENCEX
+from experiments.measured.closed_study import AFTERWARDS, CASES, GOALS, METRICS, TAU_GOAL, medians, study
 from experiments.measured.expert_experiments import SKEWED
+from experiments.measured.known_terms import SYNCHRONOUS
+from experiments.measured.loops_plot import plot_loops
 from experiments.measured.page import signed
+from experiments.measured.public_runs import folder_of_runs
 from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured import ranking
-from servegym.evaluation.measured.closed_loops import Loop, read_loops
-from servegym.evaluation.measured.closed_settings import NVIDIA, OF_INFERENCEX
-from servegym.evaluation.measured.closed_study import AFTERWARDS, CASES, GOALS, METRICS, TAU_GOAL, medians, study
-from servegym.evaluation.measured.engine_terms import SYNCHRONOUS
-from servegym.evaluation.measured.plot import plot_loops
-from servegym.evaluation.measured.runs import folder_of_runs
-from servegym.evaluation.measured.study import HEADLINE
+from servegym.evaluation.measured.figures import HEADLINE
 
 PAGE = "docs/results/measured-closed-loops.md"
 POINTS_ASKED = 200
 HEAD = """# Closed loops measured on GPUs, and choosing by simulation
 
 Written by `SERVEGYM_DATA=DATA python -m experiments.measured.closed_page {page}`;
-do not edit. `servegym validate --closed-loops` prints the medians. Runs request by request: [measured](measured.md).
+do not edit. `python -m experiments validate --closed-loops` prints the medians. Runs request by request:
+[measured](measured.md).
 
 {points} points of vLLM on H100 and H200, {dense} of dense models and {experts} of models with experts, collected by
 aiconfigurator (`silicon_sample.csv`, Apache-2.0; results of InferenceX, and some of NVIDIA's own): how long the first
@@ -45,7 +45,7 @@ signed, simulated less measured, in percent of the measured.
 ## Stated before
 
 Goals, selection, assumptions and cases were committed before any point was simulated (the first commit of
-`evaluation/measured/closed_study.py`). The measured columns had been looked at by then; no setting comes from them.
+`closed_study.py`). The measured columns had been looked at by then; no setting comes from them.
 That Qwen3-32B is too slow for 8 bits, where its precision is not stated, was known from the README of the data.
 Models with experts came later, with the dense points' errors known; what is assumed of them, their cases and hypotheses
 3 to 5 were committed before any of them was simulated (the first commit of `closed_settings.py`), and no measured time
@@ -60,7 +60,7 @@ of theirs had been looked at.
 """
 SELECTION = """## Which points
 
-The rule is `CLAUSES` in `evaluation/measured/closed_loops.py`. The goal asks for {asked} dense points; there are
+The rule is `CLAUSES` in `experiments/measured/closed_loops.py`. The goal asks for {asked} dense points; there are
 {dense}, all of which are taken, and models with experts besides.
 """
 TERMS = (

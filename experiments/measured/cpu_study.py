@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.measured.closed_loops import Loop
+from experiments.measured.closed_study import CASES, figures_of, profile_of, served, terms_of
 from experiments.measured.wrong_closed_terms import paragraph
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.closed_loops import Loop
-from servegym.evaluation.measured.closed_study import CASES, figures_of, profile_of, served, terms_of
 from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.fitting import FAR, NOISE
 from servegym.latency_models.profile import Profile

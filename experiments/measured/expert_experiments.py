@@ -6,7 +6,7 @@ import pandas as pd
 
 from experiments.measured.wrong_closed_terms import paragraph
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.study import HEADLINE
+from servegym.evaluation.measured.figures import HEADLINE
 
 SKEWED, WHOLE = "skew 1.01", "experts whole"
 MANY = 512  # clients

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.study import HEADLINE
+from servegym.evaluation.measured.figures import HEADLINE
 
 FITTED = (0, 1, 2, 3, 5)
 LEAST_POINTS = 10  # of a configuration

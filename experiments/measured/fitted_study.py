@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.measured.profiles import profile_of
+from experiments.measured.public_runs import folder_of_runs, read_runs
+from experiments.measured.study import GOALS, of_version
 from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.few_runs import means_error
 from servegym.evaluation.measured.figures import METRICS
 from servegym.evaluation.measured.fitting import Fitted, Setting, fit
-from servegym.evaluation.measured.profiles import profile_of
-from servegym.evaluation.measured.runs import Run, folder_of_runs, read_runs
-from servegym.evaluation.measured.study import GOALS, of_version
+from servegym.evaluation.measured.runs import Run
 
 NOTHING, OTHERS, SAME, ITSELF = "nothing", "runs of other models", "other runs of the model", "the run itself"
 

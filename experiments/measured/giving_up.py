@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.measured.profiles import profile_of
+from experiments.measured.study import of_version
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.figures import METRICS
-from servegym.evaluation.measured.profiles import profile_of
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import simulated
-from servegym.evaluation.measured.study import of_version
 
 if TYPE_CHECKING:
     import pandas as pd

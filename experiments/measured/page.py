@@ -14,16 +14,17 @@ import numpy as np
 import pandas as pd
 
 from experiments.measured import client_side, wrong_terms
+from experiments.measured.known_terms import ASYNCHRONOUS, FRONT_END_SOURCE, SYNCHRONOUS
+from experiments.measured.public_runs import folder_of_runs, read_runs
+from experiments.measured.study import CASES, GOALS, errors_of, study
 from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, FRONT_END_SOURCE, SYNCHRONOUS
-from servegym.evaluation.measured.figures import METRICS, headline, peers
+from servegym.evaluation.measured.figures import HEADLINE, METRICS, by_request, headline
 from servegym.evaluation.measured.plot import plot
-from servegym.evaluation.measured.runs import Run, folder_of_runs, read_runs
-from servegym.evaluation.measured.study import CASES, GOALS, HEADLINE, by_request, errors_of, study
+from servegym.evaluation.measured.runs import Run
 
 if TYPE_CHECKING:
-    from servegym.evaluation.measured.study import Case
+    from experiments.measured.study import Case
 
 Served = tuple[Run, "Case", pd.DataFrame]
 LAYERED_GOALS = {"itl": 2.0, "ttft": 5.0}  # of runs with tables of their own layers
@@ -35,7 +36,7 @@ NOT_INDEPENDENT = " (over HTTP; constants not independent)"
 HEAD = """# Measured on GPUs: real engines and the simulator
 
 Written by `SERVEGYM_DATA=DATA python -m experiments.measured.page docs/results/measured.md`; do not edit.
-`servegym validate` gives the same tables of the same runs, or of [your own](../validation.md).
+`python -m experiments validate` gives the same tables, `servegym validate` those of [your own](../validation.md).
 
 {runs} runs of vLLM on {gpus} kinds of GPU whose requests are public are served again by the simulator: the requests as
 they came, prompts that begin alike, limits and KV blocks as recorded, scheduler `vllm-v1`. Batch times come from tables
@@ -161,6 +162,18 @@ def by_kind(errors: pd.DataFrame, column: str) -> str:
         found = headline(group)
         rows.append([str(name), str(group["run"].nunique()), *(f"{found[metric]:.1f}" for metric in METRICS)])
     return table((column, "runs", *(metric.upper() for metric in METRICS)), rows)
+
+
+def peers(table: pd.DataFrame) -> pd.DataFrame:
+    """run, stage, simulator, metric and error_percent of means, of peers.csv; ITL with the true output lengths.
+
+    Where a simulator has several versions for a run, the first counts.
+    """
+    table = table[table["metric"].isin([f"{metric}_mean" for metric in METRICS])]
+    error = table["itl_error_pct_corrected"].fillna(table["error_pct"])
+    table = table.assign(error_percent=error).rename(columns={"run_id": "run"})
+    table = table.drop_duplicates(["run", "stage", "simulator", "metric"])
+    return table[["run", "stage", "simulator", "metric", "error_percent"]]
 
 
 def beside_peers(errors: pd.DataFrame, published: pd.DataFrame) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from experiments.measured.closed_loops import Loop
+from experiments.measured.closed_study import model_of_loop
+from experiments.measured.ranking import apart, columns_of, configurations
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.closed_loops import Loop
-from servegym.evaluation.measured.closed_study import model_of_loop
-from servegym.evaluation.measured.ranking import apart, columns_of, configurations
-from servegym.evaluation.measured.study import HEADLINE
+from servegym.evaluation.measured.figures import HEADLINE
 from servegym.latency_models.building.gpus import gpu
 
 SHARE_SHOWN = 0.4

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.measured import giving_up
+from experiments.measured.profiles import profile_of
 from servegym.evaluation.markdown import table
-from servegym.evaluation.measured.profiles import profile_of
 from servegym.evaluation.measured.runs import Run
 from servegym.simulator.records.types import BATCH
 

@@ -1,7 +1,6 @@
 """`servegym profile from-config`, `servegym devices` and `servegym validate`."""
 
 import json
-import os
 
 import numpy as np
 import pandas as pd
@@ -39,12 +38,10 @@ def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
         (("profile", "from-config", "small.json", "--gpu", "h100", "--precision", "fp2"), ("fp2",)),
         (("validate", "requests.csv"), ("--profile",)),
         (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("there is no file requests.csv",)),
-        (("validate", "--fit", "mine"), ("--fit", "a file a run")),
+        (("validate",), ("takes files of requests", "python -m experiments validate")),
+        (("validate", "--fit", "mine"), ("takes files of requests", "--profile")),
         (("validate", "run.csv", "--profile", "a100-llama3-8b", "--fit", "My GPU"), ("--fit My GPU", "small letters")),
         (("validate", "a/run.csv", "b/run.csv", "--profile", "a100-llama3-8b"), ("two runs are named run",)),
-        (("validate",), ("SERVEGYM_DATA is not set",)),
-        (("validate", "--closed-loops"), ("SERVEGYM_DATA is not set",)),
-        (("validate", "--closed-loops", "--run", "llama"), ("--closed-loops", "--run")),
         (("profile", "from-config", "small.json", "--gpu", "h100", "--kv-precision", "int4"), ("int4", "fp8")),
     ],
 )
@@ -111,12 +108,3 @@ def test_validate_on_requests_of_ones_own(servegym, tmp_path):
     assert one["error_percent"] == pytest.approx(100 * (one["simulated"] / 0.2 - 1))
     assert (tmp_path / "results/validate/scatter.png").exists()
     assert len(pd.read_csv(tmp_path / "results/validate/errors.csv")) == len(document["errors"])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no measured runs")
-def test_validate_on_a_measured_run(servegym):
-    done = servegym("validate", "--run", "rtx4090", "--json", "-")
-    assert done.status == 0, done.stderr
-    assert {row["case"] for row in json.loads(done.stdout)["errors"]} == {"headline", "no caching", "roofline"}
-    assert servegym("validate", "--run", "no-such-run").status == 2

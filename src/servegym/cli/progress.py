@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -71,12 +71,3 @@ def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
     finally:
         if bar.live.is_started:
             bar.stop()
-
-
-def one_by_one(what: str, items: Sequence[T]) -> Iterator[T]:
-    """The items, with a progress bar of how many have been asked for and are done."""
-    with bar_of(what) as (_, progress):
-        for count, item in enumerate(items):
-            progress(count, len(items))
-            yield item
-        progress(len(items), len(items))

@@ -1,4 +1,4 @@
-"""`servegym validate`: measured runs beside the same runs simulated."""
+"""`servegym validate`: requests as they were served beside the same requests simulated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.output import check_output_folder, console_for, number, write_json
-from servegym.cli.progress import one_by_one
 from servegym.cli.tables import Rows, show_tables
 from servegym.errors import ServegymError
 
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 [bold]Examples[/bold]
-
-SERVEGYM_DATA=data servegym validate
-
-servegym validate --run llama-2-7b --run mixtral
-
-servegym validate --closed-loops
 
 servegym validate my_requests.csv --profile results/calibrate/mine.json --max-sequences 128
 
@@ -47,7 +40,7 @@ def validate(
             metavar="[REQUESTS]...",
             help="Requests of one's own as they were served, a CSV or Parquet file a run: arrival_s, prompt_tokens, "
             "output_tokens, ttft_s, e2e_s (or --columns says which they are); if there are, failed and prompt_id. Or "
-            "the detailed result of vllm bench serve, or AIPerf's records. Else the measured runs under SERVEGYM_DATA.",
+            "the detailed result of vllm bench serve, or AIPerf's records.",
         ),
     ] = None,
     profile: Annotated[
@@ -69,18 +62,6 @@ def validate(
             min=0.1, metavar="PERCENT", help="With --fit: the error that is small enough.", rich_help_panel=options.WHAT
         ),
     ] = 5.0,
-    run: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WORD", help="Only runs whose name contains it. Repeatable.", rich_help_panel=options.ON_WHAT
-        ),
-    ] = None,
-    closed_loops: Annotated[
-        bool,
-        typer.Option(
-            "--closed-loops", help="The measured closed loops instead of the runs.", rich_help_panel=options.ON_WHAT
-        ),
-    ] = False,
     max_sequences: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="max_num_seqs of REQUESTS' engine.", rich_help_panel=options.WHAT),
@@ -109,49 +90,31 @@ def validate(
     ] = Path("results/validate"),
     json: options.Json = None,
 ) -> None:
-    """Simulate runs that were measured on real engines, and show how far off the simulation is.
+    """Simulate requests that a real engine has served, and show how far off the simulation is.
 
-    Writes errors.csv, every figure measured and simulated under every assumption, and scatter.png. Nothing is fitted to
-    the runs but with --fit, and none is left out. Of closed loops it also says how well a simulation chooses among
-    configurations.
+    Writes errors.csv, every figure measured and simulated, and scatter.png. Nothing is fitted to the requests but with
+    --fit, and none is left out. The public measured runs are a study: python -m experiments validate, in a clone.
     """
     check_output_folder(out)
-    if closed_loops:
-        if files or profile is not None or run or fit:
-            raise ServegymError("--closed-loops takes no requests, --profile, --fit or --run")
-        return _closed_loops(out, json)
-    if bool(files) != (profile is not None):
-        raise ServegymError("requests of one's own take --profile, what served them; measured runs have their own")
-    if asynchronous and not files:
-        raise ServegymError("--async-scheduling is of REQUESTS' engine; what measured runs had is recorded")
-    if fit and not files:
-        raise ServegymError("--fit takes requests of one's own, a file a run")
+    if not files or profile is None:
+        raise ServegymError(
+            "validate takes files of requests as they were served, and --profile, what served them; the public "
+            "measured runs are a study: python -m experiments validate, in a clone"
+        )
     if fit and not re.fullmatch("[a-z0-9][a-z0-9.-]*", fit):
         raise ServegymError(f"--fit {fit}: a profile's name has small letters, digits, dots and hyphens")
-    if (columns or time_unit) and not files:
-        raise ServegymError("--columns and --time-unit are of REQUESTS, files of one's own")
-    settings: list[Setting] = []
-    if files and profile:
-        from servegym.traces.reading import Reading
+    from servegym.traces.reading import Reading
 
-        reading = Reading(columns or (), time_unit)
-        settings = _own(files, profile, max_sequences, batch_tokens, asynchronous, reading)
-    errors, requests = _errors_of_own(settings) if settings else _runs(run)
-    from servegym.evaluation.measured.plot import plot
-    from servegym.evaluation.measured.study import HEADLINE
-
-    out.mkdir(parents=True, exist_ok=True)
-    path, picture = out / "errors.csv", out / "scatter.png"
-    errors.to_csv(path, index=False)
-    plot(errors[errors["case"] == HEADLINE], picture)
+    reading = Reading(columns or (), time_unit)
+    settings = _own(files, profile, max_sequences, batch_tokens, asynchronous, reading)
+    errors, requests = _errors_of_own(settings)
     console = console_for(json)
     for served, _, _ in settings:
         for note in served.notes:
             console.print(f"{served.name}: {note}")
-    show_tables(console, {"": error_rows(errors[errors["case"] == HEADLINE])}, LEAVING, ["stage"])
-    show_tables(console, {"": case_rows(errors)})
-    written, fitted = [path, picture], None
-    if fit and profile:
+    written = write_errors(errors, out, console)
+    fitted = None
+    if fit:
         made, fitted = _fit(fit, profile, settings, within, console)
         written.append(out / f"{fit}.json")
         written[-1].write_text(made, encoding="utf-8")
@@ -159,6 +122,20 @@ def validate(
     if json is not None:
         rows: list[dict[str, Any]] = errors.to_dict("records")
         write_json({"errors": rows, "by_request_percent": requests, "fitted": fitted, "files": written}, json)
+
+
+def write_errors(errors: pd.DataFrame, out: Path, console: Console) -> list[Path]:
+    """Write the errors and their picture into a folder, and print both tables; returns the files."""
+    from servegym.evaluation.measured.figures import HEADLINE
+    from servegym.evaluation.measured.plot import plot
+
+    out.mkdir(parents=True, exist_ok=True)
+    path, picture = out / "errors.csv", out / "scatter.png"
+    errors.to_csv(path, index=False)
+    plot(errors[errors["case"] == HEADLINE], picture)
+    show_tables(console, {"": error_rows(errors[errors["case"] == HEADLINE])}, LEAVING, ["stage"])
+    show_tables(console, {"": case_rows(errors)})
+    return [path, picture]
 
 
 def _fit(
@@ -201,44 +178,6 @@ def fit_rows(left: pd.DataFrame, needed: dict[str, int | None], percent: float) 
     return [*rows, {head: f"runs needed for {percent:g} %"} | of_each]
 
 
-def _closed_loops(out: Path, json: str | None) -> None:
-    from servegym.evaluation.measured import ranking
-    from servegym.evaluation.measured.closed_loops import read_loops
-    from servegym.evaluation.measured.closed_study import medians, study
-    from servegym.evaluation.measured.plot import plot_loops
-    from servegym.evaluation.measured.runs import folder_of_runs
-    from servegym.evaluation.measured.study import HEADLINE
-
-    folder = folder_of_runs()
-    errors = study(one_by_one("measured points", read_loops(folder)[0]), folder)
-    out.mkdir(parents=True, exist_ok=True)
-    path, picture = out / "errors.csv", out / "scatter.png"
-    errors.to_csv(path, index=False)
-    headlined = errors[errors["case"] == HEADLINE]
-    plot_loops(headlined, picture)
-    cases = []
-    for name, rows in errors.groupby("case", sort=False):
-        found = medians(rows)
-        figures = {"points": number(len(rows)), "TPOT": number(found["tpot"], 1), "TTFT": number(found["ttft"], 1)}
-        cases.append({"median |error|, %": str(name)} | figures)
-    orders = ranking.orders(headlined)
-    order = [
-        {
-            "order of configurations": str(metric),
-            "pairs right": f"{rows['right'].sum()} of {rows['pairs'].sum()}",
-            "mean regret, %": number(rows["regret"].mean(), 1),
-        }
-        for metric, rows in orders.groupby("metric", sort=False)
-    ]
-    console = console_for(json)
-    show_tables(console, {"": cases})
-    show_tables(console, {"": order})
-    console.print(f"written: {path}, {picture}", soft_wrap=True)
-    if json is not None:
-        points: list[dict[str, Any]] = errors.to_dict("records")
-        write_json({"errors": points, "orders": orders.to_dict("records"), "files": [path, picture]}, json)
-
-
 def _own(
     files: list[Path], profile: str, max_sequences: int, batch_tokens: int, asynchronous: bool, reading: Reading
 ) -> list[Setting]:
@@ -255,25 +194,11 @@ def _own(
 
 
 def _errors_of_own(settings: list[Setting]) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
+    from servegym.evaluation.measured.figures import HEADLINE, by_request, errors_of
     from servegym.evaluation.measured.serving import simulated
-    from servegym.evaluation.measured.study import HEADLINE, Case, by_request, errors_of
 
-    case = Case(HEADLINE, "the profile, and nothing beside it", lambda run: settings[0][2])
-    served = [(run, case, simulated(run, profile, terms)) for run, profile, terms in settings]
+    served = [(run, HEADLINE, simulated(run, profile, terms)) for run, profile, terms in settings]
     return errors_of(served), {run.name: by_request(run, found) for run, _, found in served}
-
-
-def _runs(words: list[str] | None) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    from servegym.evaluation.measured.runs import folder_of_runs, read_runs
-    from servegym.evaluation.measured.study import HEADLINE, by_request, errors_of, study
-
-    folder = folder_of_runs()
-    runs = [one for one in read_runs(folder) if not words or any(word in one.name for word in words)]
-    if not runs:
-        raise ServegymError(f"no measured run's name has {' or '.join(words or ())}")
-    served = list(study(one_by_one("measured runs", runs), folder))
-    of_requests = {run.name: by_request(run, found) for run, case, found in served if case.name == HEADLINE}
-    return errors_of(served), of_requests
 
 
 def error_rows(errors: pd.DataFrame) -> Rows:

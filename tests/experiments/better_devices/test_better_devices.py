@@ -14,8 +14,8 @@ from experiments.claims.harness.claim import claims
 from experiments.claims.harness.outcome import Outcome, SettingOutcome
 from experiments.claims.harness.page import device_table
 from experiments.claims.harness.settings import Setting
+from experiments.measured.known_terms import FRONT_END
 from servegym.errors import ExperimentError
-from servegym.evaluation.measured.engine_terms import FRONT_END
 from servegym.latency_models.profile import load_profile, parse_profile
 from tests.experiments.claims.synthetic import DEVICE, TINY, check, synthetic_claim
 

@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.measured import closed_page, cpu_study, expert_experiments, few_points, wrong_closed_terms
-from servegym.evaluation.measured import ranking
-from servegym.evaluation.measured.closed_loops import CLAUSES, Loop, loop_of, read_loops, select
-from servegym.evaluation.measured.closed_study import CASES, figures_of, medians, profile_of, served, study, terms_of
-from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, SYNCHRONOUS, EngineTerms
-from servegym.evaluation.measured.plot import plot_loops
-from servegym.evaluation.measured.runs import folder_of_runs
-from servegym.evaluation.measured.study import HEADLINE
+from experiments.measured import closed_page, cpu_study, expert_experiments, few_points, ranking, wrong_closed_terms
+from experiments.measured.closed_loops import CLAUSES, Loop, loop_of, read_loops, select
+from experiments.measured.closed_study import CASES, figures_of, medians, profile_of, served, study, terms_of
+from experiments.measured.known_terms import ASYNCHRONOUS, SYNCHRONOUS
+from experiments.measured.loops_plot import plot_loops
+from experiments.measured.public_runs import folder_of_runs
+from servegym.evaluation.measured.engine_terms import EngineTerms
+from servegym.evaluation.measured.figures import HEADLINE
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.records.types import BATCH
 

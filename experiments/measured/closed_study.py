@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.measured.closed_loops import Loop
+from experiments.measured.closed_settings import MODELS, SHORTEST_SHARE
+from experiments.measured.known_terms import ASYNCHRONOUS, FRONT_END, default_terms
+from experiments.measured.profiles import ROOFLINE, composed_profile, model_named
 from servegym.baselines.registry import scheduler
-from servegym.evaluation.measured.closed_loops import Loop
-from servegym.evaluation.measured.closed_settings import MODELS, SHORTEST_SHARE
-from servegym.evaluation.measured.engine_terms import ASYNCHRONOUS, FRONT_END, EngineTerms, default_terms
-from servegym.evaluation.measured.profiles import ROOFLINE, composed_profile, model_named
+from servegym.evaluation.measured.engine_terms import EngineTerms
+from servegym.evaluation.measured.figures import HEADLINE
 from servegym.evaluation.measured.serving import VLLM, with_terms
-from servegym.evaluation.measured.study import HEADLINE
 from servegym.latency_models.profile import Profile
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from servegym.evaluation.measured.engine_terms import CPU_BY_REQUEST, FRONT_END, SYNCHRONOUS, EngineTerms, default_terms
-from servegym.evaluation.measured.figures import METRICS, compare
-from servegym.evaluation.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
+from experiments.measured.known_terms import CPU_BY_REQUEST, FRONT_END, SYNCHRONOUS, default_terms
+from experiments.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
+from servegym.evaluation.measured import figures
+from servegym.evaluation.measured.engine_terms import EngineTerms
+from servegym.evaluation.measured.figures import HEADLINE
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import served, with_terms
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HEADLINE = "headline"
 GOALS = {"e2e": 6.0, "itl": 6.0, "ttft": 15.0}  # median absolute errors of means over runs, percent
 
 
@@ -102,22 +101,5 @@ def study(runs: Iterable[Run], folder: Path, cases: Iterable[Case] = CASES) -> I
 
 
 def errors_of(served: Iterable[tuple[Run, Case, pd.DataFrame]]) -> pd.DataFrame:
-    """The errors of a study: COLUMNS of `figures`, with case, gpu, model and overloaded."""
-    import pandas as pd
-
-    parts = [
-        compare(run, requests).assign(case=case.name, gpu=run.gpu, model=run.model, overloaded=run.overloaded)
-        for run, case, requests in served
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
-def by_request(run: Run, requests: pd.DataFrame) -> dict[str, float]:
-    """Median over the requests that did not fail of the absolute error of each metric, percent."""
-    served = ~run.requests["failed"].to_numpy()
-    figures = {}
-    for metric in METRICS:
-        measured, found = (table[f"{metric}_s"].to_numpy()[served] for table in (run.requests, requests))
-        percent = 100 * np.abs(found / measured - 1)
-        figures[metric] = float(np.median(percent[np.isfinite(percent)]))
-    return figures
+    """The errors of a study, as `figures.errors_of` has them."""
+    return figures.errors_of((run, case.name, requests) for run, case, requests in served)

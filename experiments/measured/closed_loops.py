@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.measured.closed_settings import MODELS, REQUESTS_PER_CLIENT, settings_of
 from servegym.errors import WorkloadError
-from servegym.evaluation.measured.closed_settings import MODELS, REQUESTS_PER_CLIENT, settings_of
 from servegym.evaluation.measured.runs import BLOCK_TOKENS
 from servegym.simulator.features.session_dependencies import NO_TURN, SessionDependencies
 from servegym.simulator.inputs.workload import Workload
