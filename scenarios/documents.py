@@ -1,14 +1,13 @@
 """Specs as files: YAML or JSON in and out, and the JSON Schema of what they may say.
 
-python -m servegym.scenarios.documents     writes docs/spec.schema.json and the tables of docs/ anew
+python -m servegym.scenarios.documents     writes docs/spec.schema.json and the tables of docs/spec.md anew
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -199,18 +198,8 @@ def speculation_schema() -> Schema:
     }  # fmt: skip
 
 
-def numbers_table(kind: type, what: str) -> str:
-    """Markdown: the fields of a part that is keys with values. what: the heading of what they are."""
-    lines = [f"| number | unit | default | {what} |", "|---|---|---|---|"]
-    for field in dataclasses.fields(kind):
-        one = field.default
-        default = "must be said" if one is None else "no" if one is False else f"{one:g}"
-        lines.append(f"| `{field.name}` | {field.metadata['unit']} | {default} | {field.metadata['help']} |")
-    return "\n".join(lines) + "\n"
-
-
 def tables() -> str:
-    """Markdown: the fields of each part, their defaults, and the options that say them."""
+    """Markdown: the fields of each part, with defaults and options; then the numbers of parts that are mappings."""
     lines: list[str] = []
     for part, kind in [*PARTS.items(), ("", ServingSpec)]:
         lines += [
@@ -226,24 +215,28 @@ def tables() -> str:
                 text = option.help.replace("|", "\\|")
                 lines.append(f"| `{name}` | {said} | {default} | {text} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, numbers_table(Speculation), numbers_table(FrontEnd)])
+
+
+def numbers_table(kind: type) -> str:
+    """Markdown: the numbers of a field whose value is a mapping."""
+    lines = [f"### {kind.__name__}", "", "| number | unit | default | what |", "|---|---|---|---|"]
+    for field in dataclasses.fields(kind):
+        one = field.default
+        default = "needed" if one is None else "no" if one is False else f"{one:g}"
+        lines.append(f"| `{field.name}` | {field.metadata['unit']} | {default} | {field.metadata['help']} |")
+    return "\n".join([*lines, ""])
 
 
 def write(folder: Path) -> None:
-    """Write the schema, and the tables of the pages between their marks."""
+    """Write the schema, and the tables of spec.md between their marks."""
     (folder / "spec.schema.json").write_text(json.dumps(schema(), indent=1) + "\n", encoding="utf-8")
-    for name, table in PAGES.items():
-        page = folder / name
-        head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        page.write_text(f"{head}{BEGIN}\n{table()}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    page = folder / "spec.md"
+    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(f"{head}{BEGIN}\n{tables()}{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 BEGIN, END = "<!-- fields: written by servegym.scenarios.documents -->", "<!-- end of fields -->"
-PAGES: dict[str, Callable[[], str]] = {
-    "spec.md": tables,
-    "front_end.md": functools.partial(numbers_table, FrontEnd, "time"),
-    "speculation.md": functools.partial(numbers_table, Speculation, "what"),
-}
 
 if __name__ == "__main__":
     write(Path(__file__).resolve().parent.parent / "docs")

@@ -94,9 +94,9 @@ def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["finished"] == 50
 
 
-def test_the_turns_of_the_page_of_prefix_caching_run() -> None:
+def test_the_turns_of_the_prefix_caching_section_run() -> None:
     names: dict = {}
-    exec(python_blocks("docs/prefix_caching.md")[0], names)
+    exec(python_blocks("docs/engine_features.md")[0], names)
     assert names["result"].requests["cached_tokens"].tolist() == [0, 176]
 
 

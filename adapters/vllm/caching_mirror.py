@@ -1,6 +1,6 @@
 """A mirror of an engine that caches prefixes: it knows what each block holds, so plans find what vLLM will find.
 
-The simulator's packer looks up what a request without memory finds when it comes to it (docs/prefix_caching.md). Here
+The simulator's packer looks up what a request without memory finds when it comes to it (docs/feature_rules.md). Here
 it does so in a copy of vLLM's block pool, with the same blocks, in which all that vLLM does to its own is replayed
 (`replay`). So vLLM need not be asked about a request that is not planned. Plans work on a second such pool
 (planned_blocks.py).

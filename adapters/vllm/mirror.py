@@ -171,7 +171,7 @@ class Mirror:
         """The batch that the policy wants now; None: none can be formed.
 
         free_blocks: as vLLM counts them. most_...: vLLM's own limits. under_way: a step is, which counts as done: then
-        the batch may be empty (docs/async_scheduling.md). Raises PolicyError where the policy raises an
+        the batch may be empty (docs/feature_rules.md). Raises PolicyError where the policy raises an
         exception, or writes what is refused; ArithmeticError where the estimator can no longer be corrected.
         """
         if self._engine_free[0] < free_blocks:

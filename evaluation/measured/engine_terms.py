@@ -11,7 +11,7 @@ from servegym.latency_models.model import LatencyModel
 class EngineTerms:
     """step_cpu_s: in which the device waits, every step; step_cpu_per_request_s: for each request in it.
 
-    asynchronous: the next batch is formed while one runs (docs/async_scheduling.md). before_s: from the client to the
+    asynchronous: the next batch is formed while one runs (docs/feature_rules.md). before_s: from the client to the
     queue. after_s, after_s_per_token: from the engine to the client, once, and for each output token. None depends on a
     run's result.
     """

@@ -1,6 +1,6 @@
 """What vLLM's block pool keeps of requests that are gone, and what it overwrites, to compare with the simulator's.
 
-Contents of blocks have the names of docs/prefix_caching.md: (number of a chunk, i) or (-1 - request, i), of block i.
+Contents of blocks have the names of docs/feature_rules.md: (number of a chunk, i) or (-1 - request, i), of block i.
 """
 
 from __future__ import annotations

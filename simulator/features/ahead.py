@@ -1,4 +1,4 @@
-"""Asynchronous scheduling: an engine forms the next batch while one runs. The rules: docs/async_scheduling.md.
+"""Asynchronous scheduling: an engine forms the next batch while one runs. The rules: docs/feature_rules.md.
 
 What a batch computes and emits counts as done once it is formed. So a request's `num_output_tokens` includes tokens
 still under way, and OUTCOME.under_way is their number.

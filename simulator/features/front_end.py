@@ -1,4 +1,4 @@
-"""The front end: HTTP, tokenising and streaming between clients and engines. docs/front_end.md.
+"""The front end: HTTP, tokenising and streaming between clients and engines. docs/feature_rules.md.
 
 REQUEST.arrival_s and the deadlines are set back by the way back of a token: times at which it sets out are compared
 with them as those at which the client has it would be with the client's own.

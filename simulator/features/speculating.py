@@ -1,5 +1,5 @@
 """Latency models of engines that speculate: a model of batches without drafts, and what drafts add ("Time" of
-docs/speculation.md).
+docs/feature_rules.md).
 
 The functions here are templates: `base_...` stand for those of the model. Its coefficients follow behind those of
 speculation (speculation.py).

@@ -1,4 +1,4 @@
-"""Speculative decoding: how many tokens of a decode are drafted, and which of them are accepted. docs/speculation.md.
+"""Speculative decoding: how many tokens of a decode are drafted, and which of them are accepted. docs/feature_rules.md.
 
 What batches take with drafts in them is in speculating.py.
 """

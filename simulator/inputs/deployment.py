@@ -107,7 +107,7 @@ class Deployment:
     startup: engines of the common pool are off, and take time to start; None: they are up.
     costs: of each engine; None: nothing is known of them.
     speculation: how they draft tokens and what that takes; None: they do not.
-    async_scheduling: they form the next batch while one runs, as vLLM does by default (docs/async_scheduling.md).
+    async_scheduling: they form the next batch while one runs, as vLLM does by default (docs/feature_rules.md).
     lockstep: they are groups of so many, data-parallel ranks with experts spread over them: a group starts and ends
         every iteration together. 1: each runs by itself.
     max_num_batched_tokens, max_num_seqs: most tokens in a batch, and requests that hold KV memory, whatever a scheduler

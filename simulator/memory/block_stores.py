@@ -1,5 +1,5 @@
 """Host memory below KV memory that caches prefixes: it keeps blocks that are overwritten ("Host memory" of
-docs/prefix_caching.md).
+docs/feature_rules.md).
 
 A store is named blocks (named_blocks.py) that no request ever holds: its queue is the order of their last use.
 """

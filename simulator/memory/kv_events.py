@@ -1,6 +1,6 @@
 """KV events: at the end of an iteration an engine tells the router which blocks it has stored and overwritten.
 
-docs/prefix_caching.md, "What routers know of it". What it has been told of an engine the router keeps in blocks like
+docs/feature_rules.md, "What routers know of it". What it has been told of an engine the router keeps in blocks like
 the engine's own, by their numbers (Prefixes.told).
 """
 

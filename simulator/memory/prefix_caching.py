@@ -1,4 +1,4 @@
-"""Requests that begin alike share KV blocks, as vLLM V1 has it: docs/prefix_caching.md.
+"""Requests that begin alike share KV blocks, as vLLM V1 has it: docs/feature_rules.md.
 
 While the packer considers a request without memory, the tokens it has found count as computed and the blocks it has
 found are in its table, though it does not hold them yet. So the packer's rules need not know how they came about.

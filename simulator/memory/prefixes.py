@@ -46,7 +46,7 @@ class Prompts:
 
     chunk_tokens: of a chunk. offsets: int64[requests + 1]; request r has chunks[offsets[r]:offsets[r + 1]], its full
     chunks, int[...]. They may go on beyond the prompt, up to the end of the answer: the next turn of a session, whose
-    prompt begins with both, has the same numbers then (docs/prefix_caching.md). Raises WorkloadError where they do not
+    prompt begins with both, has the same numbers then (docs/feature_rules.md). Raises WorkloadError where they do not
     go together.
     """
 

@@ -2,7 +2,7 @@
 
 A block is held by any number of requests, each of which has a table of its blocks. Free blocks are a doubly linked
 list through the blocks themselves; names are found by a hash table of which the rows are the blocks too. So whatever
-happens to a block takes a few steps, however many there are. docs/prefix_caching.md, "Memory".
+happens to a block takes a few steps, however many there are. docs/feature_rules.md, "Memory".
 """
 
 from typing import Annotated, NamedTuple

@@ -1,4 +1,4 @@
-"""What comes, when it is sent, when it is ready and when it has ended: docs/sessions.md and docs/front_end.md."""
+"""What comes, when it is sent, when it is ready and when it has ended: docs/sessions.md and docs/feature_rules.md."""
 
 from .front_end import FrontEnd
 from .requests import INF, Request

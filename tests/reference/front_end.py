@@ -1,4 +1,4 @@
-"""What lies between clients and engines: docs/front_end.md."""
+"""What lies between clients and engines: docs/feature_rules.md."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""KV blocks with names: "Names of blocks", "Memory" and "Finding" of docs/prefix_caching.md."""
+"""KV blocks with names: "Names of blocks", "Memory" and "Finding" of docs/feature_rules.md."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

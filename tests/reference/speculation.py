@@ -1,4 +1,4 @@
-"""Speculative decoding, from docs/speculation.md."""
+"""Speculative decoding, from docs/feature_rules.md."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

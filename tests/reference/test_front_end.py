@@ -1,4 +1,4 @@
-"""Front ends, worked by hand: docs/front_end.md (scenes.py has what the cases are set in)."""
+"""Front ends, worked by hand: docs/feature_rules.md (scenes.py has what the cases are set in)."""
 
 from typing import Any
 

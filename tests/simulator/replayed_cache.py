@@ -1,4 +1,4 @@
-"""What an engine that caches prefixes can have, in plain Python (docs/prefix_caching.md, "Names of blocks").
+"""What an engine that caches prefixes can have, in plain Python (docs/feature_rules.md, "Names of blocks").
 
 A timeline says what was found, not which block it was. So this knows what has been filled, not what is still there.
 """

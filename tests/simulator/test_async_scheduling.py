@@ -1,4 +1,4 @@
-"""Asynchronous scheduling (docs/async_scheduling.md), by hand; tests/test_agreement.py has it at random."""
+"""Asynchronous scheduling (docs/feature_rules.md), by hand; tests/test_agreement.py has it at random."""
 
 import dataclasses
 from typing import Any

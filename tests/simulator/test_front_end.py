@@ -1,4 +1,4 @@
-"""Front ends (docs/front_end.md): what clients see, beside what engines do."""
+"""Front ends (docs/feature_rules.md): what clients see, beside what engines do."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What engines tell routers of their KV blocks: by hand, and against their memory (docs/prefix_caching.md)."""
+"""What engines tell routers of their KV blocks: by hand, and against their memory (docs/feature_rules.md)."""
 
 import dataclasses
 

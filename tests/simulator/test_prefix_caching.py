@@ -1,4 +1,4 @@
-"""Prefix caching in KV memory: by hand, and what must hold whatever happens (docs/prefix_caching.md)."""
+"""Prefix caching in KV memory: by hand, and what must hold whatever happens (docs/feature_rules.md)."""
 
 import dataclasses
 

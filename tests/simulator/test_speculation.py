@@ -1,4 +1,4 @@
-"""Speculative decoding (docs/speculation.md): what is drafted, accepted and taken for it."""
+"""Speculative decoding (docs/feature_rules.md): what is drafted, accepted and taken for it."""
 
 import dataclasses
 

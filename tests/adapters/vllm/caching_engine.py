@@ -1,5 +1,5 @@
 """An engine that caches prefixes and does what a caching mirror plans: a slow block pool, written from
-docs/prefix_caching.md, whose operations are told to the mirror as the plug-in tells it vLLM's."""
+docs/feature_rules.md, whose operations are told to the mirror as the plug-in tells it vLLM's."""
 
 from __future__ import annotations
 

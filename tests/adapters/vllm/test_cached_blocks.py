@@ -1,4 +1,4 @@
-"""Names of what vLLM's blocks hold are those of docs/prefix_caching.md, one to one with its hashes."""
+"""Names of what vLLM's blocks hold are those of docs/feature_rules.md, one to one with its hashes."""
 
 from types import SimpleNamespace
 
