@@ -6,7 +6,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Whose every command is run where there is an engine.
-ENGINE_PAGES = [ROOT / "docs" / f"{name}.md" for name in ("study_to_engine", "vllm", "emulation", "proxy")]
+ENGINE_PAGES = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("study_to_engine", "vllm", "results/vllm-parity", "emulation", "proxy", "results/proxy-load")
+]
 LINE = re.compile(r"^(?:    |\$ )(.+)$", flags=re.MULTILINE)  # of a code block, indented or as on a console
 SET = r"(?:[A-Z_]+=\S+ )*"  # variables before a command
 SERVEGYM = re.compile(rf"{SET}servegym (.+)")

@@ -67,7 +67,7 @@ def written(value: float) -> str:
 
 
 def table(figures: list[Figure]) -> Table:
-    """One row a figure, in Markdown: the table on the screen is the one in docs/benchmarks.md."""
+    """One row a figure, in Markdown: the table on the screen is the one in docs/results/benchmarks.md."""
     made = Table(box=box.MARKDOWN)
     for title in ("figure", "measured", "bound", "met", "what it is"):
         made.add_column(title, justify="right" if title == "measured" else "left")

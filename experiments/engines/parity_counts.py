@@ -1,7 +1,7 @@
-"""Steps in which vLLM did what was decided, by version and feature: the table of docs/vllm.md.
+"""Steps in which vLLM did what was decided, by version and feature: the table of docs/results/vllm-parity.md.
 
-    python -m experiments.engines.parity_counts [--page docs/vllm.md]   # of this environment
-    python -m experiments.engines.parity_counts --engines .engines/vllm-*/bin/python --page docs/vllm.md
+    python -m experiments.engines.parity_counts [--page docs/results/vllm-parity.md]   # of this environment
+    python -m experiments.engines.parity_counts --engines .engines/vllm-*/bin/python --page docs/results/vllm-parity.md
 
 Three kinds of line. Of RUNS: steps that are those of the simulator, up to the first that differs in each run (tokens of
 each request, and the clock to the last bit). Of features, in random runs at vLLM's defaults: steps that were as the

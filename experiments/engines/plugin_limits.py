@@ -1,4 +1,5 @@
-"""What it costs where vLLM cannot be made to do what a policy decides, measured in the simulator (docs/vllm.md).
+"""What it costs where vLLM cannot be made to do what a policy decides, in the simulator
+(docs/results/vllm-parity.md).
 
     python -m experiments.engines.plugin_limits [--seeds 10] [--requests 3000] [--loads 0.7 1.0 1.4]
 

@@ -1,4 +1,5 @@
-"""Decisions of the real V1 scheduler and of the simulator, over seeds (docs/vllm.md). Runs where vLLM is installed.
+"""Decisions of the real V1 scheduler and of the simulator, over seeds. Runs where vLLM is installed
+(docs/results/vllm-parity.md).
 
     python -m experiments.engines.plugin_parity stock [--queueing priority] [--blocks 400] [--seeds 12]
     python -m experiments.engines.plugin_parity exact|order [--policy slide-batching:eta=0.03] [--blocks 900]

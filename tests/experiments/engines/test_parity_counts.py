@@ -8,7 +8,7 @@ from experiments.engines.parity_counts import BEGIN, END, FUZZ, cell, page_with,
 from servegym.adapters.vllm.versions import TESTED
 from servegym.errors import VllmError
 
-PAGE = Path(__file__).parents[3] / "docs" / "vllm.md"
+PAGE = Path(__file__).parents[3] / "docs" / "results" / "vllm-parity.md"
 COLUMNS = {
     "0.33.0": {"policies": {"steps": 1200, "deviating_steps": 0}, "drafts": {"error": "a block is lost"}},
     "0.9.1": {"policies": {"steps": 1200, "deviating_steps": 200}},
