@@ -8,6 +8,7 @@ A page says where a table goes, "<!-- fields: NAME -->" on a line of its own; wh
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ TABLES = {
     "tiers, slot": (SCALED_FIELDS, 0),
 }
 END = "<!-- end of table -->"
+NUMBER = re.compile(r"\d+$")
 PLACE = re.compile(rf"^<!-- fields: (.+?) -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", re.MULTILINE)
 
 
@@ -45,12 +47,28 @@ class PageError(ServegymError):
 
 
 def table(fields: tuple[Field, ...], first: int) -> str:
-    """The fields as a Markdown table: place in the part, name, bounds, meaning."""
-    rows = [
-        f"| {i} | `{field.name}` | {field.low:g} to {field.high:g} | {field.doc.replace('|', chr(92) + '|')} |\n"
-        for i, field in enumerate(fields, first)
-    ]
+    """The fields as a Markdown table: place in the part, name, bounds, meaning.
+
+    Fields that differ in the number at their end alone, such as `in_tier_0` and `in_tier_1`, share a row.
+    """
+    rows = [row(list(group)) for _, group in itertools.groupby(enumerate(fields, first), unnumbered)]
     return "| | name | bounds | what |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def unnumbered(placed: tuple[int, Field]) -> tuple[str, str, float, float]:
+    """What fields of one row have in common: name and meaning without the number at their end, and the bounds."""
+    _, field = placed
+    name, doc = (NUMBER.sub("", text) for text in (field.name, field.doc))
+    return (name, doc if name != field.name else field.doc, field.low, field.high)
+
+
+def row(group: list[tuple[int, Field]]) -> str:
+    (first, field), (last, other) = group[0], group[-1]
+    place, name, doc = str(first), f"`{field.name}`", field.doc
+    if last > first:
+        place, name = f"{first} to {last}", f"{name} to `{other.name}`"
+        doc += f", ..., {NUMBER.findall(other.doc)[0]}"
+    return f"| {place} | {name} | {field.low:g} to {field.high:g} | {doc.replace('|', chr(92) + '|')} |\n"
 
 
 def written(text: str) -> str:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.pages.observations import PageError, written
+from experiments.pages.observations import PageError, table, written
 from servegym.baselines.observations.caching import caching_layout
 from servegym.baselines.observations.engine import engine_layout
+from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
@@ -38,6 +39,16 @@ def test_names_are_unique_and_bounds_in_order():
         names = [name for name, _ in shape]
         assert len(set(names)) == len(names) == shape.size == len(shape.low)
         assert (shape.low < shape.high).all()
+
+
+def test_fields_that_differ_in_a_number_alone_share_a_row():
+    fields = tuple(Field(name, 0, 1, doc) for name, doc in (
+        ("x", "tokens"), ("in_tier_0", "in tier 0"), ("in_tier_1", "in tier 1"), ("y", "in tier 1")))  # fmt: skip
+    assert table(fields, 3).splitlines()[2:] == [
+        "| 3 | `x` | 0 to 1 | tokens |",
+        "| 4 to 5 | `in_tier_0` to `in_tier_1` | 0 to 1 | in tier 0, ..., 1 |",
+        "| 6 | `y` | 0 to 1 | in tier 1 |",
+    ]
 
 
 def test_a_page_that_lacks_a_table_is_refused():
