@@ -88,6 +88,7 @@ type: $(DEV) ## check the types (mypy)
 # Tests compare what is generated with what it is generated from.
 docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m experiments.pages.profile_table > docs/profiles.md
+	$(BIN)/python -m experiments.pages.model_table > docs/models.md
 	$(BIN)/python -m experiments.pages.systems_pages docs/systems
 	$(BIN)/python -m experiments.pages.observations docs/observations.md
 	$(BIN)/python -m servegym.scenarios.documents

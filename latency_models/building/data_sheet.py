@@ -39,6 +39,10 @@ def added(*parts: Seconds) -> Seconds:
     return lambda tokens: sum((part(tokens) for part in parts), np.zeros(len(tokens)))
 
 
+def scaled(factor: float, *parts: Seconds) -> Seconds:
+    return lambda tokens: factor * added(*parts)(tokens)
+
+
 def used_experts(shape: MixtureShape, tokens: np.ndarray) -> np.ndarray:
     """How many experts some token goes to, on average, when each token's choice is uniform."""
     return shape.experts * (1.0 - (1.0 - shape.chosen / shape.experts) ** tokens)

@@ -28,7 +28,7 @@ from servegym.latency_models.building.layer_devices import RTX_PRO_6000, layers
 from servegym.latency_models.building.product_devices import Kernels, check_cut, decoder
 from servegym.latency_models.building.recipe import APPROXIMATE, OPERATOR_TABLES, PARTLY_DERIVED, Recipe
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
-from servegym.latency_models.building.specifications import UTILISATION_PERCENT, kv_cache
+from servegym.latency_models.building.specifications import REQUEST_TOKENS, UTILISATION_PERCENT, kv_cache
 from servegym.latency_models.sampling import BatchRange
 
 SYNCHRONOUS_S = 0.0009
@@ -83,12 +83,13 @@ def profile_name(gpu: Gpu, model: Model, devices: int, skew: float = 0.0) -> str
 def build(
     gpu: Gpu, model: Model, devices: int = 1, expert_parallel: int = 1, by: str | None = None,
     cpu_overhead_s: float = SYNCHRONOUS_S, utilisation_percent: float = UTILISATION_PERCENT, skew: float = 0.0,
+    request_tokens: int = REQUEST_TOKENS,
 ) -> dict[str, Any]:  # fmt: skip
     """The profile as a JSON document. Raises ProfileError where the model does not fit, and as `kernels_of`."""
     if skew and not isinstance(model.shape, MixtureShape):
         raise ProfileError(f"an expert skew of {skew:g}: the model has no experts")
     check_cut(model.shape, devices, expert_parallel)
-    kv = kv_cache(model.shape, gpu.chip.memory_gib, devices, utilisation_percent)
+    kv = kv_cache(model.shape, gpu.chip.memory_gib, devices, utilisation_percent, request_tokens)
     kernels, error_class = kernels_of(gpu, model, by, skew)
     decoder(kernels, gpu.chip, model.shape, devices, expert_parallel)  # says what is derived
     derived = tuple(getattr(kernels, "derived", ()))
@@ -122,6 +123,7 @@ def build(
     parallel = f" --ep {expert_parallel}" if expert_parallel > 1 else ""
     parallel += " --kv-precision fp8" if model.shape.kv_number_bytes == 1 else ""
     parallel += f" --expert-skew {skew:g}" if skew else ""
+    parallel += f" --request-tokens {request_tokens}" if request_tokens != REQUEST_TOKENS else ""
     command = f"servegym profile from-config CONFIG.json --gpu {gpu.name} --tp {devices}{parallel} --by {error_class}"
     return document_of(recipe, kv, cpu_overhead_s, source, command=command)
 

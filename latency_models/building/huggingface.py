@@ -1,9 +1,8 @@
-"""The shape and the precision of a model, as its config.json on Hugging Face says them."""
+"""The shape and the precision of a model whose batch times can be composed, as its config.json says them."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,23 +10,22 @@ from typing import Any
 
 from servegym.errors import ProfileError, ServegymError
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.model_configs.kinds import Attention, Experts, Mlp
+from servegym.latency_models.model_configs.precision import KV, WEIGHTS, kv_of, named
+from servegym.latency_models.model_configs.reading import Architecture, read
 from servegym.parsing import parse_json
 
-# Bytes of a weight of the layers; of mxfp4, of all but the experts.
-PRECISIONS = {"bf16": 2.0, "fp8": 1.0, "fp8-block": 1.0, "int4": 0.5, "mxfp4": 2.0}
-MXFP4_BYTES = (4 + 8 / 32) / 8  # 4 bits a number, and 8 bits for the scale of each 32
-KV_PRECISIONS = {"bf16": 2, "fp8": 1}  # bytes of a cached key or value
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-UNKNOWN_KINDS = {
-    "kv_lora_rank": "latent attention (MLA)",
-    "mamba_d_state": "state-space layers",
-    "linear_num_key_heads": "linear attention",
-}
+QUANTISATION = "hf_quant_config.json"  # beside a config.json that has no quantization_config
+COMPOSED = tuple(name for name in WEIGHTS if name != "int8")
+INSTEAD = "aiconfigurator-core knows more models: --device SYSTEM:FOLDER, of the folder of its config.json"
 
 
 @dataclass(frozen=True)
 class Model:
-    """name: of the model or its file. precision: a key of PRECISIONS. left_out: what a profile of it does not know."""
+    """name: of the model or its file. precision: of its weights; of experts, where it has them: a key of WEIGHTS.
+
+    left_out: what a profile of it does not know.
+    """
 
     name: str
     shape: ModelShape
@@ -35,12 +33,15 @@ class Model:
     left_out: tuple[str, ...] = ()
 
 
-def read_model(path: Path, precision: str | None = None, kv_precision: str = "bf16") -> Model:
-    """The model in a config.json; precision: instead of the file's own. kv_precision: of cached keys and values.
+def read_model(path: Path, precision: str | None = None, kv_precision: str | None = None) -> Model:
+    """The model in a config.json; precision, kv_precision: of weights, of cached keys and values, instead of its own.
 
-    Raises ProfileError for a file that is none, a field that is missing or out of range, and a model of another kind.
+    Raises ProfileError for a file that is none, as `reading.read`, and for a model that cannot be composed.
     """
     document = read_config(path, ProfileError)
+    beside = path.parent / QUANTISATION
+    if not document.get("quantization_config") and beside.is_file():
+        document["quantization_config"] = read_config(beside, ProfileError)
     name = str(document.get("_name_or_path") or (path.parent.name if path.name == "config.json" else path.stem))
     return model_of(document, name, precision, str(path), kv_precision)
 
@@ -60,88 +61,76 @@ def read_config(path: Path, error_type: type[ServegymError]) -> dict[str, Any]:
 
 def model_of(
     document: Mapping[str, Any], name: str, precision: str | None = None, where: str = "config",
-    kv_precision: str = "bf16",
+    kv_precision: str | None = None,
 ) -> Model:  # fmt: skip
     """The model that a config describes. Raises as `read_model`."""
-    quantisation = document.get("quantization_config")
-    if isinstance(document.get("text_config"), dict):  # a model of several modalities
-        document = document["text_config"]
-        quantisation = quantisation or document.get("quantization_config")
-    for field, kind in UNKNOWN_KINDS.items():
-        if document.get(field):
-            raise ProfileError(f"{where}: {field} says {kind}; profiles are of attention with keys and values by head")
-    precision = precision or precision_of(quantisation, where)
-    if precision not in PRECISIONS:
-        raise ProfileError(f"precision '{precision}' is not known; there is {', '.join(PRECISIONS)}")
-    if kv_precision not in KV_PRECISIONS:
-        raise ProfileError(f"KV precision '{kv_precision}' is not known; there is {', '.join(KV_PRECISIONS)}")
-    heads, hidden = (_number(document, field, where) for field in ("num_attention_heads", "hidden_size"))
-    numbers: dict[str, Any] = {
-        "layers": _number(document, "num_hidden_layers", where),
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": _number(document, "num_key_value_heads", where, heads),
-        "head_dim": _number(document, "head_dim", where, hidden // heads),
-        "vocabulary": _number(document, "vocab_size", where),
-        "number_bytes": PRECISIONS[precision],
-        "kv_number_bytes": KV_PRECISIONS[kv_precision],
-        "tied": bool(document.get("tie_word_embeddings", False)),
-    }
-    layers = document.get("layer_types") or []
-    if document.get("sliding_window") and "sliding_attention" in layers:
-        numbers |= {"windowed": layers.count("sliding_attention"), "window": int(document["sliding_window"])}
-    if heads % numbers["kv_heads"]:
-        raise ProfileError(f"{where}: {heads} attention heads do not share {numbers['kv_heads']} key heads evenly")
-    shape = _with_mlp(document, numbers, where)
-    if precision == "mxfp4":
-        if not isinstance(shape, MixtureShape):
-            raise ProfileError(f"{where}: precision mxfp4 is one of experts, and the model has none")
-        shape = dataclasses.replace(shape, expert_number_bytes=MXFP4_BYTES)
-    return Model(name, shape, precision, _left_out(document))
+    if kv_precision is not None and kv_precision not in KV:
+        raise ProfileError(f"KV precision '{kv_precision}' is not known; there is {', '.join(KV)}")
+    given = None if precision is None else named(precision, kv_precision or kv_of(document, where))
+    architecture = read(document, where, given)
+    if kv_precision is not None:
+        of_all = dataclasses.replace(architecture.precision, kv=kv_precision)
+        architecture = dataclasses.replace(architecture, precision=of_all)
+    shape = shape_of(architecture, where)
+    of_weights = architecture.precision
+    word = of_weights.experts if isinstance(shape, MixtureShape) else of_weights.attention
+    left_out = architecture.left_out + _approximated(architecture)
+    return Model(name, shape, word, left_out)
 
 
-def _with_mlp(document: Mapping[str, Any], numbers: Mapping[str, Any], where: str) -> ModelShape:
-    experts = next((document[field] for field in EXPERTS if document.get(field)), 0)
-    if not experts or experts == 1:
-        return ModelShape(**numbers, intermediate=_number(document, "intermediate_size", where))
-    one = _number(document, "moe_intermediate_size", where, document.get("intermediate_size"))
-    shared = document.get("shared_expert_intermediate_size") or one * int(document.get("n_shared_experts") or 0)
-    if document.get("model_type") == "llama4_text":
-        shared = one  # each layer has one shared expert, which its config does not name
-    chosen = _number(document, "num_experts_per_tok", where)
-    return MixtureShape(**numbers, intermediate=one, experts=int(experts), chosen=chosen, shared=int(shared))
+def shape_of(model: Architecture, where: str) -> ModelShape:
+    """The shape that is composed: attention with keys and values by head, the same in all layers but for windows.
+
+    Raises ProfileError for other layers and for precisions that differ beyond that of experts.
+    """
+    for layer in model.layers:
+        if not isinstance(layer.mixer, Attention) or layer.mlp is None:
+            kind = layer.mixer.kind if layer.mixer else "MLP or experts alone"
+            raise ProfileError(f"{where}: layers of the kind '{kind}' are not composed; {INSTEAD}")
+    attention = {dataclasses.replace(layer.mixer, window=0, local=False) for layer in model.layers}  # type: ignore[type-var]
+    windows = {mixer.window for mixer in _windowed(model)}
+    if len(attention) > 1 or len(windows) > 1:
+        raise ProfileError(f"{where}: has layers with several kinds of heads or windows, not composed; {INSTEAD}")
+    one: Attention = attention.pop()  # type: ignore[assignment]
+    if one.gated or one.value_dim != one.head_dim:
+        raise ProfileError(f"{where}: has gated attention, or values of another width, not composed; {INSTEAD}")
+    of_weights = model.precision
+    if of_weights.attention != of_weights.mlp or of_weights.attention not in COMPOSED:
+        raise ProfileError(
+            f"{where}: weights of {of_weights} are not composed, but {', '.join(COMPOSED)} of all products or of "
+            "experts beside others; give --precision"
+        )
+    experts: set[Experts] = {layer.mlp for layer in model.layers if isinstance(layer.mlp, Experts)}
+    dense = [layer.mlp for layer in model.layers if isinstance(layer.mlp, Mlp)]
+    gated = [mlp.gated for mlp in experts] + [mlp.gated for mlp in dense]
+    if not all(gated) or any(mlp.latent for mlp in experts):
+        raise ProfileError(f"{where}: has MLPs of two products, or latent experts, not composed; {INSTEAD}")
+    words: dict[str, Any] = {
+        "layers": len(model.layers), "hidden": model.hidden, "heads": one.heads, "kv_heads": one.kv_heads,
+        "head_dim": one.head_dim, "vocabulary": model.vocabulary, "number_bytes": WEIGHTS[of_weights.attention],
+        "kv_number_bytes": KV[of_weights.kv], "tied": model.tied, "windowed": len(_windowed(model)),
+        "window": max(windows, default=0),
+    }  # fmt: skip
+    if not experts:
+        if of_weights.experts not in (of_weights.attention, "bf16"):
+            raise ProfileError(f"{where}: precision {of_weights.experts} is one of experts, and the model has none")
+        return ModelShape(**words, intermediate=dense[0].inner)
+    (mixture,) = experts
+    expert_bytes = WEIGHTS[of_weights.experts] if of_weights.experts != of_weights.attention else None
+    return MixtureShape(
+        **words, intermediate=mixture.inner, experts=mixture.count, chosen=mixture.chosen, shared=mixture.shared,
+        expert_number_bytes=expert_bytes, dense_layers=len(dense), dense=dense[0].inner if dense else 0,
+    )  # fmt: skip
 
 
-def _left_out(document: Mapping[str, Any]) -> tuple[str, ...]:
-    left_out = []
-    window = document.get("sliding_window") and document.get("use_sliding_window", True)
-    if window and not document.get("layer_types"):
-        left_out.append("the sliding window: all layers attend to all tokens, and cache them")
-    if document.get("first_k_dense_replace") or document.get("mlp_only_layers"):
-        left_out.append("layers without experts: all are taken to have them")
-    return tuple(left_out)
+def _windowed(model: Architecture) -> list[Attention]:
+    return [layer.mixer for layer in model.layers if isinstance(layer.mixer, Attention) and layer.mixer.window]
 
 
-def precision_of(quantisation: Any, where: str) -> str:
-    """A key of PRECISIONS, of a `quantization_config`; none: bf16. Raises ProfileError for one that is not known."""
-    if not quantisation:
-        return "bf16"
-    text = json.dumps(quantisation).lower()
-    method = str(quantisation.get("quant_method", ""))
-    if method == "fp8" and quantisation.get("weight_block_size"):
-        return "fp8-block"
-    if method == "mxfp4":
-        return "mxfp4"
-    if "fp8" in method or ('"num_bits": 8' in text and '"type": "float"' in text):
-        return "fp8"
-    if quantisation.get("bits") == 4 or '"num_bits": 4' in text or method == "awq":
-        return "int4"
-    raise ProfileError(f"{where}: quantization_config {method or 'without a method'} is not known; give --precision")
-
-
-def _number(document: Mapping[str, Any], field: str, where: str, otherwise: int | None = None) -> int:
-    value = document.get(field)
-    value = otherwise if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ProfileError(f"{where}: {field} is {value!r}; it should be a whole number of 1 or more")
-    return value
+def _approximated(model: Architecture) -> tuple[str, ...]:
+    said = []
+    if any(mixer.local for mixer in _windowed(model)):
+        said.append("that windows do not slide: attention takes the time of sliding ones")
+    if model.precision.activations == "nvfp4":
+        said.append("products of 4 bits by 4 bits: they take the time of 16-bit products")
+    return tuple(said)

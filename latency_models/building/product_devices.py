@@ -23,6 +23,7 @@ from servegym.latency_models.building.data_sheet import (
     DataSheet,
     added,
     elementwise,
+    scaled,
 )
 from servegym.latency_models.building.kernel_tables import KernelTables
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
@@ -75,12 +76,16 @@ def decoder(
         "o": kernels.product(shape.hidden, shape.heads * shape.head_dim // devices),
     }
     if isinstance(shape, MixtureShape):
-        linear["gate"] = added(
-            norm(chip, shape), kernels.product(shape.experts, shape.hidden), elementwise(chip, 2 * shape.experts)
-        )
-        linear["experts"] = kernels.experts(shape, devices // expert_parallel, expert_parallel)
+        gate = kernels.product(shape.experts, shape.hidden), elementwise(chip, 2 * shape.experts)
+        experts = kernels.experts(shape, devices // expert_parallel, expert_parallel)
         if shape.shared:
-            linear["experts"] = added(linear["experts"], *_mlp(kernels, chip, shape, shape.shared // devices))
+            experts = added(experts, *_mlp(kernels, chip, shape, shape.shared // devices))
+        linear["gate"], linear["experts"] = added(norm(chip, shape), *gate), experts
+        if shape.dense_layers:  # means over all layers
+            share = shape.expert_layers / shape.layers
+            dense = _mlp(kernels, chip, shape, shape.dense // devices)
+            linear["gate"] = added(norm(chip, shape), scaled(share, *gate))
+            linear["experts"] = added(scaled(share, experts), scaled(1.0 - share, *dense))
     else:
         up, *down = _mlp(kernels, chip, shape, shape.intermediate // devices)
         linear |= {"gate_up": added(norm(chip, shape), up), "down": added(*down)}

@@ -32,19 +32,19 @@ class ModelShape:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Key and value of every layer that keeps them; what a window keeps does not grow, and is not counted."""
+        """Key and value of the layers that keep all tokens; what a window keeps does not grow with a request."""
         return 2 * (self.layers - self.windowed) * self.kv_heads * self.head_dim * self.kv_number_bytes
 
     @property
     def mlp_weights(self) -> int:
-        """Of a layer, those that one token goes through."""
-        return 3 * self.hidden * self.intermediate
+        """Of all layers, those that one token goes through."""
+        return 3 * self.layers * self.hidden * self.intermediate
 
     @property
     def used_weights(self) -> int:
         """Of all layers' products, those that one token goes through."""
         attention = self.hidden * (self.qkv_width + self.heads * self.head_dim)
-        return self.layers * (attention + self.mlp_weights)
+        return self.layers * attention + self.mlp_weights
 
     @property
     def norm_weights(self) -> int:
@@ -76,13 +76,19 @@ class MixtureShape(ModelShape):
     """A decoder whose MLPs are mixtures: a token goes to `chosen` of `experts` gated MLPs of `intermediate` width.
 
     shared: width of an MLP beside them that all tokens go through; 0: there is none. expert_number_bytes: of a weight
-    of an expert; None: as of other weights.
+    of an expert; None: as of other weights. dense_layers: how many layers have an MLP of `dense` width instead.
     """
 
     experts: int
     chosen: int
     shared: int = field(default=0, kw_only=True)
     expert_number_bytes: float | None = field(default=None, kw_only=True)
+    dense_layers: int = field(default=0, kw_only=True)
+    dense: int = field(default=0, kw_only=True)
+
+    @property
+    def expert_layers(self) -> int:
+        return self.layers - self.dense_layers
 
     @property
     def bytes_of_expert_weights(self) -> float:
@@ -92,12 +98,13 @@ class MixtureShape(ModelShape):
     @property
     def read_bytes(self) -> int:
         """As of a dense decoder, where experts have weights of another size."""
-        chosen = 3 * self.layers * self.chosen * self.hidden * self.intermediate
+        chosen = 3 * self.expert_layers * self.chosen * self.hidden * self.intermediate
         return super().read_bytes + int((self.bytes_of_expert_weights - self.number_bytes) * chosen)
 
     @property
     def mlp_weights(self) -> int:
-        return self.hidden * (3 * self.chosen * self.intermediate + 3 * self.shared + self.experts)
+        of_experts = 3 * self.chosen * self.intermediate + 3 * self.shared + self.experts
+        return self.hidden * (self.expert_layers * of_experts + 3 * self.dense_layers * self.dense)
 
     @property
     def expert_bytes(self) -> int:
@@ -106,7 +113,7 @@ class MixtureShape(ModelShape):
 
     @property
     def weight_bytes(self) -> int:
-        return super().weight_bytes + self.layers * (self.experts - self.chosen) * self.expert_bytes
+        return super().weight_bytes + self.expert_layers * (self.experts - self.chosen) * self.expert_bytes
 
 
 LLAMA_3_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256)  # and Llama-3.1-8B

@@ -8,11 +8,13 @@ from typing import Any
 from servegym.errors import ProfileError
 from servegym.latency_models.building.shapes import ModelShape
 from servegym.latency_models.building.tables import read_table
+from servegym.latency_models.model_configs.kv_groups import BLOCK_TOKENS, Kept, grouped
 
 GIB = 2**30
-BLOCK_TOKENS = 16
 UTILISATION_PERCENT = 90  # vLLM's default
 RESERVE_BYTES = 5 * GIB // 2
+REQUEST_TOKENS = 4096  # of the requests that tokens are counted in, where their length matters
+STEP_TOKENS = 8192  # vLLM's default for a server on these GPUs (max_num_batched_tokens)
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,23 @@ def device(name: str) -> Device:
 
 
 def kv_cache(
-    shape: ModelShape, memory_gib: int, devices: int, utilisation_percent: float = UTILISATION_PERCENT
-) -> dict[str, Any]:
+    shape: ModelShape, memory_gib: int, devices: int, utilisation_percent: float = UTILISATION_PERCENT,
+    request_tokens: int = REQUEST_TOKENS,
+) -> dict[str, Any]:  # fmt: skip
     """The part `kv` of a profile: what the devices' memory holds beside the weights.
 
-    Raises ProfileError where they leave no room.
+    request_tokens: length of the requests in which tokens are counted; it matters to layers with windows alone.
+    Raises ProfileError where the weights leave no room.
     """
     share = int(devices * memory_gib * GIB * utilisation_percent // 100)
     reserve = devices * RESERVE_BYTES
     usable = share - shape.weight_bytes - reserve
-    blocks = usable // (BLOCK_TOKENS * shape.kv_bytes_per_token)
+    heads = devices * max(1, shape.kv_heads // devices)  # each device has one at least
+    layer_bytes = 2 * heads * shape.head_dim * shape.kv_number_bytes
+    layers = [Kept(layer_bytes)] * (shape.layers - shape.windowed)
+    layers += [Kept(layer_bytes, shape.window)] * shape.windowed
+    groups = grouped(layers, max(0, usable))
+    blocks = groups.tokens(request_tokens, STEP_TOKENS) // BLOCK_TOKENS
     if blocks < 1:
         raise ProfileError(
             f"{devices} x {memory_gib} GiB at {utilisation_percent / 100:g} hold {share / 1e9:.1f} GB; the weights "
@@ -61,14 +70,22 @@ def kv_cache(
             "for keys and values"
         )
     counted = f"{devices} x " if devices > 1 else ""
+    windows = ""
+    if shape.windowed:
+        windows = (
+            f" {shape.windowed} of the layers keep a window of {shape.window} tokens: vLLM has {groups.blocks} blocks "
+            f"for {len(groups.groups)} groups of layers; this counts the tokens of requests of {request_tokens}, of "
+            f"which one computes {STEP_TOKENS} at once. The simulator takes all tokens alike."
+        )
     return {
-        "bytes_per_token": shape.kv_bytes_per_token,
+        # Where all layers have windows, the mean of such requests.
+        "bytes_per_token": shape.kv_bytes_per_token or usable // (blocks * BLOCK_TOKENS),
         "block_tokens": BLOCK_TOKENS,
         "usable_bytes": usable,
         "total_blocks": blocks,
         "arithmetic": f"{counted}{memory_gib} GiB x {utilisation_percent / 100} = {share} bytes "
         f"- weights {shape.weight_bytes} - {reserve} ({counted}2.5 GiB, assumed, for activations, graphs and the "
-        f"driver) = {usable}; / ({BLOCK_TOKENS} tokens x {shape.kv_bytes_per_token} bytes). "
-        f"A token: 2 (K, V) x {shape.layers} layers x {shape.kv_heads} heads x {shape.head_dim} x "
-        f"{shape.kv_number_bytes} bytes.",
+        f"driver) = {usable}; / ({BLOCK_TOKENS} tokens x {shape.layers * layer_bytes} bytes). "
+        f"A token: 2 (K, V) x {shape.layers} layers x {heads} heads x {shape.head_dim} x "
+        f"{shape.kv_number_bytes} bytes.{windows}",
     }

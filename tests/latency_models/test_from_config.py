@@ -14,7 +14,7 @@ from servegym.latency_models.building.gpus import gpu, gpus
 from servegym.latency_models.building.huggingface import Model, model_of, read_model
 from servegym.latency_models.building.product_devices import decoder
 from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN3_30B_A3B, MixtureShape, ModelShape
-from servegym.latency_models.building.specifications import device
+from servegym.latency_models.building.specifications import device, kv_cache
 from servegym.latency_models.profile import error_class, load_profile, parse_profile
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no operator tables")
@@ -64,7 +64,11 @@ def test_precision_of_configs(quantisation, precision):
     ("change", "words"),
     [
         ({"hidden_size": None}, "hidden_size is None"), ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
-        ({"num_key_value_heads": 5}, "do not share 5"), ({"kv_lora_rank": 512}, "latent attention"),
+        ({"num_key_value_heads": 5}, "do not share 5"),
+        ({"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+         "kind 'latent' are not composed; aiconfigurator-core knows more"),
+        ({"attn_output_gate": True}, "gated attention"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "weights of int8 are not composed"),
         ({"quantization_config": {"quant_method": "other"}}, "give --precision"),
     ],
 )  # fmt: skip
@@ -81,15 +85,21 @@ def test_files(tmp_path):
     file.write_text("[1")
     with pytest.raises(ProfileError, match="no JSON"):
         read_model(file)
-    file.write_text(json.dumps(CONFIG | {"sliding_window": 4096}))
+    file.write_text(json.dumps(CONFIG | {"num_nextn_predict_layers": 1}))
     model = read_model(file)
     assert model.name == "some-model"
-    assert "sliding window" in model.left_out[0]
+    assert "MTP" in model.left_out[0]
     with pytest.raises(ProfileError, match="precision 'fp4'"):
         read_model(file, "fp4")
     with pytest.raises(ProfileError, match="KV precision 'int4'"):
         read_model(file, kv_precision="int4")
     assert read_model(file, kv_precision="fp8").shape.kv_number_bytes == 1
+    beside = {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+    (file.parent / "hf_quant_config.json").write_text(json.dumps(beside))
+    shape = read_model(file).shape
+    assert (shape.number_bytes, shape.kv_number_bytes) == (4.5 / 8, 1)
+    assert read_model(file, kv_precision="bf16").shape.kv_number_bytes == 2
+    assert read_model(file, "bf16").shape.kv_number_bytes == 1  # of the cache, the file's own
 
 
 def test_weights_by_precision_and_ties():
@@ -223,6 +233,47 @@ def test_experts_of_four_bits_beside_weights_of_sixteen():
     assert MIXTRAL_SHAPE.weight_bytes - model.shape.weight_bytes == 32 * 8 * (2 * weights - model.shape.expert_bytes)
     with pytest.raises(ProfileError, match="mxfp4 is one of experts"):
         model_of(CONFIG, "m", "mxfp4")
+
+
+def test_some_layers_without_experts():
+    """Every second layer dense, of its own width, as the means over all layers."""
+    config = MIXTRAL | {"interleave_moe_layer_step": 2, "intermediate_size_mlp": 28672}
+    shape = model_of(config, "m").shape
+    assert (shape.dense_layers, shape.dense, shape.intermediate) == (16, 28672, 14336)
+    expert = 3 * 4096 * 14336
+    assert MIXTRAL_SHAPE.weight_bytes - shape.weight_bytes == 2 * 16 * (8 * expert + 4096 * 8 - 2 * expert)
+    sheet = DataSheet(gpu("h100").chip, 1e15)
+    both, whole, dense = (
+        decoder(sheet, gpu("h100").chip, shape).linear
+        for shape in (shape, MIXTRAL_SHAPE, ModelShape(32, 4096, 32, 8, 128, 28672, 32000))
+    )
+    tokens = np.array([1.0, 100.0, 8192.0])
+    norm_s = (both["gate"](tokens) - 0.5 * whole["gate"](tokens)) * 2
+    dense_s = dense["gate_up"](tokens) + dense["down"](tokens) - norm_s
+    np.testing.assert_allclose(both["experts"](tokens), (whole["experts"](tokens) + dense_s) / 2)
+
+
+def test_windows_keep_their_tokens(no_data):
+    """As gpt-oss has them: vLLM's two groups of 16 layers."""
+    half = ["sliding_attention", "full_attention"] * 16
+    shape = model_of(CONFIG | {"sliding_window": 128, "layer_types": half}, "m").shape
+    kv = kv_cache(shape, 80, 1, request_tokens=1024)
+    page = 16 * 16 * 2 * 8 * 128 * 2  # tokens x layers x key and value x heads x width x bytes
+    of_request, of_step = 64 + 9, (64 + 64) - (64 + 9)
+    assert kv["total_blocks"] == int((kv["usable_bytes"] // page - of_step) / of_request * 1024) // 16
+    assert "window of 128 tokens" in kv["arithmetic"]
+    every = model_of(CONFIG | {"sliding_window": 128}, "m").shape
+    kv = kv_cache(every, 80, 1)
+    assert kv["total_blocks"] * 16 * kv["bytes_per_token"] <= kv["usable_bytes"]
+    assert parse_profile(from_config.build(gpu("h100"), Model("m", every, "bf16")), "built").kv.total_blocks > 100_000
+
+
+def test_each_device_has_a_key_head():
+    """Four key heads on eight devices are there twice."""
+    few = ModelShape(32, 4096, 32, 4, 128, 14336, 128256)
+    assert kv_cache(few, 80, 8)["total_blocks"] == kv_cache(LLAMA_3_8B, 80, 8)["total_blocks"] + (
+        LLAMA_3_8B.weight_bytes - few.weight_bytes
+    ) // (16 * LLAMA_3_8B.kv_bytes_per_token)
 
 
 def test_layers_with_a_window_keep_and_attend_to_no_more(no_data):

@@ -39,12 +39,20 @@ def from_config(
     ] = 1,
     precision: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Weights of the layers: bf16, fp8, fp8-block, int4, or mxfp4 (experts only).",
+        typer.Option(metavar="NAME", help="Weights of the layers: bf16, fp8, fp8-block, int4, nvfp4, or mxfp4 (experts "
+                     "only).",
                      show_default="the config's", rich_help_panel=options.WHAT),
     ] = None,
     kv_precision: Annotated[
-        str, typer.Option(metavar="bf16|fp8", help="Cached keys and values.", rich_help_panel=options.WHAT)
-    ] = "bf16",
+        str | None,
+        typer.Option(metavar="bf16|fp8", help="Cached keys and values.", show_default="the config's",
+                     rich_help_panel=options.WHAT),
+    ] = None,
+    request_tokens: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Length of the requests in which KV memory is counted: where layers have "
+                     "a sliding window, more tokens of long requests fit.", rich_help_panel=options.WHAT),
+    ] = 4096,
     expert_skew: Annotated[
         float,
         typer.Option(min=0.0, metavar="ALPHA", help="Power law by which tokens choose experts, as tables have it: 1.01 "
@@ -93,5 +101,6 @@ def from_config(
         cpu_overhead_s=cpu_overhead_ms * 1e-3,
         utilisation_percent=100 * utilisation,
         skew=expert_skew,
+        request_tokens=request_tokens,
     )
     keep_profile(document, out, "fit of the form to composed times, MAPE, %", json)

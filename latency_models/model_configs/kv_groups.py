@@ -1,0 +1,129 @@
+"""KV memory in blocks, by kinds of layers, as vLLM groups them (vllm/v1/core/kv_cache_utils.py).
+
+Layers of one kind share a table of blocks. A block has the same size in bytes for all kinds, and holds a page of each
+layer of a group; so groups have the same number of layers, and layers that keep less of a token have more tokens in a
+block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from servegym.errors import ProfileError
+from servegym.latency_models.model_configs.kinds import Attention, Latent, State
+from servegym.latency_models.model_configs.reading import Architecture
+
+BLOCK_TOKENS = 16
+PADDED = 1.5  # kinds with fewer layers than this many times the rarest kind's are filled up, not cut
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a layer keeps of a request on one device. token_bytes: of a token; window: of the last ones only, 0: of all.
+
+    state_bytes: the same whatever the length, and no tokens. local: windows begin at multiples of their length.
+    """
+
+    token_bytes: int = 0
+    window: int = 0
+    state_bytes: int = 0
+    local: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """layers: of one kind, with one table of blocks. block_tokens: tokens of a block; of a state: none matters."""
+
+    kept: Kept
+    layers: int
+    block_tokens: int
+
+    def blocks(self, tokens: int, chunk: int = 1) -> int:
+        """The most blocks that a request of so many tokens holds while it computes `chunk` at once."""
+        if self.kept.state_bytes:
+            return 1
+        if not self.kept.window:
+            return -(-tokens // self.block_tokens)
+        if self.kept.local:
+            return -(-min(self.kept.window + chunk, tokens) // self.block_tokens)
+        held = min(self.kept.window - 1 + chunk, tokens)
+        whole = -(-tokens // self.block_tokens)
+        return min(whole, -(-held // self.block_tokens) + 1)  # a window may begin inside of a block
+
+
+@dataclass(frozen=True)
+class Groups:
+    """page_bytes: of a block in one layer. blocks: in all, of the device's memory for KV."""
+
+    groups: tuple[Group, ...]
+    page_bytes: int
+    blocks: int
+
+    @property
+    def logged_tokens(self) -> int:
+        """What vLLM logs as "GPU KV cache size": as if each group kept all tokens."""
+        return self.blocks // len(self.groups) * min(group.block_tokens for group in self.groups)
+
+    def request_blocks(self, tokens: int, chunk: int = 1) -> int:
+        return sum(group.blocks(tokens, chunk) for group in self.groups)
+
+    def tokens(self, of_request: int, step_tokens: int) -> int:
+        """How many tokens fit, in requests of `of_request` tokens of which one computes `step_tokens` at once."""
+        beside = self.request_blocks(of_request, step_tokens) - self.request_blocks(of_request)
+        return int(max(0, self.blocks - beside) / self.request_blocks(of_request) * of_request)
+
+
+def kept_by(model: Architecture, devices: int) -> list[Kept]:
+    """Of each layer that keeps anything, on each of the devices."""
+    kept = []
+    for layer in model.layers:
+        mixer = layer.mixer
+        if isinstance(mixer, State):
+            kept.append(Kept(state_bytes=mixer.bytes(devices)))
+        elif isinstance(mixer, Attention):
+            kept.append(Kept(int(model.token_bytes(mixer, devices)), mixer.window, local=mixer.local))
+        elif isinstance(mixer, Latent):
+            kept.append(Kept(int(model.token_bytes(mixer, devices))))
+    return kept
+
+
+def grouped(layers: Sequence[Kept], available_bytes: int, where: str = "model") -> Groups:
+    """The groups of such layers and their blocks. Raises ProfileError for layers that vLLM cannot group."""
+    kinds = {kept: layers.count(kept) for kept in dict.fromkeys(layers)}
+    if not kinds:
+        raise ProfileError(f"{where}: no layer keeps anything")
+    if all(not kept.window and not kept.state_bytes for kept in kinds):  # one table; pages may differ
+        page = sum(BLOCK_TOKENS * kept.token_bytes * count for kept, count in kinds.items())
+        whole = Group(Kept(sum(kept.token_bytes * count for kept, count in kinds.items())), len(layers), BLOCK_TOKENS)
+        return Groups((whole,), page, available_bytes // page)
+    tokens, page = _pages(kinds, where)
+    least, most = min(kinds.values()), max(kinds.values())
+    size = most if most < PADDED * least else least
+    groups = []
+    for kept, count in kinds.items():
+        number = -(-count // size)
+        groups += [Group(kept, len(range(i, count, number)), tokens[kept]) for i in range(number)]
+    return Groups(tuple(groups), page, available_bytes // (page * max(group.layers for group in groups)))
+
+
+def _pages(kinds: dict[Kept, int], where: str) -> tuple[dict[Kept, int], int]:
+    """Tokens of a block of each kind, and the bytes that all blocks have in a layer.
+
+    With states a block of the layers that keep tokens is as long as a state needs, in steps of 16 tokens; pages of
+    states are filled up.
+    """
+    by_token = [kept for kept in kinds if not kept.state_bytes]
+    state = max((kept.state_bytes for kept in kinds), default=0)
+    if not by_token:
+        return dict.fromkeys(kinds, BLOCK_TOKENS), state
+    least = min(kept.token_bytes for kept in by_token)
+    block = BLOCK_TOKENS * max(1, -(-state // (BLOCK_TOKENS * least)))
+    page = block * max(kept.token_bytes for kept in by_token)
+    for kept in by_token:
+        if page % (block * kept.token_bytes):
+            raise ProfileError(
+                f"{where}: layers keep {kept.token_bytes} and {page // block} bytes of a token; vLLM has no blocks for "
+                "both"
+            )
+    return {kept: page // kept.token_bytes if kept in by_token else block for kept in kinds}, page
