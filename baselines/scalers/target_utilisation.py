@@ -5,8 +5,8 @@ The steps are those of "Rule, exactly" in docs/systems/target_utilisation.md. Ea
 
 import numpy as np
 
+from servegym.baselines.resizing import engines_in_use, held_requests, is_in_use, resize, send_off
 from servegym.policy import (
-    POOL,
     ROLE_DECODE,
     ROLE_PREFILL,
     Parameter,
@@ -41,26 +41,12 @@ P = Parameters(
 
 
 @kernel
-def is_in_use(snapshot, move):
-    """In a tier, up and open; it may still be loading."""
-    return snapshot.up == 1 and move.tier != POOL and move.closed == 0 and (snapshot.closed == 0 or snapshot.off == 1)
-
-
-@kernel
 def requests_in_use(context, moves, role):
     """Requests at the engines of a role that are in use."""
     snapshots, total = context.known.snapshots, 0
     for e in range(snapshots.shape[0]):
         if snapshots[e].role == role and is_in_use(snapshots[e], moves[e]):
             total += snapshots[e].requests
-    return total
-
-
-@kernel
-def held_requests(context):
-    tiers, total = context.known.tiers, 0
-    for queue in range(tiers.shape[0] - 1):
-        total += tiers[queue].waiting
     return total
 
 
@@ -91,54 +77,12 @@ def wanted_lately(context, role, count):
     return most
 
 
-@kernel
-def start_first(context, moves, role, from_pool):
-    """Open the first engine of a role that is closed in its tier, or start the first of the pool. False: none."""
-    snapshots = context.known.snapshots
-    for e in range(snapshots.shape[0]):
-        snapshot, in_pool = snapshots[e], moves[e].tier == POOL
-        if snapshot.role != role or snapshot.up == 0 or in_pool != from_pool:
-            continue
-        if in_pool:
-            moves[e].tier, moves[e].closed = 0, 0
-            return True
-        if moves[e].closed == 1 and (snapshot.pending == 1 or snapshot.off == 1):
-            moves[e].closed = 0
-            return True
-    return False
-
-
-@kernel
-def close_least(context, moves, role):
-    """Close the engine in use with the fewest requests; ties: the last."""
-    snapshots, least = context.known.snapshots, -1
-    for e in range(snapshots.shape[0]):
-        if snapshots[e].role != role or not is_in_use(snapshots[e], moves[e]):
-            continue
-        if least < 0 or snapshots[e].requests <= snapshots[least].requests:
-            least = e
-    moves[least].closed = 1
-
-
 @scaler
 def target_utilisation(context, moves):
-    snapshots = context.known.snapshots
     for role in range(3):
-        current = 0
-        for e in range(snapshots.shape[0]):
-            current += snapshots[e].role == role and is_in_use(snapshots[e], moves[e])
-        count = wanted(context, moves, role, current)
-        lately = wanted_lately(context, role, count)
-        for _ in range(current, count):
-            if not start_first(context, moves, role, False) and not start_first(context, moves, role, True):
-                break
-        for _ in range(lately, current):
-            close_least(context, moves, role)
-    for e in range(snapshots.shape[0]):
-        if moves[e].tier == POOL:
-            moves[e].closed = 1
-        elif moves[e].closed == 1 and snapshots[e].requests == 0:
-            moves[e].tier = POOL
+        count = wanted(context, moves, role, engines_in_use(context, moves, role))
+        resize(context, moves, role, count, wanted_lately(context, role, count))
+    send_off(context, moves)
 
 
 register(

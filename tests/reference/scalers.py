@@ -17,3 +17,41 @@ class Scaler:
     def decide(self, now_s: float, now: list[Change]) -> list[Change]:
         """For each engine; `now`: what it is."""
         raise NotImplementedError
+
+
+class ResizingScaler(Scaler):
+    """One that wants a number of engines; `changes` are its decisions so far."""
+
+    changes: list[Change]
+
+    def resize(self, role: str, least: int, most: int) -> None:
+        """Steps 3 and 4 of target-utilisation."""
+        mine = [v for v in self.snapshots if v.role == role]
+        current = len(self.in_use(role))
+        for _ in range(least - current):
+            closed = [v for v in mine if v.up and self.is_closed(v) and (v.pending or v.off)]
+            pooled = [v for v in mine if v.up and self.changes[v.index][0] is None]
+            if closed:
+                self.changes[closed[0].index] = (self.changes[closed[0].index][0], False)
+            elif pooled:
+                self.changes[pooled[0].index] = (0, False)
+        for _ in range(current - most):
+            fewest = min(self.in_use(role), key=lambda v: (v.requests, -v.index))
+            self.changes[fewest.index] = (self.changes[fewest.index][0], True)
+
+    def send_off(self) -> None:
+        for v in self.snapshots:
+            tier, closed = self.changes[v.index]
+            if tier is None or (closed and not v.here):
+                self.changes[v.index] = (None, True)
+
+    def in_use(self, role: str) -> list[EngineSnapshot]:
+        return [v for v in self.snapshots if v.role == role and v.up and self.is_open(v)]
+
+    def is_open(self, v: EngineSnapshot) -> bool:
+        tier, closed = self.changes[v.index]
+        return tier is not None and not closed and (v.off or not v.closed)
+
+    def is_closed(self, v: EngineSnapshot) -> bool:
+        tier, closed = self.changes[v.index]
+        return tier is not None and closed

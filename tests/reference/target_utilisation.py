@@ -3,11 +3,11 @@
 from math import ceil
 
 from .requests import Request
-from .scalers import Change, Scaler
+from .scalers import Change, ResizingScaler
 from .snapshots import EngineSnapshot
 
 
-class TargetUtilisation(Scaler):
+class TargetUtilisation(ResizingScaler):
     def __init__(
         self,
         interval_s: float = 15.0,
@@ -30,14 +30,10 @@ class TargetUtilisation(Scaler):
         self.changes = list(now)
         for role in self.counts:
             self.scale(role, now_s)
-        for v in self.snapshots:
-            tier, closed = self.changes[v.index]
-            if tier is None or (closed and not v.here):
-                self.changes[v.index] = (None, True)
+        self.send_off()
         return self.changes
 
     def scale(self, role: str, now_s: float) -> None:
-        mine = [v for v in self.snapshots if v.role == role]
         current = len(self.in_use(role))
         total = sum(map(len, self.lines)) + sum(v.requests for v in self.in_use(role))
         if role == "decode":
@@ -46,25 +42,4 @@ class TargetUtilisation(Scaler):
         count = current if abs(ratio - current) <= self.tolerance * current else ceil(ratio)
         count = min(max(count, self.least), self.most)
         self.counts[role].append((now_s, count))
-        lately = max(number for time_s, number in self.counts[role] if now_s - time_s <= self.window_s)
-        for _ in range(count - current):
-            closed = [v for v in mine if v.up and self.is_closed(v) and (v.pending or v.off)]
-            pooled = [v for v in mine if v.up and self.changes[v.index][0] is None]
-            if closed:
-                self.changes[closed[0].index] = (self.changes[closed[0].index][0], False)
-            elif pooled:
-                self.changes[pooled[0].index] = (0, False)
-        for _ in range(current - lately):
-            least = min(self.in_use(role), key=lambda v: (v.requests, -v.index))
-            self.changes[least.index] = (self.changes[least.index][0], True)
-
-    def in_use(self, role: str) -> list[EngineSnapshot]:
-        return [v for v in self.snapshots if v.role == role and v.up and self.is_open(v)]
-
-    def is_open(self, v: EngineSnapshot) -> bool:
-        tier, closed = self.changes[v.index]
-        return tier is not None and not closed and (v.off or not v.closed)
-
-    def is_closed(self, v: EngineSnapshot) -> bool:
-        tier, closed = self.changes[v.index]
-        return tier is not None and closed
+        self.resize(role, count, max(number for time_s, number in self.counts[role] if now_s - time_s <= self.window_s))

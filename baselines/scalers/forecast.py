@@ -1,0 +1,119 @@
+"""A scaler that sizes for the requests that will come: yesterday's rate at this time of day, times what today has more.
+
+The steps are those of "Rule, exactly" in docs/systems/forecast.md.
+"""
+
+import numpy as np
+
+from servegym.baselines.resizing import held_requests, resize, send_off
+from servegym.policy import Parameter, Parameters, Policy, StateFields, kernel, register, scaler
+
+MOST_BINS = 96
+STATE = ("counted", "bin", "arrived", "lately", "expected", "span_s", *(f"bin_{k}" for k in range(MOST_BINS)))
+COUNTED, BIN, ARRIVED, LATELY, EXPECTED, SPAN_S, FIRST_BIN = range(7)  # of row 0
+P = Parameters(
+    Parameter("interval_s", 15.0, "between two checks", 1e-3, 3600, "s", log=True),
+    Parameter("engine_rate", 1.0, "requests that an engine is to serve", 1e-3, 1e4, "requests/s", log=True),
+    Parameter("ahead_s", 60.0, "how far it looks ahead; say the start-up time", 0, 86400, "s"),
+    Parameter("day_s", 86400.0, "after which the rate is as before", 1e-2, 6.1e5, "s", log=True),
+    Parameter("bins", 48, "parts of a day, of each of which arrivals are counted", 2, MOST_BINS, integer=True),
+    Parameter("window_s", 1800.0, "over which today is compared with yesterday", 1e-2, 6.1e5, "s", log=True),
+    Parameter("trust", 10.0, "requests, as expected, that the comparison begins with", 1e-3, 1e6, log=True),
+    Parameter("drain_s", 60.0, "in which what waits is to be served", 1e-2, 86400, "s", log=True),
+    Parameter("slack", 0.2, "engines that the others must have to spare before one is closed", 0, 8),
+    Parameter("least_engines", 1, "of a role, in use", 0, 4096, integer=True),
+    Parameter("most_engines", 4096, "of a role, in use", 1, 4096, integer=True),
+)  # fmt: skip
+
+
+@kernel
+def bin_at(time_s, p):
+    """Which part of the day it is."""
+    return min(int((time_s % p.day_s) / (p.day_s / p.bins)), p.bins - 1)
+
+
+@kernel
+def yesterdays_rate(context, p, time_s):
+    """Requests per second at this time of the last day whose count is complete."""
+    return context.state[0, FIRST_BIN + bin_at(time_s, p)] / (p.day_s / p.bins)
+
+
+@kernel
+def new_arrivals(context):
+    """Requests that have come since the last check, as far as the router has heard of them."""
+    snapshots, total = context.known.snapshots, held_requests(context)
+    for e in range(snapshots.shape[0]):
+        total += snapshots[e].requests + snapshots[e].finished
+    new = max(total - context.state[0, ARRIVED], 0.0)
+    context.state[0, ARRIVED] += new
+    return new
+
+
+@kernel
+def count_arrivals(context, p, middle_s):
+    """Count what has come between two checks, whose middle is `middle_s`, by time of day and beside yesterday's."""
+    new, now_bin = new_arrivals(context), bin_at(middle_s, p)
+    if now_bin != context.state[0, BIN]:
+        context.state[0, FIRST_BIN + int(context.state[0, BIN])] = context.state[0, COUNTED]
+        context.state[0, COUNTED], context.state[0, BIN] = 0.0, now_bin
+    context.state[0, COUNTED] += new
+    expected = new if middle_s < p.day_s else yesterdays_rate(context, p, middle_s) * p.interval_s
+    kept = max(1.0 - p.interval_s / p.window_s, 0.0)
+    context.state[0, LATELY] = context.state[0, LATELY] * kept + new
+    context.state[0, EXPECTED] = context.state[0, EXPECTED] * kept + expected
+    context.state[0, SPAN_S] = context.state[0, SPAN_S] * kept + p.interval_s
+
+
+@kernel
+def coming_rate(context, p, middle_s):
+    """Requests per second that are forecast until an engine started at the next check would be ready."""
+    if middle_s < p.day_s:
+        return context.state[0, LATELY] / context.state[0, SPAN_S]
+    ratio = (context.state[0, LATELY] + p.trust) / (context.state[0, EXPECTED] + p.trust)
+    now, then = context.now_s, context.now_s + p.ahead_s + p.interval_s
+    return max(yesterdays_rate(context, p, now), yesterdays_rate(context, p, then)) * ratio
+
+
+@kernel
+def waiting_requests(context):
+    """Requests without a token since they were sent, and those that wait at the router."""
+    snapshots, total = context.known.snapshots, held_requests(context)
+    for e in range(snapshots.shape[0]):
+        total += snapshots[e].prefills
+    return total
+
+
+@scaler
+def forecast(context, moves):
+    p = P.read(context)
+    middle_s = context.now_s - p.interval_s / 2
+    count_arrivals(context, p, middle_s)
+    engines = (coming_rate(context, p, middle_s) + waiting_requests(context) / p.drain_s) / p.engine_rate
+    least = min(max(int(np.ceil(engines)), p.least_engines), p.most_engines)
+    most = min(max(int(np.ceil(engines + p.slack)), p.least_engines), p.most_engines)
+    for role in range(3):
+        resize(context, moves, role, least, most)
+    send_off(context, moves)
+
+
+register(
+    Policy(
+        "forecast",
+        "scaler",
+        "As many engines as yesterday's rate at this time, corrected by today's so far, will need when they are ready.",
+        "ours",
+        forecast,
+        parameters=P,
+        state=StateFields(
+            engine=(
+                "counted",
+                "bin",
+                "arrived",
+                "lately",
+                "expected",
+                "span_s",
+                *(f"bin_{k}" for k in range(MOST_BINS)),
+            )
+        ),
+    )
+)
