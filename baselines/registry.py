@@ -4,7 +4,6 @@ import importlib.resources
 from pathlib import Path
 
 from servegym.baselines.loading import load
-from servegym.baselines.self_tuning import self_tuned
 from servegym.errors import PolicyError, unknown_name
 from servegym.policy import Policy
 from servegym.simulator.policies import policy as policies
@@ -19,8 +18,6 @@ def _find(kind: str, text: str, role: str = "") -> Policy:
     role: what it is for, where a file has several policies of the kind.
     """
     load()
-    if kind == "scheduler" and text.startswith(policies.SELF_TUNED):
-        return self_tuned(_find(kind, text.removeprefix(policies.SELF_TUNED)))
     if not text.startswith(LEARNED):
         return policies.get_policy(kind, text)
     from servegym.baselines.artifact.files import load_artifact  # imported late: it loads all that networks need
@@ -47,8 +44,10 @@ def learned_path(text: str) -> Path:
 
 
 def scheduler(text: str) -> Policy:
-    """The scheduler "name", "name:key=value,...", "learned:PATH", or one of the first two behind "self-tuned:". Raises
-    PolicyError for an unknown name or parameter, a file that no policy was saved to, or one that cannot tune itself."""
+    """The scheduler "name", "name:key=value,..." or "learned:PATH".
+
+    Raises PolicyError for an unknown name or parameter, and for a file that no policy was saved to.
+    """
     return _find("scheduler", text)
 
 

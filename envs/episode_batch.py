@@ -14,7 +14,7 @@ from servegym.envs.interface import Interface
 from servegym.envs.rings import UPWARDS, ring_of
 from servegym.envs.stepping import Handlers, all_in, step_episodes
 from servegym.envs.work_sharing import Part, Sharing, helpers
-from servegym.errors import ActionError, EnvError, PolicyError
+from servegym.errors import ActionError, EnvError
 from servegym.simulator.compilation.failures import Failure, call
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.statuses import DECISION, DONE, PAUSED, YIELDED
@@ -80,9 +80,6 @@ class EpisodeBatch:
     def start(self, i: int, scenario: Scenario) -> None:
         """Begin a new episode in place i, and go on to its first decision."""
         simulation = Simulation(self.interface.prepare(scenario), watched=True)
-        if simulation.tuner is not None:
-            label = simulation.scenario.scheduler.label
-            raise PolicyError(f"{label} tunes itself while it serves; in an environment name one that does not")
         self.simulations[i] = simulation
         self._handlers.provide(simulation.loop)
         episode = self.episodes[i]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import platform
 from collections.abc import Iterable
@@ -18,7 +17,6 @@ from servegym.simulator.features.speculating import speculating_pool
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import OWN_LIMITS, Deployment
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.runs import tuner
 from servegym.simulator.runs.loop import advance
 
 
@@ -56,10 +54,7 @@ def code_digests(policies: Iterable[Policy], deployment: Deployment | Cluster) -
     for policy in sorted([*policies, *of_pools], key=lambda policy: (policy.kind, policy.name)):
         name = policy.name if policy.kind == "scheduler" else f"{policy.kind} {policy.name}"
         kernels[name] = (policy.function, policy.victims)
-    digests = {name: _joined(source_digest(kernel) for kernel in group) for name, group in kernels.items()}
-    if any(policy.self_tuning is not None for policy in policies):
-        digests["self-tuning"] = hashlib.sha256(inspect.getsource(tuner).encode()).hexdigest()[:16]
-    return digests
+    return {name: _joined(source_digest(kernel) for kernel in group) for name, group in kernels.items()}
 
 
 def deployment_digest(deployment: Deployment | Cluster) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,9 @@ import numpy as np
 from servegym.adapters.vllm.caching_mirror import CachingMirror
 from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Mirror, Plan
-from servegym.adapters.vllm.self_tuning import EngineTuning
 from servegym.adapters.vllm.settings import Settings
 from servegym.adapters.vllm.terms import Defaults, Terms, TermsReader
 from servegym.baselines.artifact import Artifact, load_artifact
-from servegym.baselines.self_tuning import self_tuned
 from servegym.errors import VllmError
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.features.disturbances import Correction
@@ -32,7 +30,7 @@ class Decisions:
     After a failure, or a decision that came late, vLLM decides that step; after the k-th in a row also the 2^k - 1
     steps that follow, at most 1023. The first is logged, all are counted.
 
-    mirror: of the engine. warn: takes a line for the log. tuning: of the policy's parameters; None: they stay.
+    mirror: of the engine. warn: takes a line for the log.
     """
 
     def __init__(
@@ -42,10 +40,8 @@ class Decisions:
         limit_s: float,
         metrics: Metrics,
         warn: Callable[[str], None],
-        tuning: EngineTuning | None = None,
     ):
         self.mirror, self.reader, self.limit_s, self.metrics, self.warn = mirror, reader, limit_s, metrics, warn
-        self.tuning = tuning
         self.steps_alone = 0
         self.failures_in_a_row = 0
         self.warned = False
@@ -62,16 +58,7 @@ class Decisions:
             self.metrics.add("malformed_xargs", terms.malformed)
         prompt = request.num_prompt_tokens
         most = max(1, min(request.max_tokens, most_context_tokens - prompt))
-        slot = self.mirror.add(arrival_s, prompt, most, request.priority, terms)
-        if self.tuning is not None:
-            self.tuning.enter(slot)
-        return slot
-
-    def leave(self, slots: Sequence[int], finished: bool) -> None:
-        """Requests are gone: finished, or taken back."""
-        if self.tuning is not None:
-            self.tuning.leave(slots)
-        self.mirror.leave(slots, finished)
+        return self.mirror.add(arrival_s, prompt, most, request.priority, terms)
 
     def plan(
         self,
@@ -88,8 +75,6 @@ class Decisions:
             self.metrics.add("fallback_steps")
             return None
         begin = time.perf_counter()
-        if self.tuning is not None:
-            self.tuning.look()
         try:
             plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way)
         except Exception as error:  # whatever a policy does, the engine goes on
@@ -205,7 +190,4 @@ def decisions_for(
         return CachingMirror(*engine, context_blocks=context_blocks) if context_blocks else Mirror(*engine)
 
     warm_up(mirror(), reader.read(None, 0))
-    own, tuning = mirror(), None
-    if settings.self_tuning:
-        tuning = EngineTuning(own, self_tuned(policy), lambda one: one.numbers(fact), estimator, metrics, warn)
-    return Decisions(own, reader, settings.decision_limit_s, metrics, warn, tuning)
+    return Decisions(mirror(), reader, settings.decision_limit_s, metrics, warn)

@@ -25,8 +25,6 @@ COUNTERS = {
     "tokens_on_time": "tokens that came out before their deadlines",
     "gain": "gain (TDG) of the tokens that came out",
     "ideal_gain": "what they would have gained had all been on time",
-    "choices": "times the policy's parameters were chosen anew (self_tuning)",
-    "changes": "of these, the times they became others",
     "malformed_xargs": "values of vllm_xargs that were not what they should be; defaults took their place",
 }
 _made: dict[str, Any] = {}  # a metric can be registered once in a process

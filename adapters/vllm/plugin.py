@@ -183,7 +183,7 @@ class Plugin:
             del self.request_of[slot]
             self.known.pop(slot, None)
             self.adapters.leave(slot)
-        self.decisions.leave(slots, finished)
+        self.decisions.mirror.leave(slots, finished)
 
     def is_gone(self, request_id: str) -> bool:
         request = self.scheduler.requests.get(request_id)

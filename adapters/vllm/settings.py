@@ -28,7 +28,6 @@ class Settings:
     correct: whether the estimator is corrected by what steps took.
     step_log: file to which a line of JSON goes for each step; "": none.
     metrics_port: port on the loopback address where the counters are served; 0: none of its own.
-    self_tuning: whether the policy's parameters are chosen anew by what has been served (docs/self_tuning.md).
 
     Raises VllmError for a value that is out of range.
     """
@@ -40,7 +39,6 @@ class Settings:
     correct: bool = True
     step_log: str = ""
     metrics_port: int = 0
-    self_tuning: bool = False
 
     def __post_init__(self) -> None:
         if not Path(self.policy).is_file():

@@ -32,7 +32,7 @@ class Artifact:
         later token's 1); "traces", "devices", "loads"; "engines", or "prefill" and "decode". None: unknown.
     provenance: how it came about, as JSON: study, panel, scores, seeds, versions; `trained_on`: its training data.
 
-    Raises ArtifactError if there is no policy, or one is of the wrong kind for its role or tunes itself.
+    Raises ArtifactError if there is no policy, or one is of the wrong kind for its role.
     """
 
     policies: Mapping[str, Policy]
@@ -48,11 +48,6 @@ class Artifact:
                 raise ArtifactError(f"an artifact has no {role!r}; it has {', '.join(KINDS)}")
             if policy.kind != KINDS[role]:
                 raise ArtifactError(f"{policy.label} is a {policy.kind}; the {role} should be a {KINDS[role]}")
-            if policy.self_tuning is not None:
-                raise ArtifactError(
-                    f"{policy.label} tunes itself, and an artifact says what parameters are; name it without "
-                    "self-tuned:, and have the engine tune it (vLLM: SERVEGYM_SELF_TUNING=1)"
-                )
         object.__setattr__(self, "policies", {role: self.policies[role] for role in KINDS if role in self.policies})
 
     @property

@@ -56,8 +56,6 @@ def check_base(base: Policy, kind: str) -> None:
         raise PolicyError(f"{base.name} is a {base.kind}; the base should be a {kind}")
     if len(base.weights) or base.memory:
         raise PolicyError(f"{base.name} is derived from a policy itself; the base should be one that is not")
-    if base.self_tuning is not None:
-        raise PolicyError(f"{base.label} tunes itself; the base should be one that does not")
 
 
 def check_network(network: Network, layout: Layout, outputs: int, what: str, kind: str) -> None:

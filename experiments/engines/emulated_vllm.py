@@ -40,7 +40,6 @@ from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
-from servegym.simulator.policies.policy import SELF_TUNED
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
 
@@ -81,10 +80,6 @@ class Candidate:
     simulated: str
     tokens: int
     plugged: bool
-
-    @property
-    def self_tuning(self) -> bool:
-        return self.simulated.startswith(SELF_TUNED)
 
 
 def main(settings: Settings) -> None:
@@ -156,13 +151,12 @@ def virtual(settings: Settings, profile: Profile, workload: Workload, candidate:
         "max_model_len": settings.context_tokens,
         "async_scheduling": bool(settings.asynchronous),
     }
-    job = Job(settings.model, settings.device, "", options, str(policy) if policy else None, candidate.self_tuning)
+    job = Job(settings.model, settings.device, "", options, str(policy) if policy else None)
     return as_measured(workload, run_virtually(Path(settings.engine_python), job, workload))
 
 
 def exported(candidate: Candidate, workload: Workload, profile: Profile, path: Path, speed: float = 1.0) -> Path:
-    policy = candidate.simulated.removeprefix(SELF_TUNED)
-    return save_artifact(artifact_for({"scheduler": policy}, workload, profile, speed), path)
+    return save_artifact(artifact_for({"scheduler": candidate.simulated}, workload, profile, speed), path)
 
 
 def as_measured(workload: Workload, times: list[np.ndarray]) -> Measured:
@@ -196,7 +190,6 @@ def served(settings: Settings, profile: Profile, workload: Workload, candidate: 
         environment={
             "PROMETHEUS_MULTIPROC_DIR": str(counts),  # vLLM's /metrics shows the plug-in's counters too
             "SERVEGYM_DECISION_LIMIT_S": f"{DECISION_LIMIT_S / settings.speed:g}",
-            "SERVEGYM_SELF_TUNING": f"{candidate.self_tuning:d}",
         },
     )
     with running(server, out / f"{name}-server.log"):

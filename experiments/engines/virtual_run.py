@@ -32,7 +32,7 @@ MODULE = "experiments.engines.virtual_run"
 @dataclasses.dataclass(frozen=True)
 class Job:
     """model: folder. device: profile name or path. requests: .npy file with a workload's table. options: of vLLM's
-    engine. policy: artifact for the plug-in; None: vLLM's own scheduler. self_tuning: of the plug-in.
+    engine. policy: artifact for the plug-in; None: vLLM's own scheduler.
     """
 
     model: str
@@ -40,7 +40,6 @@ class Job:
     requests: str
     options: Mapping[str, Any]
     policy: str | None = None
-    self_tuning: bool = False
 
 
 def run(job: Job) -> list[np.ndarray]:
@@ -49,7 +48,6 @@ def run(job: Job) -> list[np.ndarray]:
     if job.policy is not None:
         # In virtual time a decision that is late by the real clock is none that matters.
         os.environ |= {"SERVEGYM_POLICY": job.policy, "SERVEGYM_DECISION_LIMIT_S": "60"}
-        os.environ["SERVEGYM_SELF_TUNING"] = f"{job.self_tuning:d}"
         name = "AsyncScheduler" if options.get("async_scheduling") else "Scheduler"
         options["scheduler_cls"] = f"servegym.adapters.vllm.{name}"
     engine = make_engine(job.model, job.device, **options)

@@ -19,7 +19,6 @@ from servegym.simulator.policies import reading  # noqa: F401  (so that kernels 
 from servegym.simulator.policies.declared import DECLARED_BY, declarations_read, state_uses
 from servegym.simulator.policies.parameters import ByWord, Fact, Parameter, Parameters, Value, current_name
 from servegym.simulator.policies.scratch import NO_SCRATCH, Scratch
-from servegym.simulator.policies.self_tuning import SelfTuning
 from servegym.simulator.records.signatures import (
     router_signature,
     scaler_signature,
@@ -89,7 +88,6 @@ class Weights:
 
 NO_WEIGHTS = Weights()
 SIGNATURES = {"scheduler": scheduler_signature, "router": router_signature, "scaler": scaler_signature}  # by kind
-SELF_TUNED = "self-tuned:"  # in front of the name of a scheduler
 
 
 @victims
@@ -115,7 +113,6 @@ class Policy:
     weights: numbers that were learned, which the function gets behind its parameters.
     memory: how many numbers behind those it may write; 0 at first, and its own at each engine.
     scratch: memory to work with in one decision.
-    self_tuning: of a scheduler that chooses its parameters anew while it serves; None: they stay.
 
     Raises PolicyError if a function uses a table of its state that is not declared, or reads parameters or scratch
     memory other than these.
@@ -137,7 +134,6 @@ class Policy:
     weights: Weights = NO_WEIGHTS
     memory: int = 0
     scratch: Scratch = NO_SCRATCH
-    self_tuning: SelfTuning | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in SIGNATURES:
@@ -194,11 +190,10 @@ class Policy:
 
     @property
     def label(self) -> str:
-        """Name and settings as one writes them: slide-batching:gamma=2,eta=0.03, self-tuned:expected-gain."""
+        """Name and settings as one writes them: slide-batching:gamma=2,eta=0.03."""
         settings = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                             for name, value in self.settings.items())  # fmt: skip
-        label = f"{self.name}:{settings}" if settings else self.name
-        return label if self.self_tuning is None else f"{SELF_TUNED}{label}"
+        return f"{self.name}:{settings}" if settings else self.name
 
     def default_of(self, parameter: Parameter) -> Value | Fact:
         """The default of a parameter beside the settings of the others."""
@@ -230,10 +225,8 @@ class Policy:
         return np.concatenate([numbers, self.weights.values, np.zeros(self.memory)])
 
     def to_json(self) -> dict[str, Any]:
-        """What names this policy and its settings; `from_json` gives it back, unless it has weights or tunes itself."""
+        """What names this policy and its settings; `from_json` gives it back, unless it has weights."""
         document: dict[str, Any] = {"kind": self.kind, "name": self.name, "settings": dict(self.settings)}
-        if self.self_tuning is not None:
-            document["self_tuning"] = self.self_tuning.to_json()
         return document | ({"weights_sha256": self.weights.sha256} if len(self.weights) else {})
 
 
@@ -281,6 +274,4 @@ def from_json(document: Mapping[str, Any]) -> Policy:
         raise PolicyError(f"a policy's JSON has kind, name and settings; missing: {', '.join(missing)}")
     if "weights_sha256" in document:
         raise PolicyError(f"{document['name']} has weights, which are not in this JSON; load the file it was saved to")
-    if "self_tuning" in document:
-        raise PolicyError(f"{document['name']} tunes itself, which is not in this JSON; name it self-tuned:...")
     return get_policy(document["kind"], document["name"]).with_settings(**document["settings"])

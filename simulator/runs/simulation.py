@@ -42,7 +42,6 @@ from servegym.simulator.runs.diagnosis import Stopped, error_of, policy_function
 from servegym.simulator.runs.loops import loop_of
 from servegym.simulator.runs.parking import ParkedRun
 from servegym.simulator.runs.results import Result
-from servegym.simulator.runs.tuner import Tuner, tuner_of
 
 
 class Simulation:
@@ -90,7 +89,6 @@ class Simulation:
 
     def _begin(self, start: tuple[SimulationState, RouterState]) -> None:
         self.arrays, self.router_state = start
-        self.tuner: Tuner | None = tuner_of(self.scenario, serve_with)
         self.failures: list[Failure] = []  # what functions of the scenario have raised
         self.wall_s = 0.0
         self.ended = False
@@ -99,7 +97,7 @@ class Simulation:
         """Another simulation at the same point of the same scenario; each goes on without the other."""
         other = copy.copy(self)
         other.arrays, other.router_state = copied(self.arrays), copied(self.router_state)
-        other.failures, other._parked_run, other.tuner = list(self.failures), None, copy.copy(self.tuner)
+        other.failures, other._parked_run = list(self.failures), None
         return other
 
     def note_failure(self, failure: Failure) -> None:
@@ -131,15 +129,11 @@ class Simulation:
         run_on = self.loop.entry  # read from the cache, or compiled, before the clock starts
         self.parked()
         while True:
-            until_s = self.scenario.until_s if self.tuner is None else min(self.scenario.until_s, self.tuner.next_s)
             begin = time.perf_counter()
-            reason = call(self.note_failure, run_on, self.parked(), stop_at, until_s)
+            reason = call(self.note_failure, run_on, self.parked(), stop_at, self.scenario.until_s)
             self.wall_s += time.perf_counter() - begin
             if self.failures:
                 raise self._error(reason)
-            if self.tuner is not None and reason == PAUSED and until_s < self.scenario.until_s:
-                set_numbers(self, self.tuner.choose(self.arrays))
-                continue
             if reason == YIELDED:
                 stop_if_asked()
                 continue
@@ -240,20 +234,3 @@ class Simulation:
             now_s, arrays.requests, router_state.known, router_state.scaler_state, router_state.scaler_parameters,
             router_state.estimates, arrays.scratch,
         )  # fmt: skip
-
-
-def set_numbers(simulation: Simulation, numbers: np.ndarray) -> None:
-    """Set the parameters of the scenario's scheduler. numbers: float64[engines, ...], as `numbers_by_engine` gives."""
-    first = 0
-    for pool in simulation.scenario.deployment.pools:
-        if pool.scheduler is None:
-            those = slice(first, first + pool.engines)
-            simulation.arrays.parameters[those, : numbers.shape[1]] = numbers[those]
-        first += pool.engines
-
-
-def serve_with(scenario: Scenario, numbers: np.ndarray) -> Result:
-    """Run a scenario with other parameters of its scheduler."""
-    simulation = Simulation(scenario)
-    set_numbers(simulation, numbers)
-    return simulation.run()

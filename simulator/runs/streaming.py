@@ -196,7 +196,6 @@ def check_streamable(scenario: Scenario) -> None:
     for wrong, what in (
         (scenario.arrivals_depend, "requests that come when others have ended (sessions, clients, max_concurrency)"),
         (scenario.workload.prefixes is not None, "prompts that begin alike (prefix blocks)"),
-        (scenario.scheduler.self_tuning is not None, "a scheduler that tunes itself, which looks back at requests"),
         (scenario.predictor is not None, "a predictor, which reads all requests before the first"),
         (scenario.front_end is not None and scenario.front_end.takes_time, "a front end"),
         (scenario.takes_back, "requests that are taken back (a scaler, incidents, a router that moves engines)"),

@@ -193,15 +193,3 @@ def test_another_gain(servegym):
         document["gain_ratio"] == table.summary["gain_ratio"] == table.requests["gain"].sum() / document["ideal_gain"]
     )
     assert "gain / ideal gain" in done.stderr and "TDG ratio" not in done.stderr
-
-
-@pytest.mark.slow
-def test_what_a_scheduler_chose_that_tunes_itself(servegym_process, servegym):
-    arguments = ("simulate", "--requests", "220", "--load", "1.4", "--scheduler", "self-tuned:expected-gain")
-    document = document_of(servegym_process(*arguments, "--json", "-"))
-    first, *later = document["self_tuning"]
-    assert first == {"at_s": 0.0, "setting": {}}
-    assert all(set(choice["setting"]) in ({"eta", "most_late"}, set()) for choice in later) and len(later) <= 2
-    shown = servegym(*arguments).stdout
-    assert shown.count("Tuned itself") == max(1, len(later))
-    assert "self_tuning" not in document_of(servegym_process(*ARGUMENTS, "--json", "-"))

@@ -11,7 +11,7 @@ from servegym.cli import options
 PANELS = "the panel's"
 JUDGED = (
     "Two or more: {kind}s to be judged, the first of which is the baseline. One: the {kind} that others are judged "
-    "with. learned:PATH names a learned one, self-tuned:NAME a scheduler that tunes itself."
+    "with. learned:PATH names a learned one."
 )
 
 Artifacts = Annotated[

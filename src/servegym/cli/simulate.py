@@ -119,12 +119,8 @@ def simulate(
         "workload": {"name": workload.name, "digest": workload.digest, **workload.provenance},
         "versions": versions(),
     }
-    if simulation.tuner is not None:
-        document["self_tuning"] = simulation.tuner.choices
     console = console_for(json)
     show(document, console)
-    if simulation.tuner is not None:
-        show_choices(simulation.tuner.choices, console)
     if out is not None:
         written = result.save(out, csv, timeline)
         write_json(document, out / "run.json")
@@ -151,15 +147,6 @@ def of_scenario(spec: ServingSpec, scenario: Scenario, load_policies: list[Path]
         "engines": sum(pool.engines for pool in scenario.deployment.pools),
         "arguments": {**spec.overrides(), "load_policies": load_policies},
     }
-
-
-def show_choices(choices: list[dict[str, Any]], console: Console) -> None:
-    """Print the choices of a scheduler that tunes itself."""
-    for choice in choices[1:]:
-        setting = ", ".join(f"{name} {value}" for name, value in choice["setting"].items()) or "its own parameters"
-        console.print(f"Tuned itself at {choice['at_s']:.1f} s: {setting}", highlight=False)
-    if len(choices) == 1:
-        console.print("Tuned itself: it stayed with its own parameters.", highlight=False)
 
 
 def _stream(spec: ServingSpec, out: Path, load_policies: list[Path], json: str | None) -> None:

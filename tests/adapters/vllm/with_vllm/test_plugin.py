@@ -208,22 +208,6 @@ def test_the_mirror_counts_each_token_that_is_out_or_under_way(name: str, depth:
     assert (len(preempted) >= 5) == (depth > 1)
 
 
-def test_a_policy_tunes_itself_while_it_serves(tmp_path: Path) -> None:
-    workload = workload_of(4, 260, 60.0, prompt=600)
-    path = saved(get_policy("scheduler", "expected-gain"), workload, tmp_path / "policy.json")
-    made = plugged(CRAMPED, path, self_tuning=True)
-    served = drive(made, workload, PROFILE.device)
-    assert [len(times) for times in served.token_s] == workload.table["output_tokens"].tolist()
-    tuning, counts = made.servegym.decisions.tuning, made.servegym.metrics.counts
-    assert tuning.came == 260 and not tuning.of_slot
-    if tuning.thread is not None:
-        tuning.thread.join(60)
-        tuning.look()
-    assert 1 <= counts["choices"] <= 2 and counts["fallback_steps"] == counts["broken"] == 0
-    numbers = tuning.numbers[tuning.present]
-    assert (made.servegym.mirror.run.parameters[:, : numbers.shape[1]] == numbers).all()
-
-
 @pytest.mark.parametrize("enforce", ["exact", "order"])
 def test_where_vllm_cannot_chunk_long_prompts_run_whole(enforce: str, tmp_path: Path) -> None:
     """Prompts longer than the policy's budget come to their turn all the same."""
