@@ -15,7 +15,7 @@ from servegym.latency_models.model_configs.precision import KV, WEIGHTS, kv_of, 
 from servegym.latency_models.model_configs.reading import Architecture, read
 from servegym.parsing import parse_json
 
-QUANTISATION = "hf_quant_config.json"  # beside a config.json that has no quantization_config
+CONFIG, QUANTISATION = "config.json", "hf_quant_config.json"  # the second beside one without quantization_config
 COMPOSED = tuple(name for name in WEIGHTS if name != "int8")
 INSTEAD = "aiconfigurator-core knows more models: --device SYSTEM:FOLDER, of the folder of its config.json"
 
@@ -38,12 +38,18 @@ def read_model(path: Path, precision: str | None = None, kv_precision: str | Non
 
     Raises ProfileError for a file that is none, as `reading.read`, and for a model that cannot be composed.
     """
-    document = read_config(path, ProfileError)
-    beside = path.parent / QUANTISATION
-    if not document.get("quantization_config") and beside.is_file():
-        document["quantization_config"] = read_config(beside, ProfileError)
-    name = str(document.get("_name_or_path") or (path.parent.name if path.name == "config.json" else path.stem))
+    document = read_document(path)
+    name = str(document.get("_name_or_path") or (path.parent.name if path.name == CONFIG else path.stem))
     return model_of(document, name, precision, str(path), kv_precision)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """A config.json, with the quantisation that a file beside it says. Raises ProfileError for a file that is none."""
+    document = read_config(path, ProfileError)
+    beside = path.with_name(path.name.replace(CONFIG, QUANTISATION))
+    if not document.get("quantization_config") and beside != path and beside.is_file():
+        document["quantization_config"] = read_config(beside, ProfileError)
+    return document
 
 
 def read_config(path: Path, error_type: type[ServegymError]) -> dict[str, Any]:

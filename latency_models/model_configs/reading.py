@@ -105,6 +105,11 @@ class Architecture:
         return sum(layer.mixer.bytes() for layer in self.layers if isinstance(layer.mixer, State))
 
     @property
+    def keeps_less(self) -> bool:
+        """Whether some layers keep less of a request than all its tokens."""
+        return any(layer.mixer is None or isinstance(layer.mixer, State) or layer.mixer.window for layer in self.layers)
+
+    @property
     def kinds(self) -> Counter[str]:
         """Layers by what they keep."""
         return Counter(layer.mixer.kind if layer.mixer else "none" for layer in self.layers)

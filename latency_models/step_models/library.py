@@ -11,10 +11,13 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from servegym.errors import ProfileError, unknown_name
+from servegym.latency_models.building.specifications import REQUEST_TOKENS, STEP_TOKENS
+from servegym.latency_models.model_configs.kv_groups import BLOCK_TOKENS, grouped, kept_by
+from servegym.latency_models.model_configs.reading import Architecture
+from servegym.latency_models.step_models.known_configs import architecture_of, kv_precision, model_of, own_config
 from servegym.latency_models.step_models.naming import Served
 
 PACKAGE = "aiconfigurator-core"
@@ -25,7 +28,6 @@ OF_TOTAL, OF_FREE = "of_total", "of_free"  # which memory an engine's share is t
 ENDLESS_BYTES = 2**50  # memory of a GPU that holds any model
 CURRENT = "current"  # the library's word for the newest complete version of an engine's tables
 GEMM = {"bf16": "bfloat16"}  # the library's names where they differ
-BLOCK_TOKENS = 16
 MOST_SAID = 300  # characters of what the library says
 MOST_TOKENS, MOST_SEQUENCES = 16384, 1024  # tokens of a step, for the memory of activations
 
@@ -77,23 +79,17 @@ def models(system: str) -> list[str]:
 def arguments(served: Served) -> dict[str, Any]:
     """Of the library's functions, beside model, system and engine."""
     weights = GEMM.get(served.weights or "", served.weights)
+    kv = kv_precision(served)
     return {
         "backend_version": served.version or CURRENT,
         "tp_size": served.tp,
-        "moe_tp_size": served.tp // served.ep,
+        "attention_dp_size": served.dp,
+        "moe_tp_size": served.tp * served.dp // served.ep,
         "moe_ep_size": served.ep,
         "gemm_quant_mode": weights,
         "moe_quant_mode": weights,
-        "kvcache_quant_mode": GEMM.get(served.kv or "", served.kv),
+        "kvcache_quant_mode": GEMM.get(kv or "", kv),
     }
-
-
-def model_of(served: Served) -> str:
-    """The name by which the library finds the model: of a folder or a config.json, the folder's path."""
-    path = Path(served.model)
-    if path.name == "config.json" and path.is_file():
-        return str(path.parent)
-    return served.model
 
 
 def sum_of(operators: list[tuple[str, float, float, str]]) -> tuple[float, float]:
@@ -122,6 +118,11 @@ class StepModel:
                 model_of(served), served.system, served.engine, **arguments(served)
             )
             self._handle.predict_decode_latency(1, 128)  # tables are read at the first step
+        if served.dp > 1 and not self.has_experts:
+            raise ProfileError(
+                f"device '{served.text}': dp is for models with experts, which its ranks share; the model has none: "
+                "take more engines"
+            )
 
     @contextlib.contextmanager
     def _failures(self, named: bool = False) -> Iterator[None]:
@@ -132,7 +133,8 @@ class StepModel:
             raise
         except Exception as error:  # of many types, some of them plain RuntimeErrors
             said = " ".join(str(error).split()) or type(error).__name__
-            known = models(self.served.system) if named else [self.served.model]
+            said = f"the config has no {said}" if isinstance(error, KeyError) else said
+            known = models(self.served.system) if named and not own_config(self.served) else [self.served.model]
             meant = "" if self.served.model in known else "; " + unknown_name("model", self.served.model, known)
             raise ProfileError(f"device '{self.served.text}': {PACKAGE} says: {said[:MOST_SAID]}{meant}") from None
 
@@ -175,13 +177,28 @@ class StepModel:
     def kv_cache(self, memory_share: float = 0.9) -> dict[str, Any]:
         """`kv` of a profile: memory for keys and values where the engine takes a share of each GPU's memory.
 
-        Bytes are counted as if every token were held once: with MLA each GPU holds all of a token.
+        Of models whose layers all keep every token, the library's estimate, in bytes as if every token were held once:
+        with MLA each GPU holds all of a token. Of others, its memory in blocks of groups of layers.
         """
         of_one = self._estimate(memory_share, self.served)
-        everything = dataclasses.replace(self.served, tp=1, ep=1)
-        whole = round(float(self._estimate(1.0, everything, ENDLESS_BYTES)["kv_size_per_token_bytes"]))
         usable, per_token = int(of_one["total_kv_size_bytes"]), float(of_one["kv_size_per_token_bytes"])
-        tokens = int(usable / per_token)
+        model = architecture_of(self.served)
+        if isinstance(model, Architecture) and model.keeps_less:
+            groups = grouped(kept_by(model, self.served.tp), usable, f"device '{self.served.text}'")
+            tokens = groups.tokens(REQUEST_TOKENS, STEP_TOKENS)
+            whole = model.kv_bytes_per_token or usable // max(1, tokens)
+            layers = ", ".join(f"{count} {kind}" for kind, count in model.kinds.items())
+            counted = (
+                f"layers: {layers}; in vLLM {groups.blocks} blocks for {len(groups.groups)} groups of them, and this "
+                f"counts the tokens of requests of {REQUEST_TOKENS}, of which one computes {STEP_TOKENS} at once; the "
+                "simulator takes all tokens alike"
+            )
+        else:
+            everything = dataclasses.replace(self.served, tp=1, dp=1, ep=1)
+            whole = round(float(self._estimate(1.0, everything, ENDLESS_BYTES)["kv_size_per_token_bytes"]))
+            tokens = int(usable / per_token)
+            why = f"; layers are not told apart: {model}" if isinstance(model, str) else ""
+            counted = f"{per_token:g} bytes a token there{why}"
         if tokens < BLOCK_TOKENS:
             raise ProfileError(f"device '{self.served.text}': the weights leave no memory for keys and values")
         kind = "of total" if self._memory_kind == OF_TOTAL else "of free"
@@ -191,7 +208,7 @@ class StepModel:
             "usable_bytes": tokens * whole,
             "total_blocks": tokens // BLOCK_TOKENS,
             "arithmetic": f"{PACKAGE}'s estimate, {memory_share:g} {kind} memory, {of_one['total_gpu_capacity_bytes']} "
-            f"bytes a GPU: {usable} bytes for KV on each, {per_token:g} bytes a token there; "
+            f"bytes a GPU: {usable} bytes for KV on each, {counted}; "
             f"{json.dumps(of_one['memory_breakdown'], default=str)}",
         }
 

@@ -8,7 +8,7 @@ import re
 from servegym.errors import ProfileError, unknown_name
 
 PATTERN = re.compile(r"(?P<system>[a-z0-9_]+):(?P<model>[^:=]+)(?P<options>(?::[a-z]+=[^:]+)*)")
-WHOLE = ("tp", "ep")
+WHOLE = ("tp", "dp", "ep")
 WEIGHTS = ("bf16", "fp8", "fp8_block", "int4_wo", "int8_wo", "nvfp4")
 KV = ("bf16", "fp8", "int8")
 ENGINES = ("vllm", "sglang", "trtllm")
@@ -19,13 +19,15 @@ class Served:
     """A model on GPUs of a system, under an engine.
 
     system, model: the library's names; model: also the folder of a config.json that it knows by architecture.
-    tp: GPUs that hold the model. ep: of these, how many the experts are spread over whole. engine, version: whose
-    kernels; version None: the newest that the library has. weights, kv: precision; None: the config's.
+    tp: GPUs that share the attention of a request. dp: how many such ranks share the experts; an engine is one of them.
+    ep: of the tp x dp GPUs, how many the experts are spread over whole. engine, version: whose kernels; version None:
+    the newest that the library has. weights, kv: precision; None: the config's.
     """
 
     system: str
     model: str
     tp: int = 1
+    dp: int = 1
     ep: int = 1
     engine: str = "vllm"
     version: str | None = None
@@ -41,6 +43,7 @@ class Served:
             self.weights,
             self.kv and f"kv-{self.kv}",
             f"tp{self.tp}" if self.tp > 1 else None,
+            f"dp{self.dp}" if self.dp > 1 else None,
             f"ep{self.ep}" if self.ep > 1 else None,
             self.engine if self.engine != "vllm" else None,
             self.version,
@@ -82,6 +85,7 @@ def served(name: str) -> Served:
                 raise ProfileError(f"device '{name}': " + unknown_name(option, value, values))
         options[key] = int(value) if key in WHOLE else value
     found = Served(match["system"], match["model"], **options)  # type: ignore[arg-type]
-    if found.tp % found.ep:
-        raise ProfileError(f"device '{name}': ep is {found.ep}; it should divide tp, {found.tp}")
+    if found.tp * found.dp % found.ep:
+        gpus = f"tp, {found.tp}" if found.dp == 1 else f"tp x dp, {found.tp * found.dp}"
+        raise ProfileError(f"device '{name}': ep is {found.ep}; it should divide {gpus}")
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,21 @@ from servegym.latency_models.documents import to_text
 from servegym.latency_models.fitting import measure
 from servegym.latency_models.sampling import BatchRange
 from servegym.latency_models.step_models import sampling
-from servegym.latency_models.step_models.library import PACKAGE, StepModel, library_version, model_of
+from servegym.latency_models.step_models.known_configs import own_config
+from servegym.latency_models.step_models.library import PACKAGE, StepModel, library_version
 from servegym.latency_models.step_models.naming import Served, served
 from servegym.replacing import replacing
 from servegym.simulator.compilation.kernels import cache_root
 
-MAKING = 3  # raise it when the same library gives another profile
+MAKING = 4  # raise it when the same library gives another profile
 COMPARED = 1500  # batches on which the form is compared with the library
 STATEMENT = (
     "The device form is compared with steps of aiconfigurator-core, which composes them from operators measured under "
     "this engine; the estimator with the device form. No iteration of an engine was measured."
+)
+OF_RANKS = (
+    " An engine is one of {dp} data-parallel ranks that share the experts; its steps take as long as where all have as "
+    "many tokens: --engines {dp} --lockstep {dp} simulates them together."
 )
 METHOD = (
     "Tables of a step without attention, of prefill and of decode attention, and of decodes alone, sampled from "
@@ -53,8 +57,8 @@ def made_profile(name: str) -> dict[str, Any]:
 def _digest(wanted: Served, version: str) -> str:
     """Of all that the profile depends on: a config.json of one's own may change."""
     digest = hashlib.sha256(f"{wanted.text} {version} {MAKING} {sampling.REST_ERROR}".encode())
-    config = Path(model_of(wanted)) / "config.json"
-    if config.is_file():
+    config = own_config(wanted)
+    if config is not None:
         digest.update(config.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -64,16 +68,17 @@ def build(wanted: Served, version: str, cpu_overhead_s: float = SYNCHRONOUS_S) -
     model = StepModel(wanted)
     kv = model.kv_cache()
     gpus = "one" if wanted.tp == 1 else f"{wanted.tp} x"
+    ranks = "" if wanted.dp == 1 else f", one of {wanted.dp} data-parallel ranks"
     recipe = Recipe(
         name=_profile_name(wanted),
-        title=f"{wanted.model} on {gpus} {wanted.system}",
+        title=f"{wanted.model} on {gpus} {wanted.system}{ranks}",
         hardware=wanted.system,
         specification=wanted.system,
         model=f"{wanted.model} ({wanted.weights or 'as published'})",
         shape=None,
         make=lambda batches, seed, overhead_s: _device_model(model, batches),
         basis=OPERATOR_TABLES,
-        statement=STATEMENT,
+        statement=STATEMENT + (OF_RANKS.format(dp=wanted.dp) if ranks else ""),
         method=METHOD,
         sources=({"table": wanted.text, "repository": PACKAGE, "commit": version, "licence": "Apache-2.0"},),
         tensor_parallel=wanted.tp,

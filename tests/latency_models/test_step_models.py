@@ -1,6 +1,7 @@
 """Devices by SYSTEM:MODEL: their names, the form `steps`, and what aiconfigurator-core's steps become."""
 
 import itertools
+import re
 import sys
 
 import numpy as np
@@ -18,10 +19,10 @@ LLAMA = "h100_sxm:meta-llama/Meta-Llama-3.1-8B"
 
 
 def test_a_name_says_how_a_model_is_served():
-    one = served("h200_sxm:deepseek-ai/DeepSeek-V3:tp=8:ep=4:engine=sglang:weights=fp8:kv=fp8:version=0.5.14")
-    assert one == Served("h200_sxm", "deepseek-ai/DeepSeek-V3", 8, 4, "sglang", "0.5.14", "fp8", "fp8")
+    one = served("h200_sxm:deepseek-ai/DeepSeek-V3:tp=8:dp=2:ep=16:engine=sglang:weights=fp8:kv=fp8:version=0.5.14")
+    assert one == Served("h200_sxm", "deepseek-ai/DeepSeek-V3", 8, 2, 16, "sglang", "0.5.14", "fp8", "fp8")
     assert served(one.text) == one and served(LLAMA).text == LLAMA
-    assert one.name == "h200_sxm-deepseek-v3-fp8-kv-fp8-tp8-ep4-sglang-0.5.14"
+    assert one.name == "h200_sxm-deepseek-v3-fp8-kv-fp8-tp8-dp2-ep16-sglang-0.5.14"
     assert not is_served("a100-llama3-8b") and not is_served("a:b.json") and not is_served("mine.json")
 
 
@@ -30,10 +31,11 @@ def test_a_name_says_how_a_model_is_served():
     [
         ("h100_sxm:m:tp=0", "tp is 0; it should be a whole number of 1 or more"),
         ("h100_sxm:m:tp=2:tp=4", "tp is there twice"),
-        ("h100_sxm:m:tq=2", "unknown option 'tq'; there are: tp, ep, engine"),
+        ("h100_sxm:m:tq=2", "unknown option 'tq'; there are: tp, dp, ep, engine"),
         ("h100_sxm:m:kv=fp4", "unknown kv 'fp4'"),
         ("h100_sxm:m:engine=vlm", "unknown engine 'vlm' (did you mean 'vllm'?)"),
         ("h100_sxm:m:tp=8:ep=3", "ep is 3; it should divide tp, 8"),
+        ("h100_sxm:m:tp=2:dp=4:ep=3", "ep is 3; it should divide tp x dp, 8"),
     ],
 )
 def test_a_wrong_name_is_refused(name, said):
@@ -136,6 +138,40 @@ def test_a_profile_is_made_once(llama, monkeypatch, tmp_path):
     (kept,) = (tmp_path / "devices").iterdir()
     monkeypatch.setattr(library, "StepModel", None)
     assert load_profile(LLAMA).kv == made.kv and kept.suffix == ".json"
+
+
+def test_kv_memory_by_kinds_of_layers(llama):
+    """Of the same memory a model with windows or states has room for more tokens than one that keeps all."""
+    kv = {
+        name: library.StepModel(served(f"h200_sxm:{name}")).kv_cache()
+        for name in ("openai/gpt-oss-20b", "Qwen/Qwen3.5-35B-A3B")
+    }
+    windows, states = kv.values()
+    assert windows["bytes_per_token"] == 24576 and states["bytes_per_token"] == 20480
+    usable = int(re.search(r"(\d+) bytes for KV", windows["arithmetic"])[1])
+    assert 1.9 < windows["total_blocks"] * 16 * 2 * 24576 / usable < 2
+    assert 1_000_000 < states["total_blocks"] * 16 < 3_000_000
+    assert "30 gated delta, 10 full" in states["arithmetic"]
+    assert "not told apart" not in llama.kv_cache()["arithmetic"]
+
+
+def test_keys_and_values_have_the_precision_of_the_config(llama):
+    """DeepSeek-V3 has weights of 8 bits and a cache of 16."""
+    name = "h200_sxm:deepseek-ai/DeepSeek-V3:tp=8"
+    assert library.arguments(served(name))["kvcache_quant_mode"] == "bfloat16"
+    assert library.arguments(served(f"{name}:kv=fp8"))["kvcache_quant_mode"] == "fp8"
+    assert library.arguments(served("h200_sxm:Qwen/Qwen3-32B-FP8-Static-PerTensor"))["kvcache_quant_mode"] == "fp8"
+    assert library.StepModel(served(name)).kv_cache()["bytes_per_token"] == 70272
+
+
+def test_ranks_share_experts(llama):
+    """A rank of eight computes its own attention, and the experts of all eight's tokens."""
+    name = "h200_sxm:Qwen/Qwen3-235B-A22B-FP8:ep=8"
+    ranks, whole = (library.StepModel(served(f"{name}:{how}")) for how in ("dp=8", "tp=8"))
+    assert ranks.decode_s(8, 2048) > whole.decode_s(8, 2048)
+    assert ranks.decode_s(64, 2048) < 8 * whole.decode_s(64, 2048)
+    with pytest.raises(ProfileError, match="dp is for models with experts"):
+        library.StepModel(served(f"{LLAMA}:dp=2"))
 
 
 def test_unknown_systems_and_models_are_named(llama):
