@@ -95,7 +95,7 @@ docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m experiments.claims.harness.page docs/results.md
 	$(BIN)/python -m tests.packaging.import_graph docs/architecture.md
 	$(BIN)/servegym leaderboard write docs/leaderboard.md
-	$(BIN)/python -m experiments.environments.headroom --page docs/environments.md
+	$(BIN)/python -m experiments.environments.headroom --page docs/results/environments.md
 	$(BIN)/python -m experiments.gallery docs/gallery
 
 gallery: $(BASE) ## play the animations of docs/gallery anew, and measure their players

@@ -1,4 +1,4 @@
-"""A clairvoyant upper bound on TDG: no scheduler, router or knowledge of the future exceeds it (docs/bounds.md)."""
+"""An upper bound on TDG that no scheduler, router or knowledge of the future exceeds (docs/results/bounds.md)."""
 
 from __future__ import annotations
 

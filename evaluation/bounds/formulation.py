@@ -1,4 +1,4 @@
-"""The linear relaxation: requests' work in periods, held against the time of engines. docs/bounds.md has the proof."""
+"""The linear relaxation: work of requests in periods, against the time of engines (proof: docs/results/bounds.md)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Of every batch that fits the memory of an engine and each `Line` of its device:
     duration >= constant_s + prefill_s * (prefill tokens) + decode_s * (decodes)
                 + a_p * sum lq^2 + b_p * sum lq lkv + a_d * sum over decodes lkv.
 
-Linear inequalities may be summed over the batches of a run, in whole or in part. docs/bounds.md has the proofs.
+Linear inequalities may be summed over the batches of a run, in whole or in part. docs/results/bounds.md has the proofs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What there is to win in an environment: random actions, its base, the best rule that ships, the best run found.
 
     python -m experiments.environments.headroom [ENVIRONMENT ...] [--preset NAME]  # measures; writes envs/headroom.json
-    python -m experiments.environments.headroom --page docs/environments.md  # writes the tables
+    python -m experiments.environments.headroom --page docs/results/environments.md  # writes the tables
 
 Each preset, and what is drawn without one, on the same held-out episodes for all (split `test`). The best rule is
 chosen on other episodes (split `validation`). The best run found is, in each episode, the best of those that anybody

@@ -110,7 +110,7 @@ def to_beat(room: dict[str, Any], base: str) -> str:
     return (
         f"**To beat at overload**: {f'{first}, and {then}' if ahead else then}. "
         f"Random actions have {room['random']:.3f}, the best runs found {room['found']:.3f} (on 8 other episodes; "
-        "[every preset](../environments.md#what-there-is-to-win))."
+        "[every preset](../results/environments.md))."
     )
 
 

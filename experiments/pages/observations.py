@@ -47,12 +47,12 @@ class PageError(ServegymError):
 
 
 def table(fields: tuple[Field, ...], first: int) -> str:
-    """The fields as a Markdown table: place in the part, name, bounds, meaning.
+    """The fields as a Markdown table: place in the part, name, bounds if they are not 0 to 1, meaning.
 
     Fields that differ in the number at their end alone, such as `in_tier_0` and `in_tier_1`, share a row.
     """
     rows = [row(list(group)) for _, group in itertools.groupby(enumerate(fields, first), unnumbered)]
-    return "| | name | bounds | what |\n|---|---|---|---|\n" + "".join(rows)
+    return "| | name | what |\n|---|---|---|\n" + "".join(rows)
 
 
 def unnumbered(placed: tuple[int, Field]) -> tuple[str, str, float, float]:
@@ -68,7 +68,9 @@ def row(group: list[tuple[int, Field]]) -> str:
     if last > first:
         place, name = f"{first} to {last}", f"{name} to `{other.name}`"
         doc += f", ..., {NUMBER.findall(other.doc)[0]}"
-    return f"| {place} | {name} | {field.low:g} to {field.high:g} | {doc.replace('|', chr(92) + '|')} |\n"
+    if (field.low, field.high) != (0, 1):
+        name += f", {field.low:g} to {field.high:g}"
+    return f"| {place} | {name} | {doc.replace('|', chr(92) + '|')} |\n"
 
 
 def written(text: str) -> str:

@@ -14,7 +14,7 @@ from servegym.envs.headroom import measured as known
 from servegym.scenarios.presets import presets_of
 from tests.envs.small import IDS, make
 
-PAGE = Path(__file__).parents[2] / "docs/environments.md"
+PAGE = Path(__file__).parents[2] / "docs/results/environments.md"
 
 
 def test_the_tables_of_the_page_are_what_was_measured(tmp_path: Path) -> None:

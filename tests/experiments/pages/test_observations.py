@@ -42,12 +42,12 @@ def test_names_are_unique_and_bounds_in_order():
 
 
 def test_fields_that_differ_in_a_number_alone_share_a_row():
-    fields = tuple(Field(name, 0, 1, doc) for name, doc in (
-        ("x", "tokens"), ("in_tier_0", "in tier 0"), ("in_tier_1", "in tier 1"), ("y", "in tier 1")))  # fmt: skip
+    x, y = Field("x", -1, 1, "tokens"), Field("y", 0, 1, "in tier 1")
+    fields = (x, *(Field(f"in_tier_{k}", 0, 1, f"in tier {k}") for k in range(2)), y)
     assert table(fields, 3).splitlines()[2:] == [
-        "| 3 | `x` | 0 to 1 | tokens |",
-        "| 4 to 5 | `in_tier_0` to `in_tier_1` | 0 to 1 | in tier 0, ..., 1 |",
-        "| 6 | `y` | 0 to 1 | in tier 1 |",
+        "| 3 | `x`, -1 to 1 | tokens |",
+        "| 4 to 5 | `in_tier_0` to `in_tier_1` | in tier 0, ..., 1 |",
+        "| 6 | `y` | in tier 1 |",
     ]
 
 
