@@ -102,7 +102,7 @@ def test_the_turns_of_the_prefix_caching_section_run() -> None:
 
 @pytest.mark.nojit
 def test_the_latency_form_of_its_page_is_an_estimator(added: Any) -> None:
-    added("docs/latency_models.md", "latency_models/forms/per_token.py")
+    added("docs/latency_forms.md", "latency_models/forms/per_token.py")
     forms.cache_clear()
     try:
         estimator = load_profile("a100-llama3-8b:estimator=per-token").estimator
@@ -120,7 +120,7 @@ def test_the_latency_form_of_its_page_is_an_estimator(added: Any) -> None:
 @pytest.mark.nojit
 def test_the_trace_reader_of_its_page_reads(added: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(READERS, "_parts", dict(READERS._parts))
-    importlib.import_module(added("docs/traces.md", "traces/readers/gateway.py"))
+    importlib.import_module(added("docs/trace_reference.md", "traces/readers/gateway.py"))
     log = tmp_path / "log.csv"
     log.write_text("received_ms,user,tokens_in,tokens_out\n5600,ben,40,2\n5000,anna,12,3\n6900,anna,0,0\n", "utf-8")
     trace = read_trace(log)
