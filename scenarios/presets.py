@@ -33,7 +33,7 @@ PRESETS = {
         unfit=("DisaggregatedRouting-v0", "PrefillPreemption-v0"),  # there is nothing to gain nevertheless
     ),
     "overload": Preset(
-        "more than engines can serve: what matters is which to serve in time",
+        "more than engines can serve: what matters is which requests to serve in time",
         {"load": Range(1.2, 1.8), "load_profile": (STEADY,)},
     ),
     "burst": Preset(
@@ -41,7 +41,7 @@ PRESETS = {
         {"load": Range(1.2, 2.0), "load_profile": (BURST,)},
     ),
     "mixed-devices": Preset(
-        "each episode on another device: a policy has to do without learning one device by heart",
+        "each episode on another device: a policy must not depend on one device",
         {
             "device": (
                 "a100-llama3-8b", "a100-llama3-70b-tp8", "a100-qwen3-30b-a3b", "a6000-llama3.1-8b", "h100-llama3-8b",
@@ -52,7 +52,7 @@ PRESETS = {
         unfit=("TierScaling-v0",),  # on some devices fewer of the recipe's tiers differ
     ),
     "mixed-fleet": Preset(
-        "of `ClusterRouting-v0`: an H100, two A100s and an A6000 at overload, so that it matters which engine it is",
+        "of `ClusterRouting-v0`: an H100, two A100s and an A6000 at overload, where the choice of the engine matters",
         {
             "pools": FLEET,
             "load": Range(1.2, 1.8),
@@ -61,8 +61,8 @@ PRESETS = {
         environment="ClusterRouting-v0",
     ),
     "session-fleet": Preset(
-        "of `ClusterRouting-v0`: agents' sessions on the mixed fleet with prefix caching; a session's engine, load and "
-        "speed are to be weighed against each other",
+        "of `ClusterRouting-v0`: agents' sessions on the mixed fleet with prefix caching; a router weighs a session's "
+        "engine, load and speed",
         {
             "trace": "agent-sessions",
             "max_prompt_tokens": 32768,

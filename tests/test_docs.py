@@ -168,12 +168,12 @@ def test_the_plan_of_the_environments_page_is_made() -> None:
     assert names["best"] in names["candidates"] and names["gained"].max() > 0
 
 
-def test_the_claim_of_the_extending_page_is_judged(added: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_of_its_page_is_judged(added: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "_registry", claim.claims().copy())  # all the others have read their words by now
     monkeypatch.setattr(prose, "FOLDER", tmp_path)
-    (words,) = re.findall(r"```markdown\n(.*?)```", (ROOT / "docs/extending.md").read_text("utf-8"), flags=re.DOTALL)
+    (words,) = re.findall(r"```markdown\n(.*?)```", (ROOT / "docs/claims.md").read_text("utf-8"), flags=re.DOTALL)
     (tmp_path / "example_edf.md").write_text(words, "utf-8")
-    importlib.import_module(added("docs/extending.md", "experiments/claims/example_edf.py"))
+    importlib.import_module(added("docs/claims.md", "experiments/claims/example_edf.py"))
     example = claim.find_claims(["example-edf"])[0]
     assert "above 0.05" in example.prose.hypothesis
     outcome = Study(example, TINY).run(tmp_path, lambda done, cells: None)

@@ -26,7 +26,7 @@ register(
 )  # fmt: skip
 register(
     Policy(
-        "random", "router", "Any engine, each as likely.", "PolyServe, section 5.1", random,
+        "random", "router", "A random engine, all equally likely.", "PolyServe, section 5.1", random,
         parameters=P,
     )
 )  # fmt: skip

@@ -132,7 +132,7 @@ register(
     Policy(
         "kv-aware",
         "router",
-        "The least cost: blocks to be prefilled, without those the engine has, and blocks in use.",
+        "The engine with the least cost: uncached blocks to prefill, and blocks in use.",
         "NVIDIA Dynamo, KV router",
         kv_aware,
         state=StateFields(engine=(*FIELDS, "uncached", "of_tokens", "own")),

@@ -55,7 +55,7 @@ def min_cycle_time(context, request, route):
 STATE = StateFields(engine=FIELDS)
 register(
     Policy(
-        "min-load", "router", "The engine with the fewest requests sent there and not finished.",
+        "min-load", "router", "The engine with the fewest unfinished requests.",
         "ProServe, section 5.1", min_load, state=STATE,
     )
 )  # fmt: skip

@@ -29,7 +29,7 @@ register(
     Policy(
         "llumnix",
         "router",
-        "The engine with most free memory a request, memory for waiting prompts taken off.",
+        "The engine with most free memory per request, less the memory that waiting prompts need.",
         "Llumnix (freeness), as its code has it for dispatch",
         llumnix,
         state=StateFields(engine=FIELDS),

@@ -82,7 +82,7 @@ register(
     Policy(
         "predicted-cost",
         "router",
-        "Where it is predicted to cost least, in SLOs: its own wait, and the pace, memory and load of those there.",
+        "The least predicted cost, in SLOs: the request's own wait, and the pace, memory and load there.",
         "ours",
         predicted_cost,
         state=STATE,

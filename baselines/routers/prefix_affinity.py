@@ -71,7 +71,7 @@ register(
     Policy(
         "prefix-affinity",
         "router",
-        "Where the first token is estimated to come first, by the queue and by what the engine has of the prompt.",
+        "The engine with the earliest estimated first token, by its queue and the prompt's cached part there.",
         "Mooncake, Algorithm 1",
         prefix_affinity,
         state=STATE,

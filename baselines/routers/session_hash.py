@@ -41,7 +41,7 @@ register(
     Policy(
         "session-hash",
         "router",
-        "The engine that a hash of the session says; when an engine goes only its sessions move.",
+        "The engine that a hash of the session names; when an engine leaves, only its sessions move.",
         "Karger et al., STOC 1997; Thaler and Ravishankar, 1998",
         session_hash,
         parameters=P,

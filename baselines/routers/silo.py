@@ -53,7 +53,7 @@ register(
     Policy(
         "silo",
         "router",
-        "Own engines per class: the tightest SLOs have the first pool, the next the second; within a pool in turn.",
+        "Separate engines per class: the tightest SLOs use the first pool, the next the second; in turn within a pool.",
         "QoServe, section 4 (Sarathi-Silo)",
         silo,
         state=StateFields(engine=FIELDS),

@@ -139,8 +139,8 @@ register(
     Policy(
         "polyserve",
         "scaler",
-        "A tier's last engine returns to the pool when it is empty, and takes no more requests when it has none of the "
-        "tier; then it may join the tier of those it has.",
+        "A tier's last engine returns to the pool when it is empty; without requests of its own tier it takes no more, "
+        "and may join the tier of those it has.",
         "PolyServe, sections 4.3 and 4.4",
         polyserve,
         parameters=Parameters(Parameter("interval_s", 1.0, "between two checks", 1e-3, 3600, "s", log=True)),

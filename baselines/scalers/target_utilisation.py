@@ -89,7 +89,7 @@ register(
     Policy(
         "target-utilisation",
         "scaler",
-        "As many engines as bring the requests of each to a target; fewer only when fewer were wanted for a while.",
+        "As many engines as bring the requests of each to a target; fewer only after fewer were wanted for a while.",
         f"{HPA}; {KNATIVE}",
         target_utilisation,
         parameters=P,

@@ -71,7 +71,7 @@ for _name, _parameters in CHUNKS.items():
         Policy(
             _name,
             "scheduler",
-            f"Chunked prefill by deadline: prompts are cut and taken anew after every {_parameters[0].default} tokens.",
+            f"Chunked prefill by deadline: after every {_parameters[0].default} tokens the earliest deadline is next.",
             "FlowPrefill, section 6.1",
             distserve_chunks,
             parameters=_parameters,

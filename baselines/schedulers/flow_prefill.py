@@ -204,7 +204,7 @@ register(
     Policy(
         "flow-prefill",
         "scheduler",
-        "Prompts by deadline, those that would be late last, in batches that are suspended for what comes first.",
+        "Prompts by deadline, late ones last, in batches that are suspended for a request that ranks before them.",
         "FlowPrefill, section 5, Algorithms 1 and 2",
         flow_prefill,
         rank_then_filter=(rank_all, leave_out_others),

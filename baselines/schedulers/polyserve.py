@@ -70,8 +70,8 @@ register(
     Policy(
         "polyserve",
         "scheduler",
-        "Decodes first, then prefills by deadline, in chunks with which an iteration keeps to the tightest TPOT; an "
-        "engine that prefills only ends a prompt in one piece.",
+        "Decodes first, then prefills by deadline, in chunks that keep an iteration within the tightest TPOT; a "
+        "prefill engine ends a prompt in one piece.",
         "PolyServe, section 4.7",
         polyserve,
         parameters=P,

@@ -197,8 +197,8 @@ register(
     Policy(
         "qoserve",
         "scheduler",
-        "All decodes, then as much prefill as their slack allows, by deadline and work left; what comes to its turn "
-        "too late goes behind all others.",
+        "All decodes, then as much prefill as their slack allows, by deadline and work left; prefills that would be "
+        "late go behind all others.",
         "QoServe, Algorithm 1",
         qoserve,
         state=StateFields(request=("relegation",), by_application=True),

@@ -119,7 +119,7 @@ register(
     Policy(
         "fixed-drafts",
         "scheduler",
-        "As sarathi-fcfs, with at most so many drafts of a decode.",
+        "As sarathi-fcfs, with a limit on the drafts of a decode.",
         "vLLM's num_speculative_tokens",
         fixed_drafts,
         parameters=FIXED,
