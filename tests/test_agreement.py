@@ -97,6 +97,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"deadlines": "first-token", "output_tokens": 20.0, "gamma": 10.0},
         {"hopeless": "leave-out"},
         {"hopeless": "leave-out", "gamma": 0.1, "eta": 0.02, "reserve": 0.4},
+        {"step_tokens": 32, "eta": 0.02},
     ],
     "fairbatching": [{}, {"near": 0.0}, {"near": 1.0, "eta": 0.03}, {"near": 1000.0, "eta": 0.006}],
     "fixed-drafts": [{}, {"most_drafts": 0, "max_num_batched_tokens": 64}, {"most_drafts": 2, "max_num_seqs": 5}],
@@ -132,6 +133,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "qoserve": [
         {},
         {"largest_chunk_tokens": 100, "safety": 1.5, "max_num_seqs": 6},
+        {"step_tokens": 32},
         {"dynamic_chunking": "code"},
         {"dynamic_chunking": "code", "relegation": "code", "ttlt_slack": "paced", "importance": "spare"},
         {"dynamic_chunking": "off", "max_num_batched_tokens": 64},

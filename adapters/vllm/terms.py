@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 MOST_SECONDS = 1e6  # of an SLO; also what a request gets that has none (finite: 0 tokens x inf would be nan)
@@ -62,8 +62,8 @@ class TermsReader:
 
     def __init__(self, defaults: Defaults):
         self.defaults = defaults
-        self.clients: dict[str, int] = {}
-        self.applications: dict[str, int] = {}
+        self.clients: dict[Hashable, int] = {}
+        self.applications: dict[Hashable, int] = {}
 
     def read(self, extra_args: Any, priority: int) -> Terms:
         """The terms of a request with these `vllm_xargs` (SamplingParams.extra_args) and vLLM's priority."""
@@ -82,10 +82,14 @@ class TermsReader:
             weight=taken.number("weight", defaults.weight_of_priority.get(priority, 1.0), MOST_WEIGHT),
             predicted_output_tokens=taken.number("predicted_output_tokens", math.nan, MOST_TOKENS),
             urgency=int(taken.number("urgency", 0.0, MOST_TOKENS, least=0.0)),
-            client=taken.group("client", self.clients),
+            client=taken.group("client", self.clients) or self.client_of(priority),
             application=taken.group("application", self.applications),
             malformed=taken.malformed + (extra_args is not None and sent is not extra_args),
         )
+
+    def client_of(self, priority: int) -> int:
+        """The number of the client that requests of a priority belong to where they name none."""
+        return numbered(("priority", priority), self.clients)
 
 
 class _Taken:
@@ -117,7 +121,7 @@ class _Taken:
             return self.number(in_milliseconds, default * 1e3, MOST_SECONDS * 1e3) / 1e3
         return self.number(name, default, MOST_SECONDS)
 
-    def group(self, name: str, seen: dict[str, int]) -> int:
+    def group(self, name: str, seen: dict[Hashable, int]) -> int:
         """The number of a client, or an application, by its name; 0: it gave none."""
         if name not in self.sent:
             return 0
@@ -125,9 +129,14 @@ class _Taken:
         if not isinstance(value, int | str) or isinstance(value, bool) or len(text := _short(value)) > MOST_TEXT:
             self.malformed += 1
             return 0
-        return seen.setdefault(text, min(len(seen) + 1, MOST_GROUPS - 1)) if len(seen) < MOST_GROUPS else (
-            seen.get(text, MOST_GROUPS - 1)
-        )  # fmt: skip
+        return numbered(text, seen)
+
+
+def numbered(name: Hashable, seen: dict[Hashable, int]) -> int:
+    """The number of a name, from 1 on as they come; all beyond the last number have that one."""
+    if len(seen) < MOST_GROUPS:
+        return seen.setdefault(name, min(len(seen) + 1, MOST_GROUPS - 1))
+    return seen.get(name, MOST_GROUPS - 1)
 
 
 def _short(value: int | str) -> str:

@@ -31,11 +31,12 @@ INSTEAD = {
     "ablation": "nothing is left out",
     "variant": "the order and stopping rule of variant=xllm",
     "density_exponent": "1: gain per second of work",
+    "steps": "ignore: batches end wherever the time budget does",
     "step_tokens": "0: batches end wherever the time budget does",
 }
 AS_XLLM = {
     "load": "a", "hopeless": "exclude", "deadlines": "first-token", "variant": "xllm", "density_exponent": 1.0,
-    "step_tokens": 0,
+    "steps": "ignore", "step_tokens": 0,
 }  # fmt: skip
 
 

@@ -41,7 +41,11 @@ LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "tiers": tiers_layout,
 }
 # Parameters that policies have got since artifacts were first written, with the value under which they decide as then.
-ADDED: dict[str, dict[str, Any]] = {"slide-batching": {"step_tokens": 0}}
+NO_STEPS = {"steps": "ignore", "step_tokens": 0}
+ADDED: dict[str, dict[str, Any]] = {
+    "slide-batching": NO_STEPS, "expected-gain": NO_STEPS, "qoserve": NO_STEPS,
+    "edf": {"budget": "fixed"}, "sjf": {"budget": "fixed"},
+}  # fmt: skip
 FACTS = ("min_tpot_slo_s", "profiled_token_budget", "step_tokens")
 
 

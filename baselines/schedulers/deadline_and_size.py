@@ -1,10 +1,12 @@
-"""EDF and SJF under a fixed token budget or a fixed batch size (ProServe, section 3.2, Figures 3 and 4)."""
+"""EDF and SJF under a token budget or a fixed batch size (ProServe, section 3.2, Figures 3 and 4)."""
 
-from servegym.policy import Parameter, Parameters, Policy, kernel, next_deadline_s, register, score
+from servegym.policy import ByWord, Fact, Parameter, Parameters, Policy, kernel, next_deadline_s, register, score
 
 P = Parameters(
-    Parameter("max_num_batched_tokens", 512, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
-              source="ours"),
+    Parameter("budget", "fixed", "fixed: 512 tokens in a batch; profiled: as many as the device computes within the TPOT "
+              "SLO, as under sarathi-fcfs", choices=("fixed", "profiled")),
+    Parameter("max_num_batched_tokens", ByWord("budget", {"fixed": 512, "profiled": Fact("profiled_token_budget")}),
+              "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True),
     Parameter("batch_size", 0, "requests in a batch, whole; 0: the token budget counts instead", 0, 2**20,
               "requests", integer=True, source="ours"),
 )  # fmt: skip

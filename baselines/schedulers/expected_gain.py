@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
+from servegym.baselines.steps import STEPS
 from servegym.policy import (
     EMPTY_BATCH,
     EVICT_FOR_ALL,
@@ -52,6 +53,7 @@ P = Parameters(
               "is urgent; or are left out while one is worth something", choices=HOPELESS),
     Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves, for what "
               "it takes beyond its estimate", 0, 0.5),
+    *STEPS,
 )  # fmt: skip
 SCRATCH = Scratch("gain", indices=("worthy",))  # of requests with positive expected gain: gain and position
 
@@ -207,7 +209,7 @@ def rank_some(context, ranks, limits):
     if constant_s + work_s < p.eta:
         worthy, work_s, least_s = write_gains(context, ranks, s, constant_s, constant_s + work_s, p)
     limits.time_budget_s = budget_s = max((1.0 - p.reserve) * least_s if worthy > 0 else 0.0, p.eta)
-    limits.evict_for = EVICT_FOR_ALL
+    limits.evict_for, limits.step_tokens = EVICT_FOR_ALL, p.step_tokens
     # Urgent is what the work that is worth something could make late: ProServe's phi_a (Eq. 8).
     share = budget_s / (budget_s - constant_s) if constant_s < budget_s < np.inf else 1.0
     bound_s = np.inf if budget_s <= constant_s else p.gamma * (share * work_s)

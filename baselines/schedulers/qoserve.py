@@ -21,6 +21,7 @@ from servegym.baselines.schedulers.qoserve_relegation import (
     relegate,
     work_of,
 )
+from servegym.baselines.steps import STEPS
 from servegym.policy import (
     MISFIT_STOP,
     Parameter,
@@ -79,6 +80,7 @@ P = Parameters(
               log=True, source="Sarathi-Serve"),
     Parameter("least_chunk_tokens", 0, "prefill tokens that run whatever the slack (dynamic_chunking=paper)", 0,
               2**20, "tokens", integer=True),
+    *STEPS,
 )  # fmt: skip
 
 
@@ -168,7 +170,7 @@ def qoserve(context, ranks, limits):
     limits.max_num_seqs = p.max_num_seqs
     if p.dynamic_chunking == PAPER:
         budget_s = slack_s / p.safety
-        limits.time_budget_s = budget_s
+        limits.time_budget_s, limits.step_tokens = budget_s, p.step_tokens
         limits.untimed_decodes = 1
         limits.untimed_prefill_tokens = p.least_chunk_tokens
         limits.misfit = MISFIT_STOP

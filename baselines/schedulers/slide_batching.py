@@ -5,6 +5,7 @@ first, with a boundary between the two that slides with the load.
 import numpy as np
 
 from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
+from servegym.baselines.steps import STEPS
 from servegym.policy import (
     EMPTY_BATCH,
     MISFIT_STOP,
@@ -58,9 +59,7 @@ P = Parameters(
     Parameter("deadlines", ByWord("variant", {"paper": "slo", "xllm": "first-token"}),
               "what later deadlines count from, for the scheduler alone", choices=DEADLINES,
               source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
-    Parameter("step_tokens", 0, "past its multiples a batch takes longer by a step, and where a token costs least it "
-              "ends at one; 0: anywhere",
-              0, 2**14, "tokens", integer=True),
+    *STEPS,
 )  # fmt: skip
 
 

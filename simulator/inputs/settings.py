@@ -60,7 +60,7 @@ def settings_of(scenario: Scenario, watched: bool) -> Settings:
         cluster.tiers_for(scenario.workload),
         incidents_as_array(scenario.incidents, cluster.engines),
         None if scenario.predictor is None else scenario.predictor.predict(scenario.workload),
-        without_gaps(table["client"]),
+        without_gaps(clients_of(table)),
         without_gaps(table["application"]),
         watched or any(names_prefixes(policy.function) for policy in (router, scaler)),
     )
@@ -77,6 +77,11 @@ def numbers_by_engine(scenario: Scenario, pools: tuple[Deployment, ...]) -> np.n
     return by_engine(
         pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]
     )
+
+
+def clients_of(table: np.ndarray) -> np.ndarray:
+    """int[requests]: the client of each request, as policies see it: its priority where the table names no clients."""
+    return table["client"] if table["client"].any() else table["priority"]
 
 
 def without_gaps(numbers: np.ndarray) -> np.ndarray:

@@ -98,7 +98,8 @@ class StreamedSimulation(Simulation):
         self.trace = trace
         super().__init__(StreamedScenario(**given | {"gain": gain}, mean_prompt_tokens=trace.mean_prompt_tokens))
         table = trace.sample.table
-        self.clients, self.applications = np.unique(table["client"]), np.unique(table["application"])
+        self.client = "client" if table["client"].any() else "priority"  # as `settings.clients_of`
+        self.clients, self.applications = np.unique(table[self.client]), np.unique(table["application"])
         self.window = table[:0]  # of the requests from `first` to `loaded`
         self.ids = np.zeros(0, object)  # of those too, where the trace has any
         self.loaded = self.first = 0
@@ -139,7 +140,7 @@ class StreamedSimulation(Simulation):
         first, self.loaded = self.loaded, self.loaded + len(chunk)
         scenario = dataclasses.replace(self.scenario, workload=chunk)
         settings = self.settings._replace(
-            clients=np.searchsorted(self.clients, chunk.table["client"]),
+            clients=np.searchsorted(self.clients, chunk.table[self.client]),
             applications=np.searchsorted(self.applications, chunk.table["application"]),
         )
         for there, rows in (

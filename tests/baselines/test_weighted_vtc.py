@@ -94,6 +94,22 @@ def test_what_was_served_counts():
     assert simulation.arrays.ranks["key"][:3].tolist() == [14, 15, 12]
 
 
+def test_where_no_client_is_named_each_priority_is_one():
+    # Priority 0 has two thirds of the weight: with 1 x 2 tokens a prompt and none charged for output, of every three
+    # requests it has two.
+    columns = {
+        "prompt_tokens": 2,
+        "output_tokens": 1,
+        "priority": [1, 1, 1, 1, 0, 0, 0, 0],
+        "weight": [1.0] * 4 + [2.0] * 4,
+    }
+    unnamed = served_in_order(arrival_s=np.zeros(8), **columns)
+    assert unnamed == [0, 4, 5, 1, 6, 7, 2, 3]
+    assert unnamed == served_in_order(arrival_s=np.zeros(8), client=[1] * 4 + [0] * 4, **columns)
+    alike = served_in_order(arrival_s=np.zeros(8), client=[7] * 8, **columns)
+    assert alike == list(range(8)), "one client that is named: first come, first served"
+
+
 def test_a_head_without_room_ends_admission():
     # 10 blocks: 4 + 7 are too many; the 2 of C, whose counter is as small, do not go ahead.
     rows = [state(4, client=A), state(7, client=B), state(2, client=C)]

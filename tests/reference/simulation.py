@@ -41,6 +41,9 @@ class Simulation:
         front_end: FrontEnd | None = None,
     ) -> None:
         self.requests, self.engines, self.drift = requests, engines, drift or Drift()
+        if all(r.client == 0 for r in requests):  # none is named
+            for r in requests:
+                r.client = r.priority
         for engine in engines:
             engine.kind = engine.kind or Kind(*kind)
         self.router, self.scaler = router or RoundRobin(), scaler

@@ -8,6 +8,7 @@ from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.inputs.device_steps import step_tokens
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.runs.simulation import Simulation
 
 
 def stairs(size: int, rise: float) -> LatencyModel:
@@ -29,12 +30,28 @@ def test_a_line_has_no_steps():
     assert step_tokens(LatencyModel.from_values("linear", {**values, "c_p": 1e-4, "t_c": 0.01})) == 0
 
 
-def test_policies_know_the_profiles_steps():
+@pytest.mark.parametrize("name", ["slide-batching", "expected-gain", "qoserve"])
+def test_steps_are_those_of_the_device_where_they_are_asked_for(name):
     workload = servegym.build_workload("azure-conv", requests=2, rate_per_s=1.0)
-    for name, steps in (("a100-llama3-8b", 128), ("ascend910b-qwen3-8b", 0)):
-        scenario = Scenario(workload, load_profile(name).deployment(), servegym.scheduler("slide-batching"))
-        assert scenario.fact("step_tokens") == steps
-        assert scenario.scheduler.values(scenario.fact)["step_tokens"] == 0
+    for device, steps in (("a100-llama3-8b", 128), ("ascend910b-qwen3-8b", 0)):
+        for word, expected in (("ignore", 0), ("device", steps)):
+            policy = servegym.scheduler(name).with_settings(steps=word)
+            scenario = Scenario(workload, load_profile(device).deployment(), policy)
+            assert scenario.scheduler.values(scenario.fact)["step_tokens"] == expected
+
+
+@pytest.mark.parametrize("name", ["slide-batching", "expected-gain", "qoserve"])
+def test_batches_end_at_the_steps_of_the_device(name):
+    workload = servegym.build_workload("azure-conv", requests=150, rate_per_s=10.0)
+    shares = []
+    for word in ("ignore", "device"):
+        policy = servegym.scheduler(name).with_settings(steps=word)
+        scenario = Scenario(workload, load_profile("a100-llama3-8b").deployment(), policy)
+        events = Simulation(scenario, record_timeline=True).run().timeline
+        number = (events["kind"] == "batch_start").cumsum()
+        tokens = events[events["kind"] == "scheduled"].groupby(number)["tokens"].sum()
+        shares.append((tokens[tokens >= 128] % 128 == 0).mean())
+    assert shares[0] < 0.1 and shares[1] > 0.5
 
 
 def test_the_token_budget_of_a_profile_is_that_of_sarathi():
@@ -45,3 +62,14 @@ def test_the_token_budget_of_a_profile_is_that_of_sarathi():
     budget = profile.profiled_token_budget(float(workload.table["tpot_slo_s"].min()), cached_tokens)
     assert budget == scenario.scheduler.values(scenario.fact)["max_num_batched_tokens"]
     assert budget < profile.profiled_token_budget(0.1, cached_tokens)
+
+
+@pytest.mark.parametrize("name", ["edf", "sjf"])
+def test_a_profiled_budget_is_that_of_sarathi(name):
+    workload = servegym.build_workload("azure-conv", requests=50, rate_per_s=1.0)
+    deployment = load_profile("a100-llama3-8b").deployment()
+    budgets = []
+    for policy in (servegym.scheduler("sarathi-fcfs"), servegym.scheduler(name).with_settings(budget="profiled")):
+        scenario = Scenario(workload, deployment, policy)
+        budgets.append(scenario.scheduler.values(scenario.fact)["max_num_batched_tokens"])
+    assert budgets[0] == budgets[1] != servegym.scheduler(name).chosen()["max_num_batched_tokens"]

@@ -91,7 +91,7 @@ class ExpectedGain(SlideBatching):
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         with_hopeless = any(tier == 2 for tier, _ in self.ranks(queue, now_s))
         budget_s = self.floor_s if with_hopeless else self.t_budget(self.worthy(queue, now_s), now_s)
-        return Limits(time_budget_s=budget_s, evict_for="all")
+        return Limits(time_budget_s=budget_s, evict_for="all", step_tokens=self.step_tokens)
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
         longest = max(r.left for r in engine.queue)

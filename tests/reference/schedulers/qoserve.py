@@ -81,6 +81,7 @@ class Qoserve(Scheduler):
         selective_preemption: str = "on",
         max_num_seqs: int = 128,
         least_chunk_tokens: int = 0,
+        step_tokens: int = 0,
         **limits: Any,
     ) -> None:
         super().__init__(**limits)
@@ -93,6 +94,7 @@ class Qoserve(Scheduler):
         self.low_load_tokens, self.relegation, self.importance = low_load_tokens, relegation, importance
         self.relegated_order, self.selective_preemption = relegated_order, selective_preemption == "on"
         self.max_num_seqs, self.least_chunk_tokens = max_num_seqs, least_chunk_tokens
+        self.step_tokens = step_tokens
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
         super().prepare(requests, estimator)
@@ -156,6 +158,7 @@ class Qoserve(Scheduler):
                 size = min(size, 512)
             return Limits(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=max(size, taken))
         return Limits(
+            step_tokens=self.step_tokens,
             max_num_seqs=self.max_num_seqs,
             time_budget_s=slack_s / self.safety,
             untimed_decodes=True,

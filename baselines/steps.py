@@ -1,0 +1,13 @@
+"""Parameters of schedulers with a time budget: whether batches end at the steps of a device."""
+
+from servegym.policy import ByWord, Fact, Parameter
+
+WHERE = ("ignore", "device")
+
+STEPS = (
+    Parameter("steps", "ignore", "device: a batch may end at a multiple of the device's step, past which it takes "
+              "longer; ignore: it takes all that fits its time budget", choices=WHERE),
+    Parameter("step_tokens", ByWord("steps", {"ignore": 0, "device": Fact("step_tokens")}),
+              "the step: past its multiples a batch takes longer, and where a token costs least it ends at one; 0: "
+              "none", 0, 2**14, "tokens", integer=True),
+)  # fmt: skip
