@@ -89,6 +89,7 @@ def arguments(served: Served) -> dict[str, Any]:
         "gemm_quant_mode": weights,
         "moe_quant_mode": weights,
         "kvcache_quant_mode": GEMM.get(kv or "", kv),
+        "fmha_quant_mode": GEMM["bf16"] if kv == "bf16" else None,  # else the library's choice
     }
 
 
@@ -117,7 +118,8 @@ class StepModel:
             self._handle = engine.EngineHandle.compile(
                 model_of(served), served.system, served.engine, **arguments(served)
             )
-            self._handle.predict_decode_latency(1, 128)  # tables are read at the first step
+            self._handle.predict_prefill_latency(1, 128, 0)  # tables are read at the first steps
+            self._handle.predict_decode_latency(1, 128)
         if served.dp > 1 and not self.has_experts:
             raise ProfileError(
                 f"device '{served.text}': dp is for models with experts, which its ranks share; the model has none: "

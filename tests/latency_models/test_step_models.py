@@ -162,6 +162,8 @@ def test_keys_and_values_have_the_precision_of_the_config(llama):
     assert library.arguments(served(f"{name}:kv=fp8"))["kvcache_quant_mode"] == "fp8"
     assert library.arguments(served("h200_sxm:Qwen/Qwen3-32B-FP8-Static-PerTensor"))["kvcache_quant_mode"] == "fp8"
     assert library.StepModel(served(name)).kv_cache()["bytes_per_token"] == 70272
+    other = library.StepModel(served(f"{name}:engine=sglang"))  # has attention of 16 bits alone
+    assert 0.05 < other.prefill_s(1, 2048, 0) < 0.2
 
 
 def test_ranks_share_experts(llama):
