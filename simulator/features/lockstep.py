@@ -1,7 +1,7 @@
 """Data-parallel ranks that wait for each other: engines of a group start and end every iteration together.
 
 With experts spread over all ranks (expert parallelism) each layer sends tokens between them, so that a step takes each
-rank as long as the slowest one. The rules: docs/simulation.md, "Lockstep".
+rank as long as the slowest one. The rules: docs/cluster_rules.md, "Lockstep".
 """
 
 import numpy as np

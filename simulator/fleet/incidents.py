@@ -1,5 +1,5 @@
 """Engines that fail, return, are drained, or are moved between tiers; what becomes of their requests, and of the KV
-that is on its way. docs/simulation.md, "Taking back", "Scalers", "Incidents"."""
+that is on its way. docs/cluster_rules.md, "Taking back", "Scalers", "Incidents"."""
 
 from __future__ import annotations
 

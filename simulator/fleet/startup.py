@@ -1,5 +1,5 @@
 """Engines that take time to start: off while in the common pool, and loading when they go into a tier.
-docs/simulation.md, "Starting"."""
+docs/cluster_rules.md, "Starting"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking requests back and what happens to engines: "Taking back" and "Incidents" of docs/simulation.md."""
+"""Taking requests back and what happens to engines: "Taking back" and "Incidents" of docs/cluster_rules.md."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

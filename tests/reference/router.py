@@ -1,4 +1,4 @@
-"""The router at work: "Routing" and "Holding" of docs/simulation.md."""
+"""The router at work: "Routing" and "Holding" of docs/cluster_rules.md."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What happens in time: "Time", "Preemptible prefill" and "Clusters" of docs/simulation.md."""
+"""What happens in time: "Time" and "Preemptible prefill" of docs/simulation.md, and docs/cluster_rules.md."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a router knows of the engines ("What a router knows" of docs/simulation.md)."""
+"""What a router knows of the engines ("What a router knows" of docs/cluster_rules.md)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""KV on its way from prefill to decode engines: "From prefill to decode" of docs/simulation.md."""
+"""KV on its way from prefill to decode engines: "From prefill to decode" of docs/cluster_rules.md."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""KV on its way, in plain Python: when a transfer may begin and ends (docs/simulation.md, "From prefill to decode")."""
+"""KV on its way, in plain Python: when a transfer begins and ends (docs/cluster_rules.md, "From prefill to decode")."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""KV between engines on paper, and what the router hears when: docs/simulation.md, "Clusters".
+"""KV between engines on paper, and what the router hears when: docs/cluster_rules.md.
 
 A batch takes 1 s and 1 s a token, a KV block holds a token, a link takes 1 s and 1 s a token.
 """

@@ -1,4 +1,4 @@
-"""Engines that fail, return, are drained and moved, on paper: docs/simulation.md, "Holding" to "Incidents".
+"""Engines that fail, return, are drained and moved, on paper: docs/cluster_rules.md, "Holding" to "Incidents".
 
 A batch takes 1 s and 1 s a token, a KV block holds a token, a link takes 1 s and 1 s a token.
 """

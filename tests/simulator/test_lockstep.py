@@ -1,4 +1,4 @@
-"""Ranks that wait for each other (docs/simulation.md, "Lockstep"); at random: tests/test_cluster_agreement.py."""
+"""Ranks that wait for each other (docs/cluster_rules.md, "Lockstep"); at random: tests/test_cluster_agreement.py."""
 
 import dataclasses
 import itertools
