@@ -1,7 +1,8 @@
 """The reference simulator, written from the rules in docs/ alone: slow, and easy to check against them.
 
-Read it beside simulation.md, cluster_rules.md and feature_rules.md there: names are the same. simulation.py has what happens in time, packer.py forms the batches,
-work.py suspends them, router.py is the router at work, incidents.py takes requests back.
+Read it beside simulation.md, cluster_rules.md and feature_rules.md there: names are the same. simulation.py has what
+happens in time, packer.py forms the batches, work.py suspends them, router.py is the router at work, incidents.py takes
+requests back.
 """
 
 import math

@@ -23,7 +23,7 @@ from servegym.evaluation.markdown import header, row
 MARKS = {HOLDS: "yes", FAILS: "**no**", UNDECIDED: "?"}
 IMAGES, TABLES = "images", "tables"
 INTRODUCTION = Path(__file__).with_name("introduction.md")
-BESIDE = "\nWhat is no paper's claim: tuned parameters, and real engines.\n"
+BESIDE = "\nOther measurements:\n"
 OF_PAGE = re.compile(
     r"\*\*Paper\*\* \((?P<figure>.*?)\): .*?\*\*Verdict\*\*: (?P<verdict>[a-z ]+)\. "
     r"Checks: (?P<checks>.*?)\. Settings: (?P<settings>.*?)\.\n\n\*\*In short\*\*: (?P<in_short>.*?)\n\n", re.S
