@@ -42,11 +42,3 @@ class Operators:
 def terms(batches: np.ndarray) -> np.ndarray:
     """float64[n, 4]: what the coefficients of an operator multiply, of a BATCH array[n]."""
     return np.column_stack([*(batches[name] for name in TERMS), np.ones(len(batches))])
-
-
-def mean_wait_s(parts_s: np.ndarray) -> np.ndarray:
-    """Mean time to the next boundary, float64[n], from a moment drawn evenly over parts float64[n, k] that run in turn.
-
-    A moment falls into a part in proportion to its length, and waits half of it on average: sum t^2 / (2 sum t).
-    """
-    return (parts_s**2).sum(axis=1) / (2 * parts_s.sum(axis=1))

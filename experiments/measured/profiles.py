@@ -76,7 +76,7 @@ def profile_of(run: Run, folder: Path, by: str | None = None) -> Profile:
 def _profile(
     measured_gpu: str, name: str, devices: int, engines: int, experts: int, folder: Path, by: str | None
 ) -> Profile:
-    from servegym.latency_models.building import from_config
+    from experiments.measured.layer_profiles import build_of_layers
     from servegym.latency_models.building.gpus import gpu
 
     if measured_gpu not in GPUS:
@@ -86,5 +86,5 @@ def _profile(
     if tables is None or by == ROOFLINE:
         return composed_profile(known.name, model, devices, by)
     ranks = experts if engines > 1 else 1
-    document = from_config.build_of_layers(known, model, tables, devices, ranks, by == LONG_BY_VLLM)
+    document = build_of_layers(known, model, tables, devices, ranks, by == LONG_BY_VLLM)
     return parse_profile(document, document["name"])

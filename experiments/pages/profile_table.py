@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from servegym.latency_models.operators import Operators, mean_wait_s
+from servegym.latency_models.operators import Operators
 from servegym.latency_models.profile import Profile, load_profile, profile_names
 from servegym.simulator.records.types import BATCH
 
@@ -96,6 +96,14 @@ def _operator_row(profile: Profile, operators: Operators) -> Iterable[str]:
         " / ".join(f"{share:.0f}" for share in error["layers_of_batch_percent"]),
         *(_wait(profile, operators, tokens) for tokens in PROMPTS),
     )  # fmt: skip
+
+
+def mean_wait_s(parts_s: np.ndarray) -> np.ndarray:
+    """Mean time to the next boundary, float64[n], from a moment drawn evenly over parts float64[n, k] that run in turn.
+
+    A moment falls into a part in proportion to its length, and waits half of it on average: sum t^2 / (2 sum t).
+    """
+    return (parts_s**2).sum(axis=1) / (2 * parts_s.sum(axis=1))
 
 
 def _wait(profile: Profile, operators: Operators, tokens: int) -> str:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from servegym.latency_models.building import aiconfigurator, composed_devices, product_devices
+from experiments.profiles import llmservingsim_a6000
+from experiments.profiles.llmservingsim_a6000 import a6000
+from experiments.profiles.products import dense, mixture
+from experiments.profiles.vidur_a100 import a100
+from servegym.latency_models.building import aiconfigurator, all_reduce
 from servegym.latency_models.building.composed import (
     AICONFIGURATOR,
     LLMSERVINGSIM,
@@ -87,7 +91,7 @@ def _a100(model: str, shape: ModelShape, devices: int, cached_tokens_in_batch: i
     method = "Vidur's linear operators and cached-prefix slope, aiconfigurator's attention and LM head (vLLM 0.14.0)"
     sources: tuple[Mapping[str, str], ...] = (
         {"table": linear, **VIDUR},
-        {"table": composed_devices.VIDUR_ATTENTION, **VIDUR_COPY},
+        {"table": all_reduce.VIDUR_ATTENTION, **VIDUR_COPY},
         *_aiconfigurator(aiconfigurator.A100, devices),
     )
     if devices > 1:
@@ -95,10 +99,10 @@ def _a100(model: str, shape: ModelShape, devices: int, cached_tokens_in_batch: i
             f"; attention of the {shape.heads // devices} query and {shape.kv_heads // devices} key heads of a device "
             f"as measured, the slope and the LM head by the device's share; {ALL_REDUCES}"
         )
-        sources = (*sources, {"table": composed_devices.VIDUR_ALL_REDUCE, **VIDUR})
+        sources = (*sources, {"table": all_reduce.VIDUR_ALL_REDUCE, **VIDUR})
     return _recipe(
         f"a100-llama3-{size}" + (f"-tp{devices}" if devices > 1 else ""),
-        model, "NVIDIA A100-SXM4-80GB", "A100-SXM4", shape, partial(composed_devices.a100, linear, shape, devices),
+        model, "NVIDIA A100-SXM4-80GB", "A100-SXM4", shape, partial(a100, linear, shape, devices),
         f"{method}.", sources, BatchRange(cached_tokens_in_batch=cached_tokens_in_batch), devices,
     )  # fmt: skip
 
@@ -108,11 +112,11 @@ def _a100_products(
     cached_tokens_in_batch: int, devices: int = 1, derived: tuple[str, ...] = (), estimator: str = "linear",
 ) -> Recipe:  # fmt: skip
     sources: tuple[Mapping[str, str], ...] = (
-        {"table": composed_devices.VIDUR_ATTENTION, **VIDUR_COPY},
+        {"table": all_reduce.VIDUR_ATTENTION, **VIDUR_COPY},
         *_aiconfigurator(aiconfigurator.A100, devices),
     )
     if devices > 1:
-        sources = (*sources, {"table": composed_devices.VIDUR_ALL_REDUCE, **VIDUR})
+        sources = (*sources, {"table": all_reduce.VIDUR_ALL_REDUCE, **VIDUR})
     return _recipe(
         name, model, "NVIDIA A100-SXM4-80GB", "A100-SXM4", shape, compose, method, sources,
         BatchRange(cached_tokens_in_batch=cached_tokens_in_batch), devices, derived,
@@ -121,20 +125,20 @@ def _a100_products(
 
 
 def _qwen25_14b() -> Composition:
-    slope_s = composed_devices.a100_cached_slope_s(QWEN25_14B, 2)
-    return product_devices.dense(aiconfigurator.A100, device("A100-SXM4"), QWEN25_14B, 2, slope_s)
+    slope_s = all_reduce.a100_cached_slope_s(QWEN25_14B, 2)
+    return dense(aiconfigurator.A100, device("A100-SXM4"), QWEN25_14B, 2, slope_s)
 
 
 def _qwen3_30b_a3b() -> Composition:
-    slope_s = composed_devices.a100_cached_slope_s(QWEN3_30B_A3B, 1)
-    return product_devices.mixture(aiconfigurator.A100, device("A100-SXM4"), QWEN3_30B_A3B, slope_s)
+    slope_s = all_reduce.a100_cached_slope_s(QWEN3_30B_A3B, 1)
+    return mixture(aiconfigurator.A100, device("A100-SXM4"), QWEN3_30B_A3B, slope_s)
 
 
 def _hopper(
     name: str, hardware: str, specification: str, tables: str, cached_tokens_in_batch: int, estimator: str = "linear"
 ) -> Recipe:
     def compose() -> Composition:
-        return product_devices.dense(tables, device(specification), LLAMA_3_8B)
+        return dense(tables, device(specification), LLAMA_3_8B)
 
     return _recipe(
         name, "Llama-3-8B", hardware, specification, LLAMA_3_8B, compose, HOPPER_METHOD, _aiconfigurator(tables),
@@ -150,11 +154,11 @@ RECIPES = (
     _a100("Llama-3-70B", LLAMA_3_70B, 4, 480_000),
     _a100("Llama-3-70B", LLAMA_3_70B, 8, 1_300_000),
     _recipe(
-        "a6000-llama3.1-8b", "Llama-3.1-8B", "NVIDIA RTX A6000", "RTX-A6000", LLAMA_3_8B, composed_devices.a6000,
+        "a6000-llama3.1-8b", "Llama-3.1-8B", "NVIDIA RTX A6000", "RTX-A6000", LLAMA_3_8B, a6000,
         A6000_METHOD,
         (
-            {"table": composed_devices.A6000_LAYERS, **LLMSERVINGSIM},
-            {"table": composed_devices.A6000_ATTENTION, **LLMSERVINGSIM},
+            {"table": llmservingsim_a6000.A6000_LAYERS, **LLMSERVINGSIM},
+            {"table": llmservingsim_a6000.A6000_ATTENTION, **LLMSERVINGSIM},
         ),
         BatchRange(2048, 8, 256, 16384, 200_000),
     ),

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from experiments.profiles.products import dense
 from servegym.latency_models.building.aiconfigurator import H100
-from servegym.latency_models.building.product_devices import dense
 from servegym.latency_models.building.shapes import QWEN3_8B
 from servegym.latency_models.building.specifications import device
 from servegym.latency_models.building.tables import read_table

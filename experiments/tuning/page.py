@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from experiments.prose import sections
+from experiments.tuning.whole import by_trace, plot_studies, read_tuning
 from servegym.errors import ServegymError
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import header, row
 from servegym.tuners.studies.analysis import (
-    by_trace,
     conclusions,
     optimism,
     parameters_of,
@@ -22,8 +22,8 @@ from servegym.tuners.studies.analysis import (
     verdict,
 )  # fmt: skip
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
-from servegym.tuners.studies.plots import plot_slices, plot_studies
-from servegym.tuners.studies.results import StudyResults, of_candidate, paired, read_tuning
+from servegym.tuners.studies.plots import plot_slices
+from servegym.tuners.studies.results import StudyResults, of_candidate, paired
 
 IMAGES = "images"
 READINGS = Path(__file__).with_name("readings.md")

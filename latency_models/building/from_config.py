@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Mapping
@@ -10,24 +9,22 @@ from functools import partial
 from typing import Any
 
 from servegym.errors import ProfileError
+from servegym.latency_models.building.all_reduce import VIDUR_ALL_REDUCE, VIDUR_ATTENTION
 from servegym.latency_models.building.composed import (
     AICONFIGURATOR,
-    LLMSERVINGSIM,
     STATEMENT,
     VIDUR,
     VIDUR_COPY,
     composed,
 )
-from servegym.latency_models.building.composed_devices import VIDUR_ALL_REDUCE, VIDUR_ATTENTION
 from servegym.latency_models.building.data_sheet import DataSheet
 from servegym.latency_models.building.document import document_of
 from servegym.latency_models.building.gpus import Gpu
 from servegym.latency_models.building.huggingface import Model
 from servegym.latency_models.building.kernel_tables import KernelTables
-from servegym.latency_models.building.layer_devices import RTX_PRO_6000, layers
 from servegym.latency_models.building.product_devices import Kernels, check_cut, decoder
 from servegym.latency_models.building.recipe import APPROXIMATE, OPERATOR_TABLES, PARTLY_DERIVED, Recipe
-from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.building.shapes import MixtureShape
 from servegym.latency_models.building.specifications import REQUEST_TOKENS, UTILISATION_PERCENT, kv_cache
 from servegym.latency_models.sampling import BatchRange
 
@@ -126,56 +123,6 @@ def build(
     parallel += f" --request-tokens {request_tokens}" if request_tokens != REQUEST_TOKENS else ""
     command = f"servegym profile from-config CONFIG.json --gpu {gpu.name} --tp {devices}{parallel} --by {error_class}"
     return document_of(recipe, kv, cpu_overhead_s, source, command=command)
-
-
-LAYERS_METHOD = (
-    "LLMServingSim's operators of a layer, experts, attention, LM head and sampler (inside vLLM 0.19.0, eager); "
-    "decodes at their mean cached length, prefills one after the other; cached-prefix slope from chunks of 512 "
-    "tokens and more"
-)
-NO_OVERHEAD = "Nothing is known of it."
-
-
-def build_of_layers(
-    gpu: Gpu, model: Model, name: str, devices: int = 1, expert_ranks: int = 1, long_by_vllm: bool = False
-) -> dict[str, Any]:
-    """The profile of a model whose layers were measured on this GPU, in tables `llmservingsim_<name>_...`.
-
-    expert_ranks: data-parallel engines that share the experts; the profile is of one of them. long_by_vllm: see
-    `layers`.
-    """
-    experts = isinstance(model.shape, MixtureShape)
-    shape = model.shape
-    held = kv_cache(_share_of_experts(shape, expert_ranks), gpu.chip.memory_gib, devices)
-    kinds = ("layers", "attention", *(("moe",) if experts else ()))
-    sources = [{"table": f"llmservingsim_{name}_{kind}", **LLMSERVINGSIM} for kind in kinds]
-    if devices * expert_ranks > 1:
-        sources.append({"table": f"{RTX_PRO_6000}_custom_allreduce_perf", **AICONFIGURATOR})
-    title = profile_name(gpu, model, devices) + (f"-ep{expert_ranks}" if expert_ranks > 1 else "")
-    recipe = Recipe(
-        name=title,
-        title=f"{model.name} on {'one' if devices == 1 else f'{devices} x'} {gpu.hardware}",
-        hardware=gpu.hardware,
-        specification=gpu.name,
-        model=f"{model.name} (bfloat16)",
-        shape=shape,
-        make=partial(composed, lambda: layers(name, shape, devices, expert_ranks, long_by_vllm), ()),
-        basis=OPERATOR_TABLES,
-        statement=f"Error class {TABLES}. {STATEMENT}",
-        method=f"{LAYERS_METHOD}.",
-        sources=tuple(sources),
-        tensor_parallel=devices,
-        limits=BatchRange(2048, 8, 256, 8192, min(MOST_CACHED, held["total_blocks"] * held["block_tokens"])),
-        estimator="table" if experts else "linear",
-    )
-    return document_of(recipe, held, 0.0, NO_OVERHEAD, command="servegym validate")
-
-
-def _share_of_experts(shape: ModelShape, ranks: int) -> ModelShape:
-    """What one of the ranks holds."""
-    if not isinstance(shape, MixtureShape) or ranks == 1:
-        return shape
-    return dataclasses.replace(shape, experts=shape.experts // ranks)
 
 
 def _sources(gpu: Gpu, error_class: str, devices: int, experts: bool) -> tuple[Mapping[str, str], ...]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.errors import ProfileError
 from servegym.latency_models.building import aiconfigurator
-from servegym.latency_models.building.composed_devices import a100_cached_slope_s, all_reduce_s
+from servegym.latency_models.building.all_reduce import a100_cached_slope_s, all_reduce_s
 from servegym.latency_models.building.composition import Seconds
 from servegym.latency_models.building.data_sheet import (
     LAUNCH_S,

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from servegym.errors import ProfileError
-from servegym.latency_models.building.composed_devices import reduced
+from servegym.latency_models.building.all_reduce import reduced
 from servegym.latency_models.building.composition import ATTENTION, Composition, Seconds
 from servegym.latency_models.building.data_sheet import (
     LAUNCH_S as LAUNCH_S,
@@ -20,12 +20,10 @@ from servegym.latency_models.building.data_sheet import (
 )
 from servegym.latency_models.building.data_sheet import (
     Attention,
-    DataSheet,
     added,
     elementwise,
     scaled,
 )
-from servegym.latency_models.building.kernel_tables import KernelTables
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
 from servegym.latency_models.building.specifications import Device
 
@@ -42,20 +40,6 @@ class Kernels(Protocol):
     def experts(self, shape: MixtureShape, tensor_parallel: int, expert_parallel: int) -> Seconds: ...
 
     def all_reduce(self, shape: ModelShape, devices: int) -> Seconds: ...
-
-
-def dense(
-    tables: str, chip: Device, shape: ModelShape, devices: int = 1, cached_slope_s: float | None = None
-) -> Composition:
-    """A decoder without experts, in 16 bits. cached_slope_s: None: the table's own."""
-    kernels = KernelTables(tables, DataSheet(chip, chip.peak_flop_per_s))
-    return decoder(kernels, chip, shape, devices, cached_slope_s=cached_slope_s)
-
-
-def mixture(tables: str, chip: Device, shape: MixtureShape, cached_slope_s: float | None = None) -> Composition:
-    """A mixture of experts on one device, in 16 bits. Its experts are derived from single products, not measured."""
-    kernels = KernelTables(tables, DataSheet(chip, chip.peak_flop_per_s))
-    return decoder(kernels, chip, shape, cached_slope_s=cached_slope_s)
 
 
 def decoder(

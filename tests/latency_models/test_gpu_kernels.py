@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from experiments.measured.layer_devices import layers
 from experiments.profiles import roofline_error
 from experiments.profiles.ascend_points import decodes, prefills
 from servegym.errors import ProfileError
@@ -12,7 +13,6 @@ from servegym.latency_models.building import aiconfigurator, data_sheet
 from servegym.latency_models.building.from_config import kernels_of
 from servegym.latency_models.building.gpus import gpu, gpus
 from servegym.latency_models.building.huggingface import Model
-from servegym.latency_models.building.layer_devices import layers
 from servegym.latency_models.building.product_devices import decoder
 from servegym.latency_models.building.shapes import LLAMA_3_8B, QWEN3_30B_A3B, QWEN3_32B, MixtureShape, ModelShape
 from servegym.latency_models.building.tables import read_table

@@ -158,15 +158,6 @@ def validated(results: StudyResults) -> Interval:
     )
 
 
-def by_trace(results: StudyResults) -> dict[str, Interval]:
-    """The winner less the defaults on each trace of the test."""
-    rows, figure = results.test, results.objective.figure
-    return {
-        str(trace): paired(of_candidate(of_trace, WINNER), of_candidate(of_trace), figure)
-        for trace, of_trace in rows.groupby("trace", sort=False)
-    }
-
-
 def conclusions(results: StudyResults) -> list[str]:
     """The conclusions of a study, in sentences."""
     up, found = results.objective.larger_is_better, []

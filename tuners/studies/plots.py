@@ -1,4 +1,4 @@
-"""The pictures of a tuning: the winner against the defaults, slices of the parameters, the front, and all studies."""
+"""The pictures of a tuning: the winner against the defaults, slices of the parameters, and the front."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def plot_loads(results: StudyResults, path: Path) -> Path:
     axes.axhline(0, color="0.3", linewidth=1)
     axes.set_xticks(range(len(loads)), [*(f"load {load_title(float(load))}" for load in results.loads), "all loads"])
     axes.set_xlim(-0.5, len(loads) - 0.5)
-    axes.set_ylabel(f"{_figure(results)}, less the defaults'", fontsize=9)
-    _plain(axes)
+    axes.set_ylabel(f"{name_of_figure(results)}, less the defaults'", fontsize=9)
+    plain(axes)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     better = "Above" if results.objective.larger_is_better else "Below"
     figure.suptitle(
@@ -103,11 +103,11 @@ def plot_slices(results: StudyResults, path: Path) -> Path:
         unit = f", {row['unit']}" if isinstance(row["unit"], str) and row["unit"] else ""
         axes.set_xlabel(f"{name}{unit}", fontsize=9)
         axes.axhline(0, color="0.3", linewidth=0.8)
-        _plain(axes)
+        plain(axes)
     for axes in list(panels.flat)[len(rows) :]:
         axes.set_visible(False)
     for axes in panels[:, 0]:
-        axes.set_ylabel(f"{_figure(results)}, less the defaults'", fontsize=9)
+        axes.set_ylabel(f"{name_of_figure(results)}, less the defaults'", fontsize=9)
     panels[0, 0].set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
     panels[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
     panels[0, 0].set_ylim(*_reach(of_trials.to_numpy("f8"), changes, level))
@@ -148,7 +148,7 @@ def plot_front(results: StudyResults, path: Path) -> Path:
     for one, axis in ((first, axes.set_xlabel), (second, axes.set_ylabel)):
         arrow = "higher is better" if one.larger_is_better else "lower is better"
         axis(f"{one.doc}{', ' + one.unit if one.unit else ''}\n({arrow})", fontsize=9)
-    _plain(axes)
+    plain(axes)
     axes.legend(frameon=False, fontsize=8)
     figure.suptitle(f"What one objective costs in the other: {results.name}", fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=DOTS_PER_INCH)
@@ -165,57 +165,18 @@ def front_of(complete: pd.DataFrame, results: StudyResults) -> np.ndarray:
     return feasible & ~(as_good & better & feasible[None]).any(axis=1)
 
 
-def plot_studies(studies: list[StudyResults], path: Path) -> Path:
-    """All studies of a tuning: the mean score of the defaults and of the winner on the test, best on top; and their
-    difference with its interval. Returns `path`."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    ranked = sorted(
-        studies, key=lambda results: results.test_mean(WINNER), reverse=studies[0].objective.larger_is_better
-    )
-    figure = Figure(figsize=(9.4, 1.5 + 0.32 * len(ranked)), layout="constrained")
-    means, changes = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-    for place, results in enumerate(ranked):
-        before, after = results.test_mean(DEFAULTS), results.test_mean(WINNER)
-        means.plot([before, after], [place, place], color=GREY, linewidth=1.5, zorder=1)
-        means.plot(before, place, "o", markersize=6, markerfacecolor="white", color=INK, zorder=2,
-                   label="defaults" if place == 0 else None)  # fmt: skip
-        means.plot(after, place, "o", markersize=6, color=INK, zorder=3, label="tuned" if place == 0 else None)
-        change = results.tested(WINNER, DEFAULTS)
-        changes.plot(change.mean, place, "o", markersize=5, color=INK)
-        changes.plot([change.low, change.high], [place, place], color=INK, linewidth=1.3)
-    means.set_yticks(range(len(ranked)), [results.name for results in ranked])
-    means.set_ylim(len(ranked) - 0.5, -0.5)
-    means.set_xlabel(f"mean {_figure(ranked[0])}", fontsize=9)
-    changes.set_xlabel("tuned less defaults, 95 % interval", fontsize=9)
-    changes.axvline(0, color="0.3", linewidth=1)
-    changes.xaxis.set_major_locator(MaxNLocator(5))
-    changes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
-    for axes in (means, changes):
-        _plain(axes, "x")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    figure.suptitle(
-        f"Each with its own parameters and {ranked[0].document['trials']['asked_for']} trials; requests nothing was "
-        "tuned on",
-        fontsize=10, x=0.01, ha="left",
-    )  # fmt: skip
-    figure.savefig(path, dpi=DOTS_PER_INCH)
-    return path
-
-
 def _dots(axes: Axes, places: np.ndarray, changes: list[Interval], marker: str, colour: str, name: str) -> None:
     axes.plot(places, [one.mean for one in changes], marker, markersize=5.5, color=colour, label=name, zorder=3)
     for place, one in zip(places, changes, strict=True):
         axes.plot([place, place], [one.low, one.high], color=colour, linewidth=1.3)
 
 
-def _figure(results: StudyResults) -> str:
+def name_of_figure(results: StudyResults) -> str:
     name = "TDG ratio" if results.objective.figure == "tdg_ratio" else results.objective.doc
     return f"{name}, {results.objective.unit}" if results.objective.unit else name
 
 
-def _plain(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
+def plain(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
     axes.grid(axis=grid, color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8)

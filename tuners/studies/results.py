@@ -14,7 +14,7 @@ from servegym.evaluation.panels.tables import by_cell
 from servegym.tuners.studies.candidates import DEFAULTS
 from servegym.tuners.studies.objectives import OBJECTIVES, Objective
 from servegym.tuners.studies.tables import ALL_LOADS
-from servegym.tuners.studies.tuning import CONFIG_FILE, OUTCOME_FILE, TABLES
+from servegym.tuners.studies.tuning import OUTCOME_FILE, TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,21 +107,6 @@ def read_study(folder: Path) -> StudyResults:
     except ValueError as error:
         raise TuningError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     return StudyResults(document, **tables)
-
-
-def read_tuning(directory: Path) -> list[StudyResults]:
-    """The finished studies of a tuning, in its order. Raises TuningError if there is none."""
-    path = directory / CONFIG_FILE
-    try:
-        names = json.loads(path.read_text(encoding="utf-8"))["studies"]
-    except OSError as error:
-        raise TuningError(f"{path}: {error.strerror}; name a folder of `servegym tune`") from None
-    except (ValueError, KeyError, TypeError):
-        raise TuningError(f"{path} is damaged; run the same `servegym tune` again") from None
-    found = [read_study(directory / name) for name in names if (directory / name / OUTCOME_FILE).exists()]
-    if not found:
-        raise TuningError(f"{directory}: none of its studies is through")
-    return found
 
 
 def paired(rows: pd.DataFrame, baseline: pd.DataFrame, figure: str) -> Interval:

@@ -21,11 +21,11 @@ import numpy as np
 
 from experiments.claims.harness.cells import Cell, serving, spec_of
 from experiments.claims.harness.goodput import arrivals
+from experiments.claims.harness.polyserve_optimal import Optimal, SteadyDevice, optimal_goodput
 from experiments.claims.harness.rows import select
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile, words_of
 from experiments.claims.harness.violations import violated
-from servegym.evaluation.bounds.polyserve_optimal import Optimal, SteadyDevice, optimal_goodput
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.inputs.cluster import cluster_of

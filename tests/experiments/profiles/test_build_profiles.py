@@ -15,7 +15,7 @@ from experiments.profiles.ascend_points import decodes, prefills
 from experiments.profiles.build_profiles import RECIPES, build_profile, main
 from experiments.profiles.published_recipes import published
 from servegym.errors import ProfileError
-from servegym.latency_models.building.composed_devices import A6000_ATTENTION, a6000
+from servegym.latency_models.building.all_reduce import A6000_ATTENTION, a6000
 from servegym.latency_models.building.document import BATCHES, SEED
 from servegym.latency_models.building.shapes import (
     LLAMA_3_8B,

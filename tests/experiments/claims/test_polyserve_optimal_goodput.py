@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from servegym.errors import ExperimentError
-from servegym.evaluation.bounds.polyserve_optimal import (
+from experiments.claims.harness.polyserve_optimal import (
     SteadyDevice,
     colocated_cost_s,
     disaggregated_costs_s,
     optimal_goodput,
 )
+from servegym.errors import ExperimentError
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.inputs.workload import Workload

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.latency_models.building import aiconfigurator
-from servegym.latency_models.building.composed_devices import all_reduce_s, reduced
+from servegym.latency_models.building.all_reduce import all_reduce_s, reduced
 from servegym.latency_models.building.composition import Composition, Seconds
 from servegym.latency_models.building.data_sheet import Attention, added, used_experts
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
