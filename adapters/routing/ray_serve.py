@@ -55,15 +55,15 @@ class PolicyRouter(RequestRouter):
         self._characters = float(kwargs.get("characters_per_token", 4.0))
         self._reader = TermsReader(assumptions.defaults)
         nothing_kept = dataclasses.replace(assumptions, prefix_cache_tokens=0)
-        self._live: LiveRouter = nothing_kept.live([str(slot) for slot in range(int(kwargs.get("replicas", 64)))])
+        self._live: LiveRouter = nothing_kept.live([str(engine) for engine in range(int(kwargs.get("replicas", 64)))])
         self._began_s = time.monotonic()
-        self._slots: dict[ReplicaID, int] = {}
+        self._engine_of: dict[ReplicaID, int] = {}
         self._rows: dict[str, int] = {}  # by internal request id
-        self._tried: dict[str, set[int]] = {}  # slots that did not take a request
-        self._heard: dict[int, Any] = {}  # the latest stats of a slot
+        self._tried: dict[str, set[int]] = {}  # engines that did not take a request
+        self._heard: dict[int, Any] = {}  # the latest stats of an engine
         self.routed: dict[str, int] = {}  # requests by replica, since it began
-        for slot in range(len(self._live.engines)):
-            self._live.set_open(slot, up=False)
+        for engine in range(len(self._live.engines)):
+            self._live.set_open(engine, up=False)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -73,34 +73,34 @@ class PolicyRouter(RequestRouter):
         # Asked again at once, and forever, unless Ray is told to wait a little first.
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True
-        by_slot = {self._slots[replica.replica_id]: replica for replica in candidate_replicas}
-        chosen = HOLD if pending_request is None else self._choose(pending_request, set(by_slot))
-        if chosen == HOLD and pending_request is not None and self._live.is_open(min(by_slot, default=0)):
+        by_engine = {self._engine_of[replica.replica_id]: replica for replica in candidate_replicas}
+        chosen = HOLD if pending_request is None else self._choose(pending_request, set(by_engine))
+        if chosen == HOLD and pending_request is not None and self._live.is_open(min(by_engine, default=0)):
             return []  # the policy holds it: it will be asked again
         requests = self._live.snapshots["requests"]
-        others = sorted((slot for slot in by_slot if slot != chosen), key=lambda slot: int(requests[slot]))
-        order = ([chosen] if chosen in by_slot else []) + others
-        return [[by_slot[slot]] for slot in order]
+        others = sorted((engine for engine in by_engine if engine != chosen), key=lambda engine: int(requests[engine]))
+        order = ([chosen] if chosen in by_engine else []) + others
+        return [[by_engine[engine]] for engine in order]
 
-    def _choose(self, pending: PendingRequest, slots: set[int]) -> int:
-        """The slot that the policy names; noted as sent there."""
+    def _choose(self, pending: PendingRequest, engines: set[int]) -> int:
+        """The engine that the policy names; noted as sent there."""
         now_s, request = self._now_s(), pending.metadata.internal_request_id
         live, tried = self._live, self._tried.setdefault(request, set())
         if request in self._rows:
             r = self._rows[request]
             if live.rows.held_queue[r] >= 0:
-                for other, slot in live.ask_again(now_s):
+                for other, engine in live.ask_again(now_s):
                     if other == r:
-                        return slot
+                        return engine
                 return HOLD
-            tried.add(int(live.rows.engine[r]))  # the slot did not take the request
+            tried.add(int(live.rows.engine[r]))  # the engine did not take the request
             live.recall(now_s, r)
         else:
             waited_s = max(0.0, time.time() - pending.created_at)
             r = live.arrive(max(0.0, now_s - waited_s), self.asked(pending))
             self._rows[request] = r
         pending.future.add_done_callback(lambda future: self._forget(request) if future.cancelled() else None)
-        return live.route(now_s, r, tried if slots - tried else ())
+        return live.route(now_s, r, tried if engines - tried else ())
 
     def asked(self, pending: PendingRequest) -> RequestTerms:
         """What a request asks for: read from an OpenAI body (a mapping) among its arguments. To be overridden where
@@ -120,21 +120,21 @@ class PolicyRouter(RequestRouter):
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         """A replica has taken a request, which may be another than the policy named."""
-        request, slot = pending_request.metadata.internal_request_id, self._slots.get(replica_id)
+        request, engine = pending_request.metadata.internal_request_id, self._engine_of.get(replica_id)
         self._tried.pop(request, None)
-        if slot is None:
+        if engine is None:
             return
         self.routed[replica_id.unique_id] = self.routed.get(replica_id.unique_id, 0) + 1
         if request not in self._rows:
             self._rows[request] = self._live.arrive(self._now_s(), self.asked(pending_request))
         r = self._rows[request]
-        if self._live.rows.engine[r] != slot:
-            self._live.send(self._now_s(), r, slot)
+        if self._live.rows.engine[r] != engine:
+            self._live.send(self._now_s(), r, engine)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
         """A request has left a replica: answered, failed, or not taken."""
-        r, slot = self._rows.get(internal_request_id), self._slots.get(replica_id)
-        if r is not None and slot is not None and self._live.rows.engine[r] == slot:
+        r, engine = self._rows.get(internal_request_id), self._engine_of.get(replica_id)
+        if r is not None and engine is not None and self._live.rows.engine[r] == engine:
             self._forget(internal_request_id, finished=True)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
@@ -151,36 +151,36 @@ class PolicyRouter(RequestRouter):
     def _follow(self, replicas: list[RunningReplica]) -> None:
         """Take in which replicas there are, and what they said last."""
         there = {replica.replica_id for replica in replicas}
-        for gone in self._slots.keys() - there:
+        for gone in self._engine_of.keys() - there:
             self._drop(gone)
-        free = sorted(set(range(len(self._live.engines))) - set(self._slots.values()))
+        free = sorted(set(range(len(self._live.engines))) - set(self._engine_of.values()))
         for replica in replicas:
-            if replica.replica_id not in self._slots:
+            if replica.replica_id not in self._engine_of:
                 if not free:
                     raise RoutingError(f"there are more than {len(self._live.engines)} replicas; set replicas")
-                slot = self._slots[replica.replica_id] = free.pop(0)
-                self._live.set_open(slot, up=True)
-            slot = self._slots[replica.replica_id]
+                engine = self._engine_of[replica.replica_id] = free.pop(0)
+                self._live.set_open(engine, up=True)
+            engine = self._engine_of[replica.replica_id]
             said = (replica.routing_stats or {}).get(STATS)
-            if isinstance(said, Mapping) and said != self._heard.get(slot):
-                self._heard[slot] = said
-                self._hear(slot, said)
+            if isinstance(said, Mapping) and said != self._heard.get(engine):
+                self._heard[engine] = said
+                self._hear(engine, said)
 
-    def _hear(self, slot: int, said: Mapping[str, Any]) -> None:
+    def _hear(self, engine: int, said: Mapping[str, Any]) -> None:
         tokens, free_blocks = said.get("tokens"), said.get("free_blocks")
         for request, count in tokens.items() if isinstance(tokens, Mapping) else ():
             r = self._rows.get(request)
-            if r is not None and type(count) is int and self._live.rows.engine[r] == slot:
+            if r is not None and type(count) is int and self._live.rows.engine[r] == engine:
                 self._live.token(self._now_s(), r, count - int(self._live.rows.emitted[r]))
         if type(free_blocks) is int and free_blocks >= 0:
-            self._live.report(slot, free_blocks=free_blocks)
+            self._live.report(engine, free_blocks=free_blocks)
 
     def _drop(self, replica_id: ReplicaID) -> None:
-        slot = self._slots.pop(replica_id, None)
-        if slot is None:
+        engine = self._engine_of.pop(replica_id, None)
+        if engine is None:
             return
-        self._heard.pop(slot, None)
-        self._live.lose(self._now_s(), slot)
+        self._heard.pop(engine, None)
+        self._live.lose(self._now_s(), engine)
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s

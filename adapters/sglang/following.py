@@ -22,23 +22,23 @@ def scheduled_tokens(batch: Any) -> list[tuple[Any, int, int]]:
 
 
 class Follower:
-    """Slots of the mirror for SGLang's requests, by rid; kept up to date by what the scheduler did."""
+    """Rows of the mirror for SGLang's requests, by rid; kept up to date by what the scheduler did."""
 
     def __init__(self, decisions: Decisions, most_context_tokens: int):
         self.decisions, self.mirror, self.most_context_tokens = decisions, decisions.mirror, most_context_tokens
-        self.slot_of: dict[str, int] = {}
+        self.row_of: dict[str, int] = {}
         self.req_of: dict[int, Any] = {}
-        self.delivered: dict[int, int] = {}  # tokens of each slot that are out
+        self.delivered: dict[int, int] = {}  # tokens of each row that are out
         self.arrived_s: dict[str, float] = {}  # of those that have come since the last batch
         self.under_way: tuple[float, float, float] | None = None  # of the batch: its start, its estimate, the scale
 
     def meet(self, reqs: Iterable[Any], now_s: float) -> None:
         """These are the requests there are: new ones enter; those that are not among them have been aborted."""
         present = {req.rid: req for req in reqs if not req.finished()}
-        gone = [slot for rid, slot in self.slot_of.items() if self.req_of[slot] is not present.get(rid)]
+        gone = [row for rid, row in self.row_of.items() if self.req_of[row] is not present.get(rid)]
         self._leave(gone, finished=False)
         for rid, req in present.items():
-            if rid not in self.slot_of:
+            if rid not in self.row_of:
                 self._enter(req, self.arrived_s.get(rid, now_s))
         self.arrived_s.clear()
 
@@ -48,47 +48,47 @@ class Follower:
         if terms.malformed:
             self.decisions.metrics.add("malformed_xargs", terms.malformed)
         most = max(1, min(most or 1, self.most_context_tokens - prompt))
-        slot = self.mirror.add(arrival_s, prompt, most, req.priority or 0, terms)
-        self.slot_of[req.rid], self.req_of[slot], self.delivered[slot] = slot, req, 0
-        self.mirror.join(slot)
+        row = self.mirror.add(arrival_s, prompt, most, req.priority or 0, terms)
+        self.row_of[req.rid], self.req_of[row], self.delivered[row] = row, req, 0
+        self.mirror.join(row)
 
-    def _leave(self, slots: list[int], finished: bool) -> None:
-        if not slots:
+    def _leave(self, rows: list[int], finished: bool) -> None:
+        if not rows:
             return
-        self.mirror.leave(slots, finished)
-        for slot in slots:
-            del self.slot_of[self.req_of.pop(slot).rid], self.delivered[slot]
+        self.mirror.leave(rows, finished)
+        for row in rows:
+            del self.row_of[self.req_of.pop(row).rid], self.delivered[row]
 
     def ran_out(self, waiting: Iterable[Any]) -> list[int]:
-        """Slots of those that hold memory in the mirror, and wait: SGLang has retracted them."""
+        """Rows of those that hold memory in the mirror, and wait: SGLang has retracted them."""
         blocks = self.mirror.run.requests["blocks"]
-        return [slot for req in waiting if (slot := self.slot_of.get(req.rid, -1)) >= 0 and blocks[slot] > 0]
+        return [row for req in waiting if (row := self.row_of.get(req.rid, -1)) >= 0 and blocks[row] > 0]
 
     def scheduled(self, batch: Any, evicted: list[int], now_s: float) -> dict[int, int]:
-        """A batch is about to run, for which these slots gave up their memory first; gives its tokens by slot."""
-        rows = [] if batch is None else scheduled_tokens(batch)
-        rows = [row for row in rows if row[0].rid in self.slot_of]
-        slots = [self.slot_of[req.rid] for req, _, _ in rows]
+        """A batch is about to run, for which these rows gave up their memory first; gives its tokens by row."""
+        scheduled = [] if batch is None else scheduled_tokens(batch)
+        scheduled = [one for one in scheduled if one[0].rid in self.row_of]
+        rows = [self.row_of[req.rid] for req, _, _ in scheduled]
         estimate_s, scale = self.mirror.settle(
             np.array(evicted, "i4"),
-            np.array(slots, "i4"),
-            np.array([tokens for _, tokens, _ in rows], "i4"),
-            np.array([computed for _, _, computed in rows], "i4"),
-            np.array([len(req.output_ids) for req, _, _ in rows], "i4"),
+            np.array(rows, "i4"),
+            np.array([tokens for _, tokens, _ in scheduled], "i4"),
+            np.array([computed for _, _, computed in scheduled], "i4"),
+            np.array([len(req.output_ids) for req, _, _ in scheduled], "i4"),
             now_s,
         )
-        self.under_way = (now_s, estimate_s, scale) if slots else None
-        return {slot: tokens for slot, (_, tokens, _) in zip(slots, rows, strict=True)}
+        self.under_way = (now_s, estimate_s, scale) if rows else None
+        return {row: tokens for row, (_, tokens, _) in zip(rows, scheduled, strict=True)}
 
     def ended(self, batch: Any, now_s: float) -> None:
         """The batch has run: its tokens are out, and some requests have finished."""
-        slots = [self.slot_of[req.rid] for req in batch.reqs if req.rid in self.slot_of]
-        out = [len(self.req_of[slot].output_ids) for slot in slots]
-        new = [count - self.delivered[slot] for slot, count in zip(slots, out, strict=True)]
+        rows = [self.row_of[req.rid] for req in batch.reqs if req.rid in self.row_of]
+        out = [len(self.req_of[row].output_ids) for row in rows]
+        new = [count - self.delivered[row] for row, count in zip(rows, out, strict=True)]
         if self.under_way is not None:
             start_s, estimate_s, scale = self.under_way
             self.mirror.correct(estimate_s, scale, now_s - start_s)
-        self.mirror.deliver(np.array(slots, "i4"), np.array(new, "i4"), np.array(out, "i4"), now_s)
+        self.mirror.deliver(np.array(rows, "i4"), np.array(new, "i4"), np.array(out, "i4"), now_s)
         self.decisions.metrics.add("tokens", float(sum(new)))
-        self.delivered |= dict(zip(slots, out, strict=True))
-        self._leave([slot for slot in slots if self.req_of[slot].finished()], finished=True)
+        self.delivered |= dict(zip(rows, out, strict=True))
+        self._leave([row for row in rows if self.req_of[row].finished()], finished=True)

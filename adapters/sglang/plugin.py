@@ -91,9 +91,9 @@ class Plugin:
             return
         self.metrics.decided(time.perf_counter() - begin)
         reqs = self.follower.req_of
-        retract(scheduler, running_batch, {reqs[slot].rid for slot in plan.evicted.tolist()})
+        retract(scheduler, running_batch, {reqs[row].rid for row in plan.evicted.tolist()})
         self.plan = plan
-        wanted = {reqs[s].rid: n for s, n in zip(plan.slots.tolist(), plan.tokens.tolist(), strict=True)}
+        wanted = {reqs[s].rid: n for s, n in zip(plan.rows.tolist(), plan.tokens.tolist(), strict=True)}
         left_of = {
             req.rid: len(req.origin_input_ids) + len(req.output_ids) - (req.extend_end if req is chunked else 0)
             for req in [*scheduler.waiting_queue, *([chunked] if chunked is not None else [])]
@@ -104,11 +104,11 @@ class Plugin:
         """SGLang has formed a batch: take it into the mirror, and count where it is not the one decided."""
         evicted = self.follower.ran_out(scheduler.waiting_queue)
         if self.plan is not None:  # in the order in which they gave up their memory
-            order = {slot: number for number, slot in enumerate(self.plan.evicted.tolist())}
-            evicted.sort(key=lambda slot: order.get(slot, len(order)))
+            order = {row: number for number, row in enumerate(self.plan.evicted.tolist())}
+            evicted.sort(key=lambda row: order.get(row, len(order)))
         done = self.follower.scheduled(batch, evicted, self.clock())
         if self.plan is not None and batch is not None:
-            planned = dict(zip(self.plan.slots.tolist(), self.plan.tokens.tolist(), strict=True))
+            planned = dict(zip(self.plan.rows.tolist(), self.plan.tokens.tolist(), strict=True))
             if planned != done or set(self.plan.evicted.tolist()) != set(evicted):
                 both = planned.keys() | done.keys()
                 self.metrics.add("deviating_steps")

@@ -28,8 +28,8 @@ def replay(run, planned_tables, moved, operations):
     """Do these operations to engine 0.
 
     TAKEN, TOUCHED, FREED: the block `at` is new to a holder, is found by one more, is held by one less. NAMED: it has
-    the name `value` now; UNNAMED, RESET: it has none, all have none. HELD: the next block of slot `at` is `value`;
-    GIVEN_UP: slot `at` has none any more. planned_tables: the tables that plans work on; they get what is held, too.
+    the name `value` now; UNNAMED, RESET: it has none, all have none. HELD: the next block of row `at` is `value`;
+    GIVEN_UP: row `at` has none any more. planned_tables: the tables that plans work on; they get what is held, too.
     moved: the blocks with which something was done are noted there (planned_blocks.py).
     """
     engine, cache, blocks = run.engines[0], run.cache, run.cache.blocks[0]

@@ -43,12 +43,12 @@ def chunk_numbers(hashes: Sequence[bytes]) -> np.ndarray:
 class BlockLog:
     """Notes what is done to the blocks of a KV cache manager of vLLM's, from now on.
 
-    slot_of: the mirror's slot of each request, by its id. It must begin with an empty cache.
+    row_of: the mirror's row of each request, by its id. It must begin with an empty cache.
     """
 
-    def __init__(self, manager: Any, slot_of: Mapping[str, int]):
+    def __init__(self, manager: Any, row_of: Mapping[str, int]):
         self.operations: list[tuple[int, int, int]] = []
-        self.slot_of = slot_of
+        self.row_of = row_of
         self.owned: list[tuple[Any, str]] = []
         self.get_blocks = manager.get_blocks
         for name in CALLS:
@@ -61,11 +61,11 @@ class BlockLog:
         self.operations.clear()
         return noted
 
-    def hold(self, slot: int, request_id: str, had: int) -> None:
+    def hold(self, row: int, request_id: str, had: int) -> None:
         """A request that had so many blocks has what vLLM says now."""
         blocks = self.get_blocks(request_id).blocks[0]
         if len(blocks) > had:
-            self.operations += [(kinds.HELD, slot, block.block_id - 1) for block in blocks[had:]]
+            self.operations += [(kinds.HELD, row, block.block_id - 1) for block in blocks[had:]]
 
     def stop(self) -> None:
         """Stop recording."""
@@ -142,8 +142,8 @@ class BlockLog:
     def _free(self, own: Callable[..., Any]) -> Callable[..., Any]:
         def call(request: Any) -> None:
             own(request)
-            slot = self.slot_of.get(request.request_id)
-            if slot is not None:
-                self.operations.append((kinds.GIVEN_UP, slot, 0))
+            row = self.row_of.get(request.request_id)
+            if row is not None:
+                self.operations.append((kinds.GIVEN_UP, row, 0))
 
         return call

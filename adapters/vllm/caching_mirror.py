@@ -45,16 +45,16 @@ class CachingMirror(Mirror):
         return int(self._engine_free[0])
 
     def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
-        slot = super().add(arrival_s, prompt_tokens, most_output_tokens, priority, terms)
-        self.run.outcomes["table"][slot] = slot * self.context_blocks
+        row = super().add(arrival_s, prompt_tokens, most_output_tokens, priority, terms)
+        self.run.outcomes["table"][row] = row * self.context_blocks
         # Names below 0 are not shared; they stand until the contents of the blocks are known.
-        self.run.cache.chunks[self._row(slot)] = -2 - slot
-        return slot
+        self.run.cache.chunks[self._cells(row)] = -2 - row
+        return row
 
-    def know(self, slot: int, begin: int, chunks: np.ndarray) -> None:
+    def know(self, row: int, begin: int, chunks: np.ndarray) -> None:
         """Set what the request's blocks from `begin` on hold, or will hold when full: chunks, int32[n], above -1."""
-        row = self.run.cache.chunks[self._row(slot)][begin:]
-        row[: len(chunks)] = chunks[: len(row)]
+        cells = self.run.cache.chunks[self._cells(row)][begin:]
+        cells[: len(chunks)] = chunks[: len(cells)]
 
     def replay(self, operations: np.ndarray) -> None:
         """Replay what vLLM has done to its blocks: int64[n, 3], as in block_kernels.py."""
@@ -75,21 +75,21 @@ class CachingMirror(Mirror):
         finally:
             planned_blocks.note_plan.entry(self.scratch, self.run, self.moved)
 
-    def blocks_found(self, slot: int, count: int) -> np.ndarray:
+    def blocks_found(self, row: int, count: int) -> np.ndarray:
         """int32[at most count]: of the blocks that the last plan has found for this request, those that are there
         already. (The others are to be filled in the very step.)"""
-        row = self._row(slot)
-        found = self.scratch.cache.tables[row][:count]
-        there = self.run.cache.blocks[0]["name"][found] == names(self.run.cache.chunks[row][:count])
+        cells = self._cells(row)
+        found = self.scratch.cache.tables[cells][:count]
+        there = self.run.cache.blocks[0]["name"][found] == names(self.run.cache.chunks[cells][:count])
         return found[there].copy()
 
-    def _row(self, slot: int) -> slice:
-        return slice(slot * self.context_blocks, (slot + 1) * self.context_blocks)
+    def _cells(self, row: int) -> slice:
+        return slice(row * self.context_blocks, (row + 1) * self.context_blocks)
 
     def _make_ids(self, more: int) -> None:
         """Blocks are vLLM's own: there are never more."""
 
-    def _make_slots(self, count: int) -> None:
+    def _make_rows(self, count: int) -> None:
         cache, cells = self.run.cache, count * self.context_blocks
         if cache.blocks.size == 0:
             engine = self.run.engines[0]
@@ -99,7 +99,7 @@ class CachingMirror(Mirror):
             )
         cache = longer(cache, {"cells": cells, "chunks": cells})
         self.run = self.run._replace(cache=cache._replace(offsets=np.arange(count + 1) * self.context_blocks))
-        super()._make_slots(count)
+        super()._make_rows(count)
 
     def _see(self) -> None:
         super()._see()

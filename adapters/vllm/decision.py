@@ -51,7 +51,7 @@ class Decisions:
         return self.mirror.policy.label
 
     def add(self, request: Any, arrival_s: float, most_context_tokens: int) -> int:
-        """A slot for a vLLM request; arrival_s on the clock of `plan`."""
+        """A row for a vLLM request; arrival_s on the clock of `plan`."""
         sampling = request.sampling_params
         terms = self.reader.read(getattr(sampling, "extra_args", None), request.priority)
         if terms.malformed:
@@ -99,14 +99,14 @@ class Decisions:
 
 def warm_up(mirror: Mirror, terms: Terms) -> None:
     """Take a mirror through a request's life, so that kernels are compiled, or read from the cache, beforehand."""
-    mirror.join(slot := mirror.add(0.0, 1, 1, 0, terms))
+    mirror.join(row := mirror.add(0.0, 1, 1, 0, terms))
     most, one = int(NO_LIMIT), np.ones(1, "i4")
     mirror.plan(0.0, mirror.total_blocks, most, most, most)
-    slots = np.array([slot], "i4")
-    estimate_s, scale = mirror.settle(slots, slots, one, one, 0 * one, 0.0)
+    rows = np.array([row], "i4")
+    estimate_s, scale = mirror.settle(rows, rows, one, one, 0 * one, 0.0)
     mirror.correct(estimate_s, scale, 0.0)
-    mirror.deliver(slots, one, one, 0.0)
-    mirror.leave([slot], finished=True)
+    mirror.deliver(rows, one, one, 0.0)
+    mirror.leave([row], finished=True)
 
 
 def scheduler_of(artifact: Artifact) -> Policy:

@@ -74,7 +74,7 @@ class Enforcer:
             self._hold_hits(self.hits, plan, request_of)
         if self.exact:
             self._evict(plan, request_of)
-        batch, tokens = list(map(request_of.__getitem__, plan.slots.tolist())), plan.tokens.tolist()
+        batch, tokens = list(map(request_of.__getitem__, plan.rows.tolist())), plan.tokens.tolist()
         running, admitted = batch, []
         # What runs is in vLLM's list: to look there costs less than to look at each request.
         if batch != scheduler.running and not (ran := set(scheduler.running)).issuperset(batch):
@@ -83,7 +83,7 @@ class Enforcer:
         if self.exact:
             self.chunks = dict(zip(map(id, batch), tokens, strict=True))
         elif running:
-            self._put_cut_last(running, dict(zip(plan.slots.tolist(), tokens, strict=True)), request_of)
+            self._put_cut_last(running, dict(zip(plan.rows.tolist(), tokens, strict=True)), request_of)
         self._order_running(running, admitted, plan, request_of)
         if admitted or blocked:
             self._order_waiting([*(r for r in blocked.values() if r.status.name != "RUNNING"), *admitted])
@@ -123,17 +123,17 @@ class Enforcer:
     def _hold_hits(self, hits: Hits, plan: Plan, request_of: Mapping[int, Any]) -> None:
         """Those that are given memory find what they are planned to find."""
         given = hits.are_given_memory(plan)
-        for slot, tokens in zip(plan.slots[given].tolist(), plan.cached[given].tolist(), strict=True):
-            hits.hold(slot, request_of[slot].request_id, tokens)
+        for row, tokens in zip(plan.rows[given].tolist(), plan.cached[given].tolist(), strict=True):
+            hits.hold(row, request_of[row].request_id, tokens)
 
     def _evict(self, plan: Plan, request_of: Mapping[int, Any]) -> None:
         """Those that give up their memory do so now: vLLM admits none in a step in which it has preempted itself."""
-        again = set(plan.slots.tolist()) if len(plan.evicted) else set()
-        for slot in plan.evicted.tolist():
-            request = request_of[slot]
+        again = set(plan.rows.tolist()) if len(plan.evicted) else set()
+        for row in plan.evicted.tolist():
+            request = request_of[row]
             if request.status is RequestStatus.RUNNING:
                 self.scheduler.running.remove(request)
-                preempt(self.scheduler, self.parts, request, resumes=slot in again)
+                preempt(self.scheduler, self.parts, request, resumes=row in again)
 
     def _order_running(
         self, running: list[Any], admitted: list[Any], plan: Plan, request_of: Mapping[int, Any]
@@ -154,15 +154,15 @@ class Enforcer:
             scheduler.running[:] = running
             self.hidden = others
             return
-        victims = [request_of[slot] for slot in plan.evicted[::-1].tolist()]
+        victims = [request_of[row] for row in plan.evicted[::-1].tolist()]
         last = set(victims)
         scheduler.running[:] = running + [r for r in others if r not in last] + [v for v in victims if v in others]
 
     def _put_cut_last(self, running: list[Any], tokens: Mapping[int, int], request_of: Mapping[int, Any]) -> None:
         """A running prefill that gets but a part of what it has left goes last: it takes what the budget has left."""
         cut = [
-            request for slot, n in tokens.items()
-            if (request := request_of[slot]).status is RequestStatus.RUNNING
+            request for row, n in tokens.items()
+            if (request := request_of[row]).status is RequestStatus.RUNNING
             and n < request.num_tokens + request.num_output_placeholders - request.num_computed_tokens
         ]  # fmt: skip
         for request in cut:

@@ -32,14 +32,14 @@ class Hits:
 
     def are_given_memory(self, plan: Plan) -> np.ndarray:
         """bool[n]: which of the plan's requests have no memory, or give theirs up before."""
-        without = self.mirror.run.requests["blocks"][plan.slots] == 0
-        return without | np.isin(plan.slots, plan.evicted) if len(plan.evicted) else without
+        without = self.mirror.run.requests["blocks"][plan.rows] == 0
+        return without | np.isin(plan.rows, plan.evicted) if len(plan.evicted) else without
 
-    def hold(self, slot: int, request_id: str, tokens: int) -> None:
+    def hold(self, row: int, request_id: str, tokens: int) -> None:
         """This request of the plan, without memory, is to find so many tokens."""
         self.most_of[request_id] = tokens
         blocks = self.pool.blocks
-        found = [blocks[i + 1] for i in self.mirror.blocks_found(slot, tokens // self.block_tokens).tolist()]
+        found = [blocks[i + 1] for i in self.mirror.blocks_found(row, tokens // self.block_tokens).tolist()]
         if found:
             self.pool.touch(found)
             self.held += found

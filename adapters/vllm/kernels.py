@@ -110,14 +110,14 @@ def forget_blocks(run, request):
 
 
 settle_signature = types.void(types.int64, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64)
-# evicted slots; scheduled slots, their tokens, computed and emitted tokens after it; now, s
+# evicted rows; scheduled rows, their tokens, computed and emitted tokens after it; now, s
 
 
 @compiled(settle_signature)
-def settle_batch(mirror_at, evicted, slots, tokens, computed, emitted, now_s):
+def settle_batch(mirror_at, evicted, rows, tokens, computed, emitted, now_s):
     """Take into the mirror what vLLM scheduled; the engine's batch_estimate_s is the estimator's time of it.
 
-    A request that appears in `evicted` and in `slots` lost its memory first.
+    A request that appears in `evicted` and in `rows` lost its memory first.
     """
     mirror = restore_mirror(mirror_at)
     run = mirror.run
@@ -131,16 +131,16 @@ def settle_batch(mirror_at, evicted, slots, tokens, computed, emitted, now_s):
         request.evicted = status.evictions
         engine.totals.evictions += 1
     batches.clear(sums)
-    for k in range(slots.shape[0]):
-        request = run.requests[slots[k]]
+    for k in range(rows.shape[0]):
+        request = run.requests[rows[k]]
         before = computed[k] - tokens[k]
         context = request.prompt_tokens + request.num_output_tokens
         batches.add(sums, tokens[k], before, request.num_output_tokens > 0 and before >= context - 1)
         if request.blocks == 0:
             status.admissions += 1
             request.admitted = status.admissions
-            if run.outcomes[slots[k]].counted == 0:
-                run.outcomes[slots[k]].counted = 1
+            if run.outcomes[rows[k]].counted == 0:
+                run.outcomes[rows[k]].counted = 1
                 count_admitted(run.state, 0, request)
         request.computed_tokens = computed[k]
         request.num_output_tokens = emitted[k]
@@ -151,27 +151,27 @@ def settle_batch(mirror_at, evicted, slots, tokens, computed, emitted, now_s):
     engine.iterations += 1
     engine.rounds += 1
     engine.batch_start_s = now_s
-    engine.last_batch_length = slots.shape[0]
+    engine.last_batch_length = rows.shape[0]
     estimator = decider_of(run, mirror.functions, 0).estimator
     engine.batch_estimate_s = estimator.batch_s(sums, estimator.coefficients)
     engine.correction.batch_scale = engine.estimate_scale
 
 
 deliver_signature = types.void(types.int64, QUEUE, QUEUE, QUEUE, types.float64)
-# slots, their new tokens, emitted tokens as they are to be counted on; now, s
+# rows, their new tokens, emitted tokens as they are to be counted on; now, s
 GAIN, IDEAL_GAIN, ON_TIME, DELIVERED = range(4)  # of the sums
 
 
 @compiled(deliver_signature)
-def deliver_tokens(mirror_at, slots, new_tokens, emitted, now_s):
+def deliver_tokens(mirror_at, rows, new_tokens, emitted, now_s):
     """Tokens have come out now: add what they earn to the sums, and count them."""
     mirror = restore_mirror(mirror_at)
     run, sums, delivered = mirror.run, mirror.sums, mirror.delivered
     engine = run.engines[0]
-    for k in range(slots.shape[0]):
-        request, outcome = run.requests[slots[k]], run.outcomes[slots[k]]
+    for k in range(rows.shape[0]):
+        request, outcome = run.requests[rows[k]], run.outcomes[rows[k]]
         for _ in range(new_tokens[k]):
-            request.num_output_tokens = delivered[slots[k]]
+            request.num_output_tokens = delivered[rows[k]]
             if request.num_output_tokens == 0:
                 request.first_token_s = now_s
             on_time = now_s < next_deadline_s(request)
@@ -181,7 +181,7 @@ def deliver_tokens(mirror_at, slots, new_tokens, emitted, now_s):
             )
             sums[ON_TIME] += 1.0 if on_time else 0.0
             sums[DELIVERED] += 1.0
-            delivered[slots[k]] += 1
+            delivered[rows[k]] += 1
             engine.totals.num_output_tokens += 1
             count_emitted(run.state, 0, request)
         request.num_output_tokens = emitted[k]
@@ -209,16 +209,16 @@ leave_signature = types.void(types.int64, QUEUE, types.boolean)
 
 
 @compiled(leave_signature)
-def leave(mirror_at, slots, finished):
+def leave(mirror_at, rows, finished):
     """Requests leave the engine: they have finished, or were taken back."""
     mirror = restore_mirror(mirror_at)
     run = mirror.run
     engine, queue = run.engines[0], run.queues[0]
-    for k in range(slots.shape[0]):
-        request = run.requests[slots[k]]
+    for k in range(rows.shape[0]):
+        request = run.requests[rows[k]]
         forget_blocks(run, request)
         if finished:
-            request.num_output_tokens = mirror.delivered[slots[k]]
+            request.num_output_tokens = mirror.delivered[rows[k]]
             count_finished(run.state, 0, request)
         else:
             count_departed(run.state, 0, request)

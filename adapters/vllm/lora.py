@@ -12,35 +12,35 @@ from vllm.v1.request import RequestStatus
 
 
 class Adapters:
-    """Of the requests of one of vLLM's schedulers, by the mirror's slot."""
+    """Of the requests of one of vLLM's schedulers, by the mirror's row."""
 
     def __init__(self, scheduler: Any):
         self.scheduler, self.counting = scheduler, True
-        self.of_slot: dict[int, int] = {}
+        self.of_row: dict[int, int] = {}
         self.running: set[int] = set()  # of those that run, or are admitted in this step
 
-    def enter(self, slot: int, request: Any) -> None:
+    def enter(self, row: int, request: Any) -> None:
         if request.lora_request is not None:
-            self.of_slot[slot] = request.lora_request.lora_int_id
+            self.of_row[row] = request.lora_request.lora_int_id
 
-    def leave(self, slot: int) -> None:
-        self.of_slot.pop(slot, None)
+    def leave(self, row: int) -> None:
+        self.of_row.pop(row, None)
 
     def look(self) -> None:
         """A step begins."""
-        if self.of_slot:
+        if self.of_row:
             running = self.scheduler.running
             self.running = {r.lora_request.lora_int_id for r in running if r.lora_request is not None}
 
     def barred(self) -> list[int]:
-        """Slots of those that could not be admitted now, for no adapter can be added.
+        """Rows of those that could not be admitted now, for no adapter can be added.
 
         If they were planned nevertheless, a policy might choose only these, step after step, and running requests never
         end.
         """
-        if not self.of_slot or len(self.running) < self.scheduler.lora_config.max_loras:
+        if not self.of_row or len(self.running) < self.scheduler.lora_config.max_loras:
             return []
-        return [slot for slot, adapter in self.of_slot.items() if adapter not in self.running]
+        return [row for row, adapter in self.of_row.items() if adapter not in self.running]
 
     def admits(self, request: Any) -> bool:
         """Whether a request may have tokens in this step; if it is admitted by that, its adapter counts."""

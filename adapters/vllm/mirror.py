@@ -1,6 +1,6 @@
 """A mirror of one vLLM engine in the simulator's arrays: what a policy is shown, kept up to date by what changed.
 
-A request has a slot, its row in the arrays, from its arrival to its end. The mirror makes no decision of its own:
+A request has a row in the arrays from its arrival to its end. The mirror makes no decision of its own:
 `plan` asks the policy and the simulator's packer for the batch they would form now, and the caller reports what became
 of it.
 """
@@ -31,37 +31,37 @@ from servegym.simulator.records.state import Functions, SimulationState
 from servegym.simulator.runs.arrays import engines_state, of_kinds, state_sizes
 from servegym.simulator.runs.engine_arrays import fresh_engines
 
-FIRST_SLOTS = 512  # slots at first; doubled whenever all are taken
+FIRST_ROWS = 512  # rows at first; doubled whenever all are taken
 
 
 class Plan(NamedTuple):
     """The batch that the policy wants.
 
-    slots, tokens: int32[n], in the order in which the packer took the requests. cached: int32[n], what they have then,
-    or find. evicted: slots of those that give up their memory for it, in that order. reserve_context, watermark_blocks:
+    rows, tokens: int32[n], in the order in which the packer took the requests. cached: int32[n], what they have then,
+    or find. evicted: rows of those that give up their memory for it, in that order. reserve_context, watermark_blocks:
     rules of admission that were applied.
     """
 
-    slots: np.ndarray
+    rows: np.ndarray
     tokens: np.ndarray
     cached: np.ndarray
     evicted: np.ndarray
     reserve_context: bool
     watermark_blocks: int
 
-    def differs_by(self, slots: np.ndarray, tokens: np.ndarray, cached: np.ndarray) -> tuple[int, int]:
+    def differs_by(self, rows: np.ndarray, tokens: np.ndarray, cached: np.ndarray) -> tuple[int, int]:
         """By how many tokens a step differs from the plan, and for how many of its requests `cached` does (int32[n], as
         here).
         """
-        if np.array_equal(slots, self.slots):  # most often even the order is the plan's
+        if np.array_equal(rows, self.rows):  # most often even the order is the plan's
             return int(np.abs(tokens - self.tokens).sum()), int(np.count_nonzero(cached != self.cached))
-        planned, had = (dict(zip(self.slots.tolist(), n.tolist(), strict=True)) for n in (self.tokens, self.cached))
-        done = dict(zip(slots.tolist(), tokens.tolist(), strict=True))
-        off = sum(abs(planned.get(slot, 0) - done.get(slot, 0)) for slot in planned.keys() | done.keys())
-        return off, sum(had.get(slot, n) != n for slot, n in zip(slots.tolist(), cached.tolist(), strict=True))
+        planned, had = (dict(zip(self.rows.tolist(), n.tolist(), strict=True)) for n in (self.tokens, self.cached))
+        done = dict(zip(rows.tolist(), tokens.tolist(), strict=True))
+        off = sum(abs(planned.get(row, 0) - done.get(row, 0)) for row in planned.keys() | done.keys())
+        return off, sum(had.get(row, n) != n for row, n in zip(rows.tolist(), cached.tolist(), strict=True))
 
 
-NO_SLOTS = np.zeros(0, "i4")
+NO_ROWS = np.zeros(0, "i4")
 
 
 class Mirror:
@@ -89,7 +89,7 @@ class Mirror:
         self.policy, self.total_blocks, self.first_token_weight = policy, total_blocks, first_token_weight
         self.chunks = chunks
         self.ids = self.spare_blocks * total_blocks
-        self.free_slots: list[int] = []
+        self.free_rows: list[int] = []
         self.sums = np.zeros(4)  # gain, ideal gain, tokens on time, tokens delivered
         for function in (policy.function, policy.victims):
             ensure_compiled(f"scheduler {policy.label}", function)
@@ -109,7 +109,7 @@ class Mirror:
         self.most_output_tokens = np.zeros(0, "i4")
         self.delivered = np.zeros(0, "i4")
         self.barred, self.any_barred = np.zeros(0, "i4"), False  # 1: vLLM would not admit the request now
-        self._make_slots(FIRST_SLOTS)
+        self._make_rows(FIRST_ROWS)
 
     def decide_by(self, functions: Functions) -> None:
         """Plan by these from now on."""
@@ -127,31 +127,31 @@ class Mirror:
         return float(self.run.engines["estimate_scale"][0])
 
     def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
-        """A slot for a request that has arrived; it is not considered before it has joined the queue."""
-        if not self.free_slots:
-            self._make_slots(2 * len(self.run.requests))
-        slot = self.free_slots.pop()
-        row = np.zeros(1, layout.REQUEST)
-        row["arrival_s"], row["prompt_tokens"] = arrival_s, prompt_tokens
-        row["first_token_gain"] = terms.weight * self.first_token_weight
-        row["decode_token_gain"] = row["weight"] = terms.weight
+        """A row for a request that has arrived; it is not considered before it has joined the queue."""
+        if not self.free_rows:
+            self._make_rows(2 * len(self.run.requests))
+        row = self.free_rows.pop()
+        record = np.zeros(1, layout.REQUEST)
+        record["arrival_s"], record["prompt_tokens"] = arrival_s, prompt_tokens
+        record["first_token_gain"] = terms.weight * self.first_token_weight
+        record["decode_token_gain"] = record["weight"] = terms.weight
         for name in ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "predicted_output_tokens", "urgency"):
-            row[name] = getattr(terms, name)
-        row["priority"] = max(-(2**31), min(2**31 - 1, priority))
-        row["client"], row["application"] = terms.client, terms.application
-        begin_requests(row)
-        self.run.requests[slot] = row[0]
-        self.run.outcomes[slot] = np.zeros(1, layout.OUTCOME)[0]
+            record[name] = getattr(terms, name)
+        record["priority"] = max(-(2**31), min(2**31 - 1, priority))
+        record["client"], record["application"] = terms.client, terms.application
+        begin_requests(record)
+        self.run.requests[row] = record[0]
+        self.run.outcomes[row] = np.zeros(1, layout.OUTCOME)[0]
         if len(self.run.state.requests):
-            self.run.state.requests[slot] = 0.0
-        self.most_output_tokens[slot] = min(most_output_tokens, 2**31 - 1)
-        self.delivered[slot] = self.barred[slot] = 0
-        return slot
+            self.run.state.requests[row] = 0.0
+        self.most_output_tokens[row] = min(most_output_tokens, 2**31 - 1)
+        self.delivered[row] = self.barred[row] = 0
+        return row
 
-    def join(self, slot: int) -> None:
+    def join(self, row: int) -> None:
         """Append the request to the queue."""
-        engine, state, request = self.run.engines[0], self.run.state, self.run.requests[slot]
-        self.run.queues[0, engine.queue_length] = slot
+        engine, state, request = self.run.engines[0], self.run.state, self.run.requests[row]
+        self.run.queues[0, engine.queue_length] = row
         engine.queue_length += 1
         request.engine = 0
         if state.by_client.size:
@@ -181,7 +181,7 @@ class Mirror:
             failures.append, kernels.plan_batch.entry, self._parked.address, now_s, free_blocks, most_tokens,
             most_chunk_tokens, max_num_seqs, under_way,
         )  # fmt: skip
-        evicted = self._evicted() if self._evictions[1][0] > self._evictions[0][0] else NO_SLOTS
+        evicted = self._evicted() if self._evictions[1][0] > self._evictions[0][0] else NO_ROWS
         if failures:
             raise PolicyError(str(failures[0]))
         if status == kernels.REFUSED:
@@ -190,13 +190,13 @@ class Mirror:
         if status == kernels.BAD_CORRECTION:
             raise ArithmeticError(f"steps took {self.estimate_scale} times what its estimator was fitted to")
         if status == kernels.NOTHING:
-            return Plan(NO_SLOTS, NO_SLOTS, NO_SLOTS, evicted, False, 0) if under_way else None
+            return Plan(NO_ROWS, NO_ROWS, NO_ROWS, evicted, False, 0) if under_way else None
         length = int(self._packed[0])
-        slots = self._entry_slots[:length].copy()
+        rows = self._entry_rows[:length].copy()
         return Plan(
-            slots,
+            rows,
             self._entry_tokens[:length].copy(),
-            self._computed[slots],
+            self._computed[rows],
             evicted,
             bool(self._reserve_context[0]),
             int(self._watermark_blocks[0]),
@@ -205,7 +205,7 @@ class Mirror:
     def settle(
         self,
         evicted: np.ndarray,
-        slots: np.ndarray,
+        rows: np.ndarray,
         tokens: np.ndarray,
         computed: np.ndarray,
         emitted: np.ndarray,
@@ -215,58 +215,58 @@ class Mirror:
 
         Gives the estimator's time of that batch, and the scale of the estimate, for `correct`.
         """
-        most = int(computed.sum()) // int(self.run.engines["block_tokens"][0]) + len(slots)
+        most = int(computed.sum()) // int(self.run.engines["block_tokens"][0]) + len(rows)
         if self._engine_free[0] < most:
             self._make_ids(most)
-        kernels.settle_batch.entry(self._parked.address, evicted, slots, tokens, computed, emitted, now_s)
+        kernels.settle_batch.entry(self._parked.address, evicted, rows, tokens, computed, emitted, now_s)
         engine = self.run.engines[0]
         return float(engine.batch_estimate_s), float(engine.correction.batch_scale)
 
-    def count_on(self, slots: list[int], emitted: list[int]) -> None:
+    def count_on(self, rows: list[int], emitted: list[int]) -> None:
         """A policy is to count on so many tokens of these requests, those under way included."""
-        self.run.requests["num_output_tokens"][slots] = emitted
+        self.run.requests["num_output_tokens"][rows] = emitted
 
-    def bar(self, slots: list[int]) -> None:
+    def bar(self, rows: list[int]) -> None:
         """Exclude exactly these requests from plans for now."""
-        if slots or self.any_barred:
+        if rows or self.any_barred:
             self.barred[:] = 0
-            self.barred[slots] = 1
-            self.any_barred = bool(slots)
+            self.barred[rows] = 1
+            self.any_barred = bool(rows)
 
-    def recount(self, slots: list[int], computed: list[int]) -> None:
+    def recount(self, rows: list[int], computed: list[int]) -> None:
         """These requests have computed so many tokens: of those that counted some have been taken back."""
-        self.run.requests["computed_tokens"][slots] = computed
+        self.run.requests["computed_tokens"][rows] = computed
 
     def correct(self, estimate_s: float, scale: float, real_s: float) -> None:
         """A step took real_s; estimate_s and scale are what `settle` gave for it."""
         kernels.correct_by_step.entry(self._parked.address, estimate_s, scale, real_s)
 
-    def deliver(self, slots: np.ndarray, new_tokens: np.ndarray, emitted: np.ndarray, now_s: float) -> None:
+    def deliver(self, rows: np.ndarray, new_tokens: np.ndarray, emitted: np.ndarray, now_s: float) -> None:
         """New tokens have come out (int32 arrays); emitted: what a policy is to count on, those under way included."""
-        kernels.deliver_tokens.entry(self._parked.address, slots, new_tokens, emitted, now_s)
+        kernels.deliver_tokens.entry(self._parked.address, rows, new_tokens, emitted, now_s)
 
-    def leave(self, slots: Sequence[int], finished: bool) -> None:
-        """Requests are gone: finished, or taken back; their slots are free."""
-        kernels.leave.entry(self._parked.address, np.array(slots, "i4"), finished)
-        self.free_slots.extend(slots)
+    def leave(self, rows: Sequence[int], finished: bool) -> None:
+        """Requests are gone: finished, or taken back; their rows are free."""
+        kernels.leave.entry(self._parked.address, np.array(rows, "i4"), finished)
+        self.free_rows.extend(rows)
 
     def _evicted(self) -> np.ndarray:
-        """Slots of those whose memory was taken in the plan, in order."""
+        """Rows of those whose memory was taken in the plan, in order."""
         before = self._evictions[0][0]
-        slots = self.scratch.queues[0][: self.scratch.engines["queue_length"][0]]
-        numbers = self.scratch.requests["evicted"][slots]
+        rows = self.scratch.queues[0][: self.scratch.engines["queue_length"][0]]
+        numbers = self.scratch.requests["evicted"][rows]
         taken = np.flatnonzero(numbers > before)
-        return slots[taken[np.argsort(numbers[taken])]].copy()
+        return rows[taken[np.argsort(numbers[taken])]].copy()
 
-    def _make_slots(self, count: int) -> None:
-        """Slots up to `count`."""
+    def _make_rows(self, count: int) -> None:
+        """Rows up to `count`."""
         had, keeps_numbers = len(self.most_output_tokens), self.run.state.requests.shape[1] > 0
         sizes = {"requests": count, "capacity": count} | ({"state_requests": count} if keeps_numbers else {})
         self.run = longer(self.run, sizes)
         self.most_output_tokens = np.concatenate([self.most_output_tokens, np.zeros(count - had, "i4")])
         self.delivered = np.concatenate([self.delivered, np.zeros(count - had, "i4")])
         self.barred = np.concatenate([self.barred, np.zeros(count - had, "i4")])
-        self.free_slots.extend(range(count - 1, had - 1, -1))
+        self.free_rows.extend(range(count - 1, had - 1, -1))
         self._see()
 
     def _make_ids(self, more: int) -> None:
@@ -286,7 +286,7 @@ class Mirror:
         )
         self._engine_free = run.engines["free_blocks"]
         self._evictions = run.status["evictions"], scratch.status["evictions"]
-        self._entry_slots, self._entry_tokens = run.entries[0]["request"], run.entries[0]["tokens"]
+        self._entry_rows, self._entry_tokens = run.entries[0]["request"], run.entries[0]["tokens"]
         self._packed, self._computed = run.packing["length"], scratch.requests["computed_tokens"]
         self._reserve_context, self._watermark_blocks = (
             run.limits[name] for name in ("reserve_context", "watermark_blocks")
@@ -300,7 +300,7 @@ class Mirror:
 
 
 def _fresh(pool: Deployment, policy: Policy, numbers: np.ndarray, correction: Correction | None) -> SimulationState:
-    """The arrays of an empty engine, without slots."""
+    """The arrays of an empty engine, without rows."""
     sizes = {"requests": 0, "engines": 1, "capacity": 0, "timeline": 1, "scratch": policy.scratch.rows}
     tables = sizes | state_sizes([policy.state], 1, 0, MOST_GROUPS, MOST_GROUPS) | {"slots": 0}
     return engines_state(

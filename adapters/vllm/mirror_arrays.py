@@ -14,7 +14,7 @@ from servegym.simulator.runs.parking import Room, parking
 
 
 class MirrorArrays(NamedTuple):
-    """A mirror's arrays, by slot, and the two runs that it consists of."""
+    """A mirror's arrays, by row, and the two runs that it consists of."""
 
     run: Annotated[SimulationState, Value(SIMULATION_STATE, "the engine as it stands")]
     scratch: Annotated[SimulationState, Value(SIMULATION_STATE, "the copy that plans work on")]

@@ -77,15 +77,15 @@ class Plugin:
         exact = settings.enforce == "exact" and all(hasattr(scheduler, name) for name in hooks)
         if exact != (settings.enforce == "exact"):
             warn(f"this vLLM has no {' or '.join(hooks)}: order, budget and caps only")
-        self.slot_of: dict[str, int] = {}
+        self.row_of: dict[str, int] = {}
         # Where plans go by what is in the prefix cache:
         self.caching = self.mirror if isinstance(self.mirror, CachingMirror) else None
         self.block_log: BlockLog | None = None
         hits = None
         if self.caching is not None:
-            self.block_log = BlockLog(scheduler.kv_cache_manager, self.slot_of)
+            self.block_log = BlockLog(scheduler.kv_cache_manager, self.row_of)
             hits = Hits(scheduler.kv_cache_manager, self.caching, scheduler.block_size)
-        self.known: dict[int, int] = {}  # blocks of each slot of which the mirror knows what they hold
+        self.known: dict[int, int] = {}  # blocks of each row of which the mirror knows what they hold
         self.adapters = Adapters(scheduler)
         self.enforcer = Enforcer(
             scheduler, self.parts, exact, (self.waiting_key, self.running_key), self.adapters, hits
@@ -138,52 +138,52 @@ class Plugin:
         if self.caching.free_blocks != self.free_blocks():
             raise VllmError(f"the mirror has {self.caching.free_blocks} free blocks, and vLLM {self.free_blocks()}")
 
-    def _know_blocks(self, slot: int, request: Any) -> None:
+    def _know_blocks(self, row: int, request: Any) -> None:
         """Tell the mirror what a request's blocks hold, as far as its tokens are known.
 
         A request that must not hit the cache (it wants logprobs of its prompt) is treated as sharing no prefix.
         """
-        known = self.known.get(slot, 0)
+        known = self.known.get(row, 0)
         if self.caching is None or len(request.block_hashes) <= known:
             return
         if getattr(request, "skip_reading_prefix_cache", False):
             return
-        self.caching.know(slot, known, chunk_numbers(request.block_hashes[known:]))
-        self.known[slot] = len(request.block_hashes)
+        self.caching.know(row, known, chunk_numbers(request.block_hashes[known:]))
+        self.known[row] = len(request.block_hashes)
 
     # Requests come and go
 
     @guarded
     def enter(self, request: Any) -> None:
         """A request has come to vLLM's scheduler."""
-        slot = self.decisions.add(request, request.arrival_time - self.origin_s, self.scheduler.max_model_len)
-        self.slot_of[request.request_id], self.request_of[slot] = slot, request
-        self.adapters.enter(slot, request)
+        row = self.decisions.add(request, request.arrival_time - self.origin_s, self.scheduler.max_model_len)
+        self.row_of[request.request_id], self.request_of[row] = row, request
+        self.adapters.enter(row, request)
         self.arrivals += 1
         self.number_of[request.request_id] = self.arrivals
-        self._know_blocks(slot, request)
+        self._know_blocks(row, request)
         if is_ready(request):
-            self.mirror.join(slot)
+            self.mirror.join(row)
         else:
             self.blocked[request.request_id] = request
 
     @guarded
     def leave(self, request_ids: Iterable[str], finished: bool) -> None:
         """These requests are gone from vLLM's scheduler: finished, or taken back. Unknown ones are left alone."""
-        ids = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self.slot_of]
+        ids = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self.row_of]
         if not ids:
             return
         self._follow_blocks()
         for request_id in ids:
             if self.blocked.pop(request_id, None) is not None:
-                self.mirror.join(self.slot_of[request_id])  # what leaves the queue was in it
+                self.mirror.join(self.row_of[request_id])  # what leaves the queue was in it
             del self.number_of[request_id]
-        slots = [self.slot_of.pop(request_id) for request_id in ids]
-        for slot in slots:
-            del self.request_of[slot]
-            self.known.pop(slot, None)
-            self.adapters.leave(slot)
-        self.decisions.mirror.leave(slots, finished)
+        rows = [self.row_of.pop(request_id) for request_id in ids]
+        for row in rows:
+            del self.request_of[row]
+            self.known.pop(row, None)
+            self.adapters.leave(row)
+        self.decisions.mirror.leave(rows, finished)
 
     def is_gone(self, request_id: str) -> bool:
         request = self.scheduler.requests.get(request_id)
@@ -197,7 +197,7 @@ class Plugin:
         if self.blocked:
             for request_id in [i for i, request in self.blocked.items() if is_ready(request)]:
                 del self.blocked[request_id]
-                self.mirror.join(self.slot_of[request_id])
+                self.mirror.join(self.row_of[request_id])
         self._follow_blocks()
         self.adapters.look()
         self.mirror.bar(self.adapters.barred())
@@ -230,52 +230,52 @@ class Plugin:
         scheduled = output.num_scheduled_tokens
         if not scheduled and not output.preempted_req_ids:
             return
-        slots = list(map(self.slot_of.__getitem__, scheduled))
-        requests = list(map(self.request_of.__getitem__, slots))
+        rows = list(map(self.row_of.__getitem__, scheduled))
+        requests = list(map(self.request_of.__getitem__, rows))
         preempted = self._in_order(output.preempted_req_ids or (), plan)
-        evicted = [self.slot_of[i] for i in preempted if i in self.slot_of]
+        evicted = [self.row_of[i] for i in preempted if i in self.row_of]
         if evicted:
             self.mirror.count_on(evicted, self._counted_on(evicted))
         self._follow_blocks()
-        rows, tokens = np.array(slots, "i4"), np.array(list(scheduled.values()), "i4")
+        batch, tokens = np.array(rows, "i4"), np.array(list(scheduled.values()), "i4")
         computed = np.array([r.num_computed_tokens for r in requests], "i4")
-        cached, before = computed - tokens, self.mirror.run.requests["computed_tokens"][rows]
+        cached, before = computed - tokens, self.mirror.run.requests["computed_tokens"][batch]
         if evicted:
-            before[np.isin(rows, evicted)] = 0
+            before[np.isin(batch, evicted)] = 0
         self.metrics.add("found_tokens", float((cached - before).sum()))
         estimate_s, scale = self.mirror.settle(
-            np.array(evicted, "i4"), rows, tokens, computed, np.array(self._counted_on(slots), "i4"), now_s
+            np.array(evicted, "i4"), batch, tokens, computed, np.array(self._counted_on(rows), "i4"), now_s
         )
         if self.block_log is not None:
-            had = self.mirror.run.requests["blocks"][rows].tolist()
-            for slot, request_id, blocks in zip(slots, scheduled, had, strict=True):
-                self.block_log.hold(slot, request_id, blocks)
+            had = self.mirror.run.requests["blocks"][batch].tolist()
+            for row, request_id, blocks in zip(rows, scheduled, had, strict=True):
+                self.block_log.hold(row, request_id, blocks)
         if scheduled:
             self.steps[id(output)] = now_s, estimate_s, scale
         if plan is not None:
             if drafts := output.scheduled_spec_decode_tokens:
                 tokens = tokens - np.array([len(drafts.get(i, ())) for i in scheduled], "i4")
-            tokens_off, hits_off = plan.differs_by(rows, tokens, cached)
+            tokens_off, hits_off = plan.differs_by(batch, tokens, cached)
             self.metrics.add("deviating_steps", tokens_off > 0)
             self.metrics.add("deviating_tokens", tokens_off)
             self.metrics.add("deviating_hits", hits_off)
         if self.step_log.file is not None:
             wanted = None
             if plan is not None:
-                ids = [self.request_of[slot].request_id for slot in plan.slots.tolist()]
+                ids = [self.request_of[row].request_id for row in plan.rows.tolist()]
                 wanted = list(zip(ids, plan.tokens.tolist(), strict=True))
             self.step_log.write(now_s, wanted, scheduled, preempted, self.last_decision_s)
 
-    def _counted_on(self, slots: list[int]) -> list[int]:
+    def _counted_on(self, rows: list[int]) -> list[int]:
         """Tokens of requests that are out or under way."""
-        emitted = self.mirror.run.requests["num_output_tokens"][slots]
-        return counted_on(list(map(self.request_of.__getitem__, slots)), self.parts, emitted)
+        emitted = self.mirror.run.requests["num_output_tokens"][rows]
+        return counted_on(list(map(self.request_of.__getitem__, rows)), self.parts, emitted)
 
     def _in_order(self, preempted: Iterable[str], plan: Plan | None) -> list[str]:
         """Preempted requests in the order in which they lost their memory, as far as that is known."""
         if plan is None or not preempted:
             return sorted(preempted)
-        planned = [self.request_of[slot].request_id for slot in plan.evicted.tolist()]
+        planned = [self.request_of[row].request_id for row in plan.evicted.tolist()]
         return [i for i in planned if i in preempted] + sorted(set(preempted) - set(planned))
 
     @guarded
@@ -289,27 +289,27 @@ class Plugin:
             self.mirror.correct(estimate_s, scale, now_s - max(start_s, self.last_end_s))
             self.last_end_s = now_s
             self.metrics.scaled(self.mirror.estimate_scale)
-        slots, new_tokens = [], []
+        rows, new_tokens = [], []
         finished: list[str] = []
         if scheduler_output.scheduled_spec_decode_tokens:
             self._take_back_drafts(scheduler_output)
         for outputs in result.values():
             for output in outputs.outputs:
-                slot = self.slot_of.get(output.request_id)
-                if slot is None:
+                row = self.row_of.get(output.request_id)
+                if row is None:
                     continue
                 if output.new_token_ids:
                     if self.caching is not None:
-                        self._know_blocks(slot, self.request_of[slot])
-                    slots.append(slot)
+                        self._know_blocks(row, self.request_of[row])
+                    rows.append(row)
                     new_tokens.append(len(output.new_token_ids))
                 if output.finish_reason is not None:
                     finished.append(output.request_id)
-        if slots:
+        if rows:
             sums = self.mirror.sums
             sums[:] = 0.0
-            rows, emitted = np.array(slots, "i4"), np.array(self._counted_on(slots), "i4")
-            self.mirror.deliver(rows, np.array(new_tokens, "i4"), emitted, now_s)
+            batch, emitted = np.array(rows, "i4"), np.array(self._counted_on(rows), "i4")
+            self.mirror.deliver(batch, np.array(new_tokens, "i4"), emitted, now_s)
             for name, amount in zip(COUNTED, sums.tolist(), strict=True):
                 self.metrics.add(name, amount)
         if finished:
@@ -318,21 +318,21 @@ class Plugin:
     def _take_back_drafts(self, scheduler_output: Any) -> None:
         """Take back rejected drafts, which were counted as computed."""
         requests = [self.scheduler.requests.get(i) for i in scheduler_output.scheduled_spec_decode_tokens]
-        there = [request for request in requests if request is not None and request.request_id in self.slot_of]
+        there = [request for request in requests if request is not None and request.request_id in self.row_of]
         if there:
-            slots = [self.slot_of[request.request_id] for request in there]
-            self.mirror.recount(slots, [request.num_computed_tokens for request in there])
+            rows = [self.row_of[request.request_id] for request in there]
+            self.mirror.recount(rows, [request.num_computed_tokens for request in there])
 
     # vLLM's own order, for when it decides itself
 
     def waiting_key(self, request: Any) -> tuple[int, int]:
         """Of waiting requests: the last that was preempted first, then in order of arrival."""
         number = self.number_of.get(request.request_id, self.arrivals)
-        if request.status.name != "PREEMPTED" or request.request_id not in self.slot_of:
+        if request.status.name != "PREEMPTED" or request.request_id not in self.row_of:
             return 1, number
-        return 0, -int(self.mirror.run.requests["evicted"][self.slot_of[request.request_id]])
+        return 0, -int(self.mirror.run.requests["evicted"][self.row_of[request.request_id]])
 
     def running_key(self, request: Any) -> int:
         """Of running ones: in order of admission."""
-        slot = self.slot_of.get(request.request_id)
-        return 0 if slot is None else int(self.mirror.run.requests["admitted"][slot])
+        row = self.row_of.get(request.request_id)
+        return 0 if row is None else int(self.mirror.run.requests["admitted"][row])

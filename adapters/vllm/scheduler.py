@@ -49,7 +49,7 @@ class PolicyMixin:
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: Any) -> Any:
         if request_ids is None:
-            ids = list(self.servegym.slot_of)
+            ids = list(self.servegym.row_of)
         elif isinstance(request_ids, str):
             ids = [request_ids]
         else:

@@ -36,49 +36,47 @@ def decisions_of(scheduler: str) -> Decisions:
 
 
 def steps(scheduler: str, workload: servegym.Workload) -> Iterator[Any]:
-    """Of each step the time, the slots, their tokens and the requests that gave up memory; at the end what was gained.
+    """Of each step the time, the rows, their tokens and the requests that gave up memory; at the end what was gained.
 
     Raises ServegymError where the plug-in decides nothing though requests wait.
     """
     decisions, table = decisions_of(scheduler), workload.table.copy()
     table["output_tokens"] = np.minimum(table["output_tokens"], MOST_OUTPUT)
     mirror, count = decisions.mirror, len(workload.table)
-    slot_of: dict[int, int] = {}
+    row_of: dict[int, int] = {}
     computed, emitted, held = np.zeros(count, int), np.zeros(count, int), np.zeros(count, int)
     now_s, arrived = 0.0, 0
-    while arrived < count or slot_of:
-        if not slot_of:
+    while arrived < count or row_of:
+        if not row_of:
             now_s = max(now_s, float(table["arrival_s"][arrived]))
         while arrived < count and table["arrival_s"][arrived] <= now_s:
-            slot_of[arrived] = decisions.add(as_sent(table[arrived]), float(table["arrival_s"][arrived]), 2**20)
-            mirror.join(slot_of[arrived])
+            row_of[arrived] = decisions.add(as_sent(table[arrived]), float(table["arrival_s"][arrived]), 2**20)
+            mirror.join(row_of[arrived])
             arrived += 1
-        request_of = {slot: request for request, slot in slot_of.items()}
+        request_of = {row: request for request, row in row_of.items()}
         plan = decisions.plan(now_s, BLOCKS - int(held.sum()), MOST_TOKENS, MOST_CHUNK, MOST_SEQUENCES)
         if plan is None:
-            raise ServegymError(
-                f"{scheduler}: the plug-in decided nothing at {now_s:g} s, with {len(slot_of)} requests"
-            )
-        yield from (now_s, plan.slots, plan.tokens, plan.evicted, plan.reserve_context, plan.watermark_blocks)
-        evicted = [request_of[slot] for slot in plan.evicted.tolist()]
+            raise ServegymError(f"{scheduler}: the plug-in decided nothing at {now_s:g} s, with {len(row_of)} requests")
+        yield from (now_s, plan.rows, plan.tokens, plan.evicted, plan.reserve_context, plan.watermark_blocks)
+        evicted = [request_of[row] for row in plan.evicted.tolist()]
         computed[evicted] = held[evicted] = 0
-        batch = [request_of[slot] for slot in plan.slots.tolist()]
+        batch = [request_of[row] for row in plan.rows.tolist()]
         computed[batch] += plan.tokens
         held[batch] = -(-computed[batch] // BLOCK_TOKENS)
         estimate_s, scale = mirror.settle(
-            plan.evicted, plan.slots, plan.tokens, computed[batch].astype("i4"), emitted[batch].astype("i4"), now_s
+            plan.evicted, plan.rows, plan.tokens, computed[batch].astype("i4"), emitted[batch].astype("i4"), now_s
         )
         took_s = max(SLOWER * estimate_s / scale, LEAST_S)
         now_s += took_s
         mirror.correct(estimate_s, scale, took_s)
         talking = [r for r in batch if computed[r] == table["prompt_tokens"][r] + emitted[r]]
         emitted[talking] += 1
-        slots = np.array([slot_of[r] for r in talking], "i4")
-        mirror.deliver(slots, np.ones(len(slots), "i4"), emitted[talking].astype("i4"), now_s)
+        rows = np.array([row_of[r] for r in talking], "i4")
+        mirror.deliver(rows, np.ones(len(rows), "i4"), emitted[talking].astype("i4"), now_s)
         done = [r for r in talking if emitted[r] == table["output_tokens"][r]]
         held[done] = 0
         if done:
-            mirror.leave([slot_of.pop(r) for r in done], finished=True)
+            mirror.leave([row_of.pop(r) for r in done], finished=True)
     yield mirror.sums
 
 

@@ -129,8 +129,8 @@ class Run:
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         if free != self.scene.limits.blocks:
             raise VllmError(f"{free} of {self.scene.limits.blocks} blocks are free after the last request")
-        if self.plugin is not None and (self.plugin.slot_of or self.plugin.mirror.queue_length):
-            raise VllmError(f"the plug-in has {list(self.plugin.slot_of)} after the last request")
+        if self.plugin is not None and (self.plugin.row_of or self.plugin.mirror.queue_length):
+            raise VllmError(f"the plug-in has {list(self.plugin.row_of)} after the last request")
 
     def _schedule(self) -> bool:
         output = self.scheduler.schedule()
@@ -214,8 +214,8 @@ class Run:
             return
         if self.plugin.broken:
             raise VllmError("the plug-in has given up")
-        if set(self.plugin.slot_of) != set(scheduler.requests):
-            raise VllmError(f"the plug-in has {sorted(self.plugin.slot_of)}, and vLLM {sorted(scheduler.requests)}")
+        if set(self.plugin.row_of) != set(scheduler.requests):
+            raise VllmError(f"the plug-in has {sorted(self.plugin.row_of)}, and vLLM {sorted(scheduler.requests)}")
         if self._limits() != self.own_limits:
             raise VllmError(f"vLLM's limits are {self._limits()}; they were {self.own_limits}")
         for request_id in self.wanted:
@@ -245,7 +245,7 @@ class Run:
         def noting(plan: Any, request_of: Any, blocked: Any) -> None:
             self.wanted = {}
             if plan is not None:
-                ids = [request_of[slot].request_id for slot in plan.slots.tolist()]
+                ids = [request_of[row].request_id for row in plan.rows.tolist()]
                 self.wanted = dict(zip(ids, plan.tokens.tolist(), strict=True))
             enforce(plan, request_of, blocked)
 

@@ -38,6 +38,9 @@ RENAMED = {
     "has_room": "can_admit, queue_has_space or has_free_blocks",
     "sort_by_turns": "sort_by_previous_order",
     "NOBODY": "NO_TURN, NO_POSITION or NO_CLIENT",
+    "Slot": "Attempts",
+    "slot_of": "row_of or index_of",
+    "free_slots": "free_rows",
 }
 ANY = re.compile(rf"\b({'|'.join(RENAMED)})\b")
 # Where the earlier names are still understood.
@@ -81,6 +84,18 @@ def test_no_thing_has_two_names():
         for path in (ROOT / folder).rglob("*.py")
         if str(path.relative_to(ROOT)) not in ALIASES and (names := earlier_names(path.read_text("utf-8")))
     }
+    assert not found
+
+
+@pytest.mark.parametrize("folder", ["adapters", "tuners/search"])
+def test_only_observations_have_slots(folder):
+    """And semantic scheduling, whose paper calls the places of a batch so."""
+    found = [
+        f"{path.relative_to(ROOT)}, line {line}: {name}"
+        for path in (ROOT / folder).rglob("*.py")
+        for name, line in names_in(ast.parse(path.read_text("utf-8")))
+        if re.search(r"(^|_)slots?(_|$)", name) and name != "__slots__"
+    ]
     assert not found
 
 

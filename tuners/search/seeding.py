@@ -12,11 +12,11 @@ from optuna.samplers import BaseSampler, CmaEsSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from servegym.tuners.search.slots import slot_of
+from servegym.tuners.search.attempts import index_of
 
 
 class SeededSampler(BaseSampler):
-    """Makes a new sampler for each trial, seeded by (seed, the trial's slot).
+    """Makes a new sampler for each trial, seeded by (seed, the trial's index).
 
     make: a sampler of a seed. All that it knows must be in the study, as it is for Optuna's TPE, GP, CMA-ES, NSGA-II
     and random samplers. (A grid needs none: its points are given to `work` as first points.)
@@ -31,8 +31,8 @@ class SeededSampler(BaseSampler):
         return str(self._sampler)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        slot = slot_of(trial)
-        key = (self._seed, trial.number if slot is None else slot)
+        index = index_of(trial)
+        key = (self._seed, trial.number if index is None else index)
         self._sampler = self._make(int(np.random.SeedSequence(key).generate_state(1)[0]))
         self._sampler.before_trial(study, self._told(trial))
 
@@ -53,11 +53,11 @@ class SeededSampler(BaseSampler):
         self._sampler.after_trial(study, self._told(trial), state, values)
 
     def _told(self, trial: FrozenTrial) -> FrozenTrial:
-        """The trial, as the sampler is shown it. CMA-ES adds the trial's number to its seed: it sees the slot instead,
+        """The trial, as the sampler is shown it. CMA-ES adds the trial's number to its seed: it sees the index instead,
         which a retry does not change."""
-        slot = slot_of(trial)
-        if slot is None or not isinstance(self._sampler, CmaEsSampler):
+        index = index_of(trial)
+        if index is None or not isinstance(self._sampler, CmaEsSampler):
             return trial
         renumbered = copy.copy(trial)
-        renumbered.number = slot
+        renumbered.number = index
         return renumbered

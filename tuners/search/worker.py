@@ -1,7 +1,7 @@
 """One worker of a study.
 
-A worker takes a slot (see `slots`) by making a trial for it, under a lock, and runs it. If it dies, the others or the
-next worker notice: its trial is marked FAILed and its slot is open again. A worker that was wrongly taken for dead
+A worker takes an index (see `attempts`) by making a trial for it, under a lock, and runs it. If it dies, the others or
+the next worker notice: its trial is marked FAILed and its index is open again. A worker that was wrongly taken for dead
 finds its trial FAILed, drops the result and goes on.
 """
 
@@ -23,22 +23,31 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from servegym.errors import StorageError, WorkError
-from servegym.tuners.search.slots import DIED, ENDED, SLOT, WORKER, Slot, finished_trials, slots_of, worker_of
+from servegym.tuners.search.attempts import (
+    DIED,
+    ENDED,
+    INDEX,
+    WORKER,
+    Attempts,
+    attempts_of,
+    finished_trials,
+    worker_of,
+)
 from servegym.tuners.search.storage import Shared, quiet, shared
 
 Objective = Callable[[Trial], "float | Sequence[float]"]
 Progress = Callable[[int, int], None]
 
-POLL_S = 0.5  # how often a worker checks whether a slot has opened or the others are done
+POLL_S = 0.5  # how often a worker checks whether an index is open or the others are done
 REAP_S = 5.0  # how often a busy worker checks for dead ones
-SUPERFLUOUS = "its slot has another trial"
+SUPERFLUOUS = "its index has another trial"
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A slot that this worker has taken, and the trial that stands for it."""
+    """An index that this worker has taken, and the trial that stands for it."""
 
-    slot: int
+    index: int
     trial_id: int
     number: int
 
@@ -79,8 +88,8 @@ class Worker:
             if time.monotonic() >= reap_at_s:
                 self.reap()
                 reap_at_s = time.monotonic() + REAP_S
-            claim, slots = self.claim(name)
-            finished = finished_trials(slots)
+            claim, attempts = self.claim(name)
+            finished = finished_trials(attempts)
             if len(finished) != reported:
                 reported = len(finished)
                 progress(reported, self.trials)
@@ -92,30 +101,30 @@ class Worker:
                 time.sleep(POLL_S)
                 reap_at_s = -math.inf
 
-    def claim(self, name: str) -> tuple[Claim | None, list[Slot]]:
-        """Take the first open slot, None where all are finished or taken; and the slots as they were."""
+    def claim(self, name: str) -> tuple[Claim | None, list[Attempts]]:
+        """Take the first open index, None where all are finished or taken; and the attempts as they were."""
         with self.storage.exclusive():
-            slots = self._slots()
-            opened = next((index for index, slot in enumerate(slots) if slot.open), None)
+            attempts = self._attempts()
+            opened = next((index for index, one in enumerate(attempts) if one.open), None)
             if opened is None:
-                return None, slots
-            self._check_deaths(opened, slots[opened])
-            trial_id, number = self._trial_for(opened, slots[opened])
+                return None, attempts
+            self._check_deaths(opened, attempts[opened])
+            trial_id, number = self._trial_for(opened, attempts[opened])
             try:
                 self.raw.set_trial_user_attr(trial_id, WORKER, name)
                 self.storage.beat(trial_id)  # before it runs: a running trial without a heartbeat would run for ever
                 taken = self.raw.set_trial_state_values(trial_id, TrialState.RUNNING)
             except UpdateFinishedTrialError:
-                return None, slots  # another had it, and is done with it: the lock was lost
+                return None, attempts  # another had it, and is done with it: the lock was lost
             if not taken:
                 trial = self.raw.get_trial(trial_id)
                 if worker_of(trial) != name or trial.state != TrialState.RUNNING:
-                    return None, slots  # another has it: the lock was lost
-            return Claim(opened, trial_id, number), slots
+                    return None, attempts  # another has it: the lock was lost
+            return Claim(opened, trial_id, number), attempts
 
     def do(self, claim: Claim) -> None:
-        """Run a trial to its end; do nothing where its slot has another one."""
-        if self._slots()[claim.slot].redundant(claim.number):
+        """Run a trial to its end; do nothing where its index has another one."""
+        if self._attempts()[claim.index].redundant(claim.number):
             self._fail(claim.trial_id, SUPERFLUOUS)
             return
         study = optuna.load_study(  # a new one, since a study keeps the trials that it has seen
@@ -131,7 +140,7 @@ class Worker:
                     values, state = None, TrialState.PRUNED
                 self._tell(study, trial, claim, values, state)
         except UpdateFinishedTrialError:
-            pass  # was taken for dead: another worker has the slot by now
+            pass  # was taken for dead: another worker has the index by now
 
     def _tell(
         self, study: Study, trial: Trial, claim: Claim, values: float | Sequence[float] | None, state: TrialState
@@ -145,16 +154,16 @@ class Worker:
         except (TypeError, ValueError) as error:
             if self.raw.get_trial(claim.trial_id).state.is_finished():
                 raise UpdateFinishedTrialError from None
-            raise WorkError(f"trial {claim.slot} gave {values!r} at {trial.params}: {error}") from None
+            raise WorkError(f"trial {claim.index} gave {values!r} at {trial.params}: {error}") from None
 
     def reap(self) -> None:
-        """Fail the running trials of dead workers, which opens their slots."""
-        for slot in self._slots():
-            for trial in slot.live:
+        """Fail the running trials of dead workers, which opens their indices."""
+        for attempts in self._attempts():
+            for trial in attempts.live:
                 if trial.state == TrialState.RUNNING and self._dead(worker_of(trial)):
                     self._fail(self._id(trial), DIED)
                     self.storage.presence.forget(worker_of(trial))
-                elif trial.state == TrialState.WAITING and slot.redundant(trial.number):
+                elif trial.state == TrialState.WAITING and attempts.redundant(trial.number):
                     self._fail(self._id(trial), SUPERFLUOUS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
@@ -176,32 +185,32 @@ class Worker:
         return time.monotonic() - self.unheard[worker] > self.storage.grace_s
 
     def leave(self, name: str, why: str) -> None:
-        """Give back this worker's slot, if the storage is reachable."""
+        """Give back this worker's index, if the storage is reachable."""
         with contextlib.suppress(StorageError), self.storage.impatient():
-            for slot in self._slots():
-                for trial in slot.live:
+            for attempts in self._attempts():
+                for trial in attempts.live:
                     if worker_of(trial) == name:
                         self._fail(self._id(trial), why)
 
-    def _trial_for(self, index: int, slot: Slot) -> tuple[int, int]:
-        if slot.waiting is not None:
-            return self._id(slot.waiting), slot.waiting.number
+    def _trial_for(self, index: int, attempts: Attempts) -> tuple[int, int]:
+        if attempts.waiting is not None:
+            return self._id(attempts.waiting), attempts.waiting.number
         system: dict[str, Any] = {}
         if index < len(self.enqueue):
             system["fixed_params"] = dict(self.enqueue[index])  # as Study.enqueue_trial does
-        if slot.failed:  # as Optuna's own retries do: RetryHeartbeatStaleTrialCallback.retry_history reads it
-            system["failed_trial"] = slot.failed[0].number
-            system["retry_history"] = [trial.number for trial in slot.failed]
-        template = create_trial(state=TrialState.WAITING, system_attrs=system, user_attrs={SLOT: index})
+        if attempts.failed:  # as Optuna's own retries do: RetryHeartbeatStaleTrialCallback.retry_history reads it
+            system["failed_trial"] = attempts.failed[0].number
+            system["retry_history"] = [trial.number for trial in attempts.failed]
+        template = create_trial(state=TrialState.WAITING, system_attrs=system, user_attrs={INDEX: index})
         trial_id = self.raw.create_new_trial(self.study_id, template)
         return trial_id, self.raw.get_trial(trial_id).number
 
-    def _check_deaths(self, index: int, slot: Slot) -> None:
-        if slot.deaths > self.retries:
-            numbers = ", ".join(str(trial.number) for trial in slot.failed)
-            parameters = next((trial.params for trial in reversed(slot.failed) if trial.params), {})
+    def _check_deaths(self, index: int, attempts: Attempts) -> None:
+        if attempts.deaths > self.retries:
+            numbers = ", ".join(str(trial.number) for trial in attempts.failed)
+            parameters = next((trial.params for trial in reversed(attempts.failed) if trial.params), {})
             raise WorkError(
-                f"{slot.deaths} workers died of trial {index} (numbers {numbers} in the study), at {parameters}: "
+                f"{attempts.deaths} workers died of trial {index} (numbers {numbers} in the study), at {parameters}: "
                 "see what ends them (memory?) before going on"
             )
 
@@ -231,8 +240,8 @@ class Worker:
         finally:
             stop.set()
 
-    def _slots(self) -> list[Slot]:
-        return slots_of(self.raw.get_all_trials(self.study_id, deepcopy=False), self.trials)
+    def _attempts(self) -> list[Attempts]:
+        return attempts_of(self.raw.get_all_trials(self.study_id, deepcopy=False), self.trials)
 
     def _id(self, trial: FrozenTrial) -> int:
         return self.raw.get_trial_id_from_study_id_trial_number(self.study_id, trial.number)

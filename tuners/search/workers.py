@@ -25,11 +25,11 @@ def work(
     """Run trials of a study until `trials` of them are finished, along with the other workers.
 
     study: of `open_study`. objective: as Optuna's; TrialPruned finishes a trial, any other exception ends this worker
-    (and leaves the trial's slot open). enqueue: parameters of the first trials (fixed; those that one leaves out are
+    (and leaves the trial's index open). enqueue: parameters of the first trials (fixed; those that one leaves out are
     drawn). progress: told (finished, trials) at the start and whenever more are finished, by any worker.
     retries: how many workers may die of one trial, besides the first.
 
-    Returns the finished trials, one for each slot, in the order of slots: what results are made of. (The study itself
+    Returns the finished trials, one for each index, in order: what results are made of. (The study itself
     has failed trials too.) `worker_of` says which worker ran one.
 
     Raises WorkError for a trial whose objective is not a number or of which workers die; StorageError where the storage

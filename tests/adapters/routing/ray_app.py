@@ -40,7 +40,7 @@ class Watched(PolicyRouter):
         ranked = await super().choose_replicas(candidate_replicas, pending_request)
         body = pending_request.args[0] if pending_request is not None and pending_request.args else {}
         if "watch" in body:
-            snapshots = self._live.snapshots[: len(self._slots)]
+            snapshots = self._live.snapshots[: len(self._engine_of)]
             with open(body["watch"], "a") as stream:
                 print([snapshots["prefills"].tolist(), snapshots["decodes"].tolist(), len(self._rows)], file=stream)
         return ranked

@@ -83,7 +83,7 @@ class Engine:
             context_blocks=most // self.size + 2,
         )  # fmt: skip
         self.pool, self.numbers = Pool(limits.blocks), dict[Name, int]()
-        self.slot_of: dict[int, int] = {}
+        self.row_of: dict[int, int] = {}
         self.request_of: dict[int, int] = {}
         self.held: dict[int, list[int]] = {}
         self.computed = np.zeros(len(workload), int)
@@ -96,7 +96,7 @@ class Engine:
 
     def know(self, request: int) -> None:
         wanted = self.names(request)
-        self.mirror.know(self.slot_of[request], 0, np.array([self.number(name) for name in wanted], "i4"))
+        self.mirror.know(self.row_of[request], 0, np.array([self.number(name) for name in wanted], "i4"))
 
     def number(self, name: Name) -> int:
         return self.numbers.setdefault(name, len(self.numbers))
@@ -108,7 +108,7 @@ class Engine:
 
     def drop(self, request: int) -> None:
         self.pool.give_up(self.held.pop(request))
-        self.pool.told.append((kinds.GIVEN_UP, self.slot_of[request], 0))
+        self.pool.told.append((kinds.GIVEN_UP, self.row_of[request], 0))
 
     def admit(self, request: int, planned: int) -> None:
         wanted = self.names(request)
@@ -129,17 +129,17 @@ class Engine:
     def serve(self) -> list[Step]:
         steps: list[Step] = []
         now_s, arrived, table = 0.0, 0, self.table
-        while arrived < len(table) or self.slot_of:
-            if not self.slot_of:
+        while arrived < len(table) or self.row_of:
+            if not self.row_of:
                 now_s = max(now_s, float(table["arrival_s"][arrived]))
             while arrived < len(table) and table["arrival_s"][arrived] <= now_s:
-                row = table[arrived]
-                slot = self.mirror.add(
-                    float(row.arrival_s), int(row.prompt_tokens), MOST, int(row.priority), terms_of(row)
+                sent = table[arrived]
+                row = self.mirror.add(
+                    float(sent.arrival_s), int(sent.prompt_tokens), MOST, int(sent.priority), terms_of(sent)
                 )
-                self.slot_of[arrived], self.request_of[slot] = slot, arrived
+                self.row_of[arrived], self.request_of[row] = row, arrived
                 self.know(arrived)
-                self.mirror.join(slot)
+                self.mirror.join(row)
                 arrived += 1
             steps.append(self.step(now_s))
             now_s = steps[-1].end_s
@@ -150,12 +150,12 @@ class Engine:
         self.tell()
         plan = mirror.plan(now_s, len(self.pool.free), MOST, MOST, MOST)
         assert plan is not None
-        evicted = [self.request_of[slot] for slot in plan.evicted]
+        evicted = [self.request_of[row] for row in plan.evicted]
         for request in evicted:
             if request in self.held:  # else it was admitted and evicted while the batch was formed
                 self.drop(request)
             self.computed[request] = 0
-        batch = [(self.request_of[s], int(n)) for s, n in zip(plan.slots, plan.tokens, strict=True)]
+        batch = [(self.request_of[s], int(n)) for s, n in zip(plan.rows, plan.tokens, strict=True)]
         had: dict[int, int] = {}
         for (request, tokens), planned in zip(batch, plan.cached.tolist(), strict=True):
             if request not in self.held:
@@ -166,19 +166,19 @@ class Engine:
         self.tell()
         requests = [request for request, _ in batch]
         estimate_s, scale = mirror.settle(
-            plan.evicted, plan.slots, plan.tokens, self.computed[requests].astype("i4"),
+            plan.evicted, plan.rows, plan.tokens, self.computed[requests].astype("i4"),
             self.emitted[requests].astype("i4"), now_s,
         )  # fmt: skip
-        for slot, request in zip(plan.slots.tolist(), requests, strict=True):
-            known = int(mirror.run.requests["blocks"][slot])
-            self.pool.told += [(kinds.HELD, slot, block) for block in self.held[request][known:]]
+        for row, request in zip(plan.rows.tolist(), requests, strict=True):
+            known = int(mirror.run.requests["blocks"][row])
+            self.pool.told += [(kinds.HELD, row, block) for block in self.held[request][known:]]
         end_s = now_s + float(self.device.batch_s(mirror.run.sums[0], self.device.coefficients))
         used = len(self.pool.references) - len(self.pool.free)
         mirror.correct(estimate_s, scale, end_s - now_s)
         talking = [r for r in requests if self.computed[r] == table["prompt_tokens"][r] + self.emitted[r]]
         self.emitted[talking] += 1
-        slots = np.array([self.slot_of[r] for r in talking], "i4")
-        mirror.deliver(slots, np.ones(len(slots), "i4"), self.emitted[talking].astype("i4"), end_s)
+        rows = np.array([self.row_of[r] for r in talking], "i4")
+        mirror.deliver(rows, np.ones(len(rows), "i4"), self.emitted[talking].astype("i4"), end_s)
         for request in talking:
             self.know(request)
         done = [r for r in talking if self.emitted[r] == table["output_tokens"][r]]
@@ -186,5 +186,5 @@ class Engine:
             self.drop(request)
         self.tell()
         if done:
-            mirror.leave([self.slot_of.pop(r) for r in done], finished=True)
+            mirror.leave([self.row_of.pop(r) for r in done], finished=True)
         return Step(now_s, end_s, batch, set(evicted), used, had)

@@ -39,28 +39,28 @@ def obey(scenario: Scenario) -> tuple[list[Iteration], Mirror]:
     """Serve the scenario's requests by the plans of a mirror; the device is the scenario's, without disturbance."""
     mirror, table, device = mirror_of(scenario), scenario.workload.table, scenario.deployment.device
     steps: list[Iteration] = []
-    slot_of: dict[int, int] = {}
+    row_of: dict[int, int] = {}
     request_of: dict[int, int] = {}
     computed = np.zeros(len(table), int)
     emitted = np.zeros(len(table), int)
     now_s, arrived = 0.0, 0
     free = mirror.total_blocks
     held = np.zeros(len(table), int)
-    while arrived < len(table) or slot_of:
-        if not slot_of:
+    while arrived < len(table) or row_of:
+        if not row_of:
             now_s = max(now_s, float(table["arrival_s"][arrived]))
         while arrived < len(table) and table["arrival_s"][arrived] <= now_s:
-            row = table[arrived]
-            slot = mirror.add(float(row.arrival_s), int(row.prompt_tokens), MOST, int(row.priority), terms_of(row))
-            mirror.join(slot)
-            slot_of[arrived], request_of[slot] = slot, arrived
+            sent = table[arrived]
+            row = mirror.add(float(sent.arrival_s), int(sent.prompt_tokens), MOST, int(sent.priority), terms_of(sent))
+            mirror.join(row)
+            row_of[arrived], request_of[row] = row, arrived
             arrived += 1
         plan = mirror.plan(now_s, free, MOST, MOST, MOST)
         assert plan is not None
-        evicted = [request_of[slot] for slot in plan.evicted]
+        evicted = [request_of[row] for row in plan.evicted]
         computed[evicted] = 0
         held[evicted] = 0
-        batch = [(request_of[slot], int(tokens)) for slot, tokens in zip(plan.slots, plan.tokens, strict=True)]
+        batch = [(request_of[row], int(tokens)) for row, tokens in zip(plan.rows, plan.tokens, strict=True)]
         for request, tokens in batch:
             computed[request] += tokens
             held[request] = -(-computed[request] // scenario.deployment.block_tokens)
@@ -68,7 +68,7 @@ def obey(scenario: Scenario) -> tuple[list[Iteration], Mirror]:
         assert free >= 0
         ids = [request for request, _ in batch]
         out = emitted[ids].astype("i4")
-        estimate_s, scale = mirror.settle(plan.evicted, plan.slots, plan.tokens, computed[ids].astype("i4"), out, now_s)
+        estimate_s, scale = mirror.settle(plan.evicted, plan.rows, plan.tokens, computed[ids].astype("i4"), out, now_s)
         took_s = float(device.batch_s(mirror.run.sums[0], device.coefficients))
         steps.append(Iteration(0, now_s, now_s + took_s, batch, evicted, mirror.total_blocks - free))
         ended_s = now_s + took_s
@@ -76,11 +76,11 @@ def obey(scenario: Scenario) -> tuple[list[Iteration], Mirror]:
         now_s = ended_s
         talking = [r for r in ids if computed[r] == table["prompt_tokens"][r] + emitted[r]]
         emitted[talking] += 1
-        slots = np.array([slot_of[r] for r in talking], "i4")
-        mirror.deliver(slots, np.ones(len(slots), "i4"), emitted[talking].astype("i4"), now_s)
+        rows = np.array([row_of[r] for r in talking], "i4")
+        mirror.deliver(rows, np.ones(len(rows), "i4"), emitted[talking].astype("i4"), now_s)
         done = [r for r in talking if emitted[r] == table["output_tokens"][r]]
         held[done] = 0
         free = mirror.total_blocks - int(held.sum())
         if done:
-            mirror.leave([slot_of.pop(r) for r in done], finished=True)
+            mirror.leave([row_of.pop(r) for r in done], finished=True)
     return steps, mirror

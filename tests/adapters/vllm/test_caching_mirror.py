@@ -76,9 +76,9 @@ class Restless(Engine):
         planned_blocks.bring_up_to_date.entry(mirror.scratch, mirror.run, mirror.moved)
         np.testing.assert_array_equal(ours.blocks, mirror.run.cache.blocks)
         assert (mirror.moved == planned_blocks.nothing_moved(mirror.total_blocks)).all()
-        for slot in self.slot_of.values():
-            row = mirror._row(slot)
-            held = slice(row.start, row.start + int(mirror.run.requests["blocks"][slot]))
+        for row in self.row_of.values():
+            cells = mirror._cells(row)
+            held = slice(cells.start, cells.start + int(mirror.run.requests["blocks"][row]))
             np.testing.assert_array_equal(ours.tables[held], mirror.run.cache.tables[held])
 
     def step(self, now_s: float) -> Step:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from servegym.adapters.vllm.mirror import NO_SLOTS, Mirror, Plan
+from servegym.adapters.vllm.mirror import NO_ROWS, Mirror, Plan
 from servegym.baselines import registry
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.inputs.deployment import Deployment
@@ -54,9 +54,9 @@ def test_plans_what_the_simulator_does(name: str) -> None:
 
 def test_slots_are_used_again_and_grow() -> None:
     scenario = scenario_of(3, "slide-batching")
-    mirror, row = mirror_of(scenario), scenario.workload.table[0]
+    mirror, sent = mirror_of(scenario), scenario.workload.table[0]
     for arrived in range(700):
-        mirror.join(mirror.add(0.001 * arrived, 16, 5, 0, terms_of(row)))
+        mirror.join(mirror.add(0.001 * arrived, 16, 5, 0, terms_of(sent)))
     assert len(mirror.run.requests) == 1024
     queue = mirror.run.queues[0][: mirror.queue_length]
     assert len(set(queue.tolist())) == 700
@@ -66,32 +66,32 @@ def test_slots_are_used_again_and_grow() -> None:
     assert plan.tokens.sum() > 0
     mirror.leave(queue[100:].tolist(), finished=True)
     assert mirror.queue_length == 100
-    assert len(mirror.free_slots) == 924
-    assert len({mirror.add(1.0, 16, 5, 0, terms_of(row)) for _ in range(924)} | set(queue[:100].tolist())) == 1024
+    assert len(mirror.free_rows) == 924
+    assert len({mirror.add(1.0, 16, 5, 0, terms_of(sent)) for _ in range(924)} | set(queue[:100].tolist())) == 1024
 
 
 def test_a_prefix_that_requests_share_takes_fewer_blocks_than_they_hold() -> None:
     """vLLM counts shared blocks once: the mirror, which has a block for each, does not run out of them."""
     scenario = scenario_of(3, "vllm-v1")
-    mirror, row = mirror_of(scenario), scenario.workload.table[0]
+    mirror, sent = mirror_of(scenario), scenario.workload.table[0]
     tokens = mirror.total_blocks * scenario.deployment.block_tokens
-    slots = np.array([mirror.add(0.0, tokens, 5, 0, terms_of(row)) for _ in range(8)], "i4")
-    for slot in slots:
-        mirror.join(slot)
+    rows = np.array([mirror.add(0.0, tokens, 5, 0, terms_of(sent)) for _ in range(8)], "i4")
+    for row in rows:
+        mirror.join(row)
     one, all_tokens = np.ones(8, "i4"), np.full(8, tokens, "i4")
-    mirror.settle(slots[:0], slots, one, all_tokens, 0 * one, 0.0)
+    mirror.settle(rows[:0], rows, one, all_tokens, 0 * one, 0.0)
     engine = mirror.run.engines[0]
-    assert mirror.run.requests["blocks"][slots].tolist() == [mirror.total_blocks] * 8
+    assert mirror.run.requests["blocks"][rows].tolist() == [mirror.total_blocks] * 8
     assert engine.running == 8
     assert engine.free_blocks == mirror.ids - 8 * mirror.total_blocks >= 0
-    mirror.leave(slots.tolist(), finished=True)
+    mirror.leave(rows.tolist(), finished=True)
     assert engine.free_blocks == mirror.ids
 
 
 def test_an_engine_that_cannot_chunk_takes_prompts_whole_and_each_has_its_turn() -> None:
     """A prompt above the policy's budget runs when nothing is before it in the batch; what is behind it waits."""
     scenario = scenario_of(3, "sarathi-fcfs")
-    row = scenario.workload.table[0]
+    sent = scenario.workload.table[0]
     plans = {}
     for chunks in (True, False):
         mirror = Mirror(
@@ -102,15 +102,15 @@ def test_an_engine_that_cannot_chunk_takes_prompts_whole_and_each_has_its_turn()
             16,
             chunks=chunks,
         )
-        slots = [mirror.add(0.001 * n, tokens, 5, 0, terms_of(row)) for n, tokens in enumerate([30, 250, 40])]
-        for slot in slots:
-            mirror.join(slot)
+        rows = [mirror.add(0.001 * n, tokens, 5, 0, terms_of(sent)) for n, tokens in enumerate([30, 250, 40])]
+        for row in rows:
+            mirror.join(row)
         plans[chunks] = []
         for _ in range(3):
             plan = mirror.plan(1.0, 1000, MOST, MOST, MOST)
             assert plan is not None
-            plans[chunks].append([(slots.index(s), n) for s, n in zip(plan.slots, plan.tokens, strict=True)])
-            mirror.leave(plan.slots.tolist(), finished=True)
+            plans[chunks].append([(rows.index(s), n) for s, n in zip(plan.rows, plan.tokens, strict=True)])
+            mirror.leave(plan.rows.tolist(), finished=True)
             if mirror.queue_length == 0:
                 break
     assert plans[True] == [[(0, 30), (1, 70)], [(2, 40)]]
@@ -118,8 +118,8 @@ def test_an_engine_that_cannot_chunk_takes_prompts_whole_and_each_has_its_turn()
 
 
 def test_by_how_much_a_step_differs_from_its_plan() -> None:
-    plan = Plan(*np.array([[4, 2, 7], [1, 1, 64], [100, 50, 16]], "i4"), NO_SLOTS, False, 0)
-    for slots, tokens, cached, expected in (
+    plan = Plan(*np.array([[4, 2, 7], [1, 1, 64], [100, 50, 16]], "i4"), NO_ROWS, False, 0)
+    for rows, tokens, cached, expected in (
         ([4, 2, 7], [1, 1, 64], [100, 50, 16], (0, 0)),
         ([7, 4, 2], [64, 1, 1], [16, 100, 50], (0, 0)),  # in another order
         ([4, 2, 7], [1, 1, 60], [100, 50, 32], (4, 1)),
@@ -127,4 +127,4 @@ def test_by_how_much_a_step_differs_from_its_plan() -> None:
         ([4, 2, 7, 9], [1, 1, 64, 8], [100, 50, 16, 48], (8, 0)),  # one more than was planned
         ([], [], [], (66, 0)),
     ):
-        assert plan.differs_by(*(np.array(column, "i4") for column in (slots, tokens, cached))) == expected
+        assert plan.differs_by(*(np.array(column, "i4") for column in (rows, tokens, cached))) == expected

@@ -13,9 +13,9 @@ from experiments.pages.profile_table import page
 from experiments.profiles import ascend_points, ascend_recipes, build_profiles, composed_recipes
 from experiments.profiles.ascend_points import decodes, prefills
 from experiments.profiles.build_profiles import RECIPES, build_profile, main
+from experiments.profiles.llmservingsim_a6000 import A6000_ATTENTION, a6000
 from experiments.profiles.published_recipes import published
 from servegym.errors import ProfileError
-from servegym.latency_models.building.all_reduce import A6000_ATTENTION, a6000
 from servegym.latency_models.building.document import BATCHES, SEED
 from servegym.latency_models.building.shapes import (
     LLAMA_3_8B,

@@ -1,7 +1,7 @@
 """A study that costs nothing, in this process and in others that can be killed.
 
 As a program it is one worker: `python studies.py URL|- FOLDER NAME TRIALS SECONDS SAMPLER`. Each start and end of an
-evaluation is a line of FOLDER/evaluations: "start SLOT NUMBER WORKER X Y" or "end ...".
+evaluation is a line of FOLDER/evaluations: "start INDEX NUMBER WORKER X Y" or "end ...".
 """
 
 import os
@@ -17,8 +17,8 @@ from typing import Any
 import optuna
 
 from servegym.errors import ServegymError
+from servegym.tuners.search.attempts import index_of, worker_of
 from servegym.tuners.search.seeding import SeededSampler
-from servegym.tuners.search.slots import slot_of, worker_of
 from servegym.tuners.search.storage import open_storage, open_study
 from servegym.tuners.search.workers import work
 
@@ -52,8 +52,8 @@ def bowl(trial: optuna.Trial) -> float:
 
 
 def points(done: list[optuna.trial.FrozenTrial]) -> list[tuple[int | None, dict[str, Any], list[float]]]:
-    """What a study is about: slots, parameters and values."""
-    return [(slot_of(trial), trial.params, trial.values) for trial in done]
+    """What a study is about: attempts, parameters and values."""
+    return [(index_of(trial), trial.params, trial.values) for trial in done]
 
 
 def wait_until(reached: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
@@ -110,14 +110,14 @@ class Workers:
         return [words for words in self.lines("start") if words not in ended]
 
     def kill_one_that_runs(self) -> str:
-        """Kill -9 a worker that has just begun a trial; says which slot it was at."""
+        """Kill -9 a worker that has just begun a trial; says which index it was at."""
         before = self.running()
         wait_until(lambda: any(words not in before for words in self.running()), "a trial that begins")
-        slot, _, worker, *_ = self.running()[-1]
+        index, _, worker, *_ = self.running()[-1]
         victim = next(process for process in self.processes if process.pid == int(worker.split("-")[-2]))
         victim.send_signal(signal.SIGKILL)
         victim.wait()
-        return slot
+        return index
 
     def join(self, limit_s: float = 60.0) -> list[tuple[int, str]]:
         """Exit statuses and standard errors of those that were not killed."""
@@ -131,7 +131,7 @@ def main(url: str, folder: str, name: str, trials: str, seconds: str, sampler: s
     def objective(trial: optuna.Trial) -> float:
         value = bowl(trial)
         frozen = trial.study.get_trials(deepcopy=False)[trial.number]
-        told = f"{slot_of(frozen)} {trial.number} {worker_of(frozen)} {trial.params['x']!r} {trial.params['y']!r}\n"
+        told = f"{index_of(frozen)} {trial.number} {worker_of(frozen)} {trial.params['x']!r} {trial.params['y']!r}\n"
         with log.open("a") as file:
             file.write("start " + told)
         for step in range(4):

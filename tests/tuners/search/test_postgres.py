@@ -14,7 +14,7 @@ import sqlalchemy
 
 from servegym.tuners.search import database as database_module
 from servegym.tuners.search import worker
-from servegym.tuners.search.slots import worker_of
+from servegym.tuners.search.attempts import worker_of
 from servegym.tuners.search.storage import StorageError, open_storage
 from servegym.tuners.search.workers import work
 from tests.tuners.search.postgres import QUOTED, fresh_database, own_server
@@ -56,7 +56,7 @@ def test_three_workers_of_which_one_is_killed_do_each_trial_once(tmp_path, datab
     study = opened(tmp_path, database)
     done = work(study, bowl, TRIALS)
     assert [trial.state.name for trial in study.trials].count("COMPLETE") == TRIALS
-    assert sorted(int(slot) for slot, *_ in ends) == list(range(TRIALS))
+    assert sorted(int(index) for index, *_ in ends) == list(range(TRIALS))
     assert len({worker_of(trial) for trial in done}) == 3
     assert [worker_of(trial) for trial in done] == [
         worker for *_, worker, _, _ in sorted(ends, key=lambda it: int(it[0]))

@@ -14,7 +14,7 @@ from optuna.trial import TrialState, create_trial
 
 from servegym.errors import ServegymError
 from servegym.tuners.search import worker
-from servegym.tuners.search.slots import worker_of
+from servegym.tuners.search.attempts import worker_of
 from servegym.tuners.search.storage import StorageError, WorkError
 from servegym.tuners.search.workers import work
 from tests.tuners.search.studies import SAMPLERS, WARM_START, Workers, bowl, opened, points
@@ -110,7 +110,7 @@ def test_pruned_trials_are_finished(tmp_path):
 
 
 @pytest.mark.parametrize("error", [ServegymError("no such policy"), ZeroDivisionError("a bug"), ValueError("a bug")])
-def test_an_error_ends_the_worker_and_leaves_the_slot_open(tmp_path, error):
+def test_an_error_ends_the_worker_and_leaves_the_index_open(tmp_path, error):
     study = opened(tmp_path)
     with pytest.raises(type(error), match=str(error)):
         work(study, failing(1, error), 3)
@@ -142,10 +142,10 @@ def test_a_worker_that_was_taken_for_dead_drops_its_result(tmp_path):
     assert states(study) == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE", "COMPLETE"]
 
 
-def test_of_two_trials_of_a_slot_one_is_run(tmp_path):
+def test_of_two_trials_at_an_index_one_is_run(tmp_path):
     study = opened(tmp_path)
-    for slot in (0, 0, 1, 0):
-        study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={"slot": slot}))
+    for index in (0, 0, 1, 0):
+        study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={"slot": index}))
     assert [trial.number for trial in work(study, bowl, 2)] == [0, 2]
     assert states(study) == ["COMPLETE", "FAIL", "COMPLETE", "FAIL"]
 
@@ -169,8 +169,8 @@ def test_a_trial_that_another_has_finished_is_not_claimed(tmp_path, monkeypatch)
     late = worker.Worker(study, bowl, 1, [], 0)
     found = late._trial_for
 
-    def finished_meanwhile(index, slot):
-        trial_id, number = found(index, slot)
+    def finished_meanwhile(index, attempts):
+        trial_id, number = found(index, attempts)
         late.raw.set_trial_state_values(trial_id, TrialState.COMPLETE, [1.0])
         return trial_id, number
 
@@ -207,13 +207,13 @@ def test_three_workers_of_which_one_is_killed_do_each_trial_once(tmp_path):
         assert workers.join() == [(0, ""), (0, "")]
         ends = workers.lines("end")
     done = work(opened(tmp_path), bowl, 12)
-    assert sorted(int(slot) for slot, *_ in ends) == list(range(12))
+    assert sorted(int(index) for index, *_ in ends) == list(range(12))
     assert len({worker_of(trial) for trial in done}) == 3
     assert points(done) == points(work(opened(tmp_path / "alone"), bowl, 12, enqueue=[WARM_START]))
-    assert {(str(slot), repr(trial.params["x"])) for slot, trial in enumerate(done)} == {
-        (slot, x) for slot, _, _, x, _ in ends
+    assert {(str(index), repr(trial.params["x"])) for index, trial in enumerate(done)} == {
+        (index, x) for index, _, _, x, _ in ends
     }
-    assert killed_at in {slot for slot, *_ in ends}
+    assert killed_at in {index for index, *_ in ends}
 
 
 def test_killed_and_started_again_is_as_if_nothing_had_happened(tmp_path):

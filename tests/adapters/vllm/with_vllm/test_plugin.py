@@ -81,7 +81,7 @@ def test_a_policy_that_fails_on_the_way_loses_none(policy: Path, queueing: str) 
     counts = plugin.metrics.counts
     assert counts["failures"] > 10
     assert counts["decisions"] > 5 * counts["failures"]
-    assert plugin.slot_of == plugin.request_of == {}
+    assert plugin.row_of == plugin.request_of == {}
     assert made.kv_cache_manager.block_pool.get_num_free_blocks() == CRAMPED.blocks
 
 
@@ -126,12 +126,12 @@ def test_requests_that_are_taken_back(policy: Path) -> None:
     running, waiting = made.running[0].request_id, next(iter(made.waiting)).request_id
     made.finish_requests(running, RequestStatus.FINISHED_ABORTED)
     made.finish_requests([waiting, "unknown"], RequestStatus.FINISHED_ABORTED)
-    assert len(made.servegym.slot_of) == len(WORKLOAD) - 2
+    assert len(made.servegym.row_of) == len(WORKLOAD) - 2
     assert made.servegym.mirror.queue_length == len(WORKLOAD) - 2
     now_s[0] = 0.1
     assert made.schedule().total_num_scheduled_tokens > 0
     made.finish_requests(None, RequestStatus.FINISHED_ABORTED)
-    assert made.servegym.slot_of == made.servegym.request_of == made.servegym.number_of == {}
+    assert made.servegym.row_of == made.servegym.request_of == made.servegym.number_of == {}
     assert made.servegym.mirror.queue_length == 0
     assert made.servegym.mirror.run.engines[0].running == 0
 
@@ -150,7 +150,7 @@ def test_malformed_xargs_are_defaults_and_counted(policy: Path, extra_args: dict
     request.sampling_params.extra_args = extra_args
     request.priority = 2**70
     made.add_request(request)
-    record = made.servegym.mirror.run.requests[made.servegym.slot_of[request.request_id]]
+    record = made.servegym.mirror.run.requests[made.servegym.row_of[request.request_id]]
     assert (record.ttft_slo_s, record.weight, record.client) == (1.0, 1.0, 0)
     assert record.priority == 2**31 - 1
     assert made.servegym.metrics.counts["malformed_xargs"] == len(extra_args)
@@ -169,7 +169,7 @@ def test_async_scheduling_serves_all(policy: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(lines) <= counts["decisions"]  # some decide that nobody runs before the step under way has ended
     assert counts["deviating_steps"] == 0
-    assert made.servegym.slot_of == made.servegym.steps == {}
+    assert made.servegym.row_of == made.servegym.steps == {}
     assert made.servegym.mirror.run.engines[0].running == 0
 
 
@@ -197,9 +197,9 @@ def test_the_mirror_counts_each_token_that_is_out_or_under_way(name: str, depth:
 
         def look(under_way: UnderWay, made: Any = made, plugin: Any = plugin, seed: int = seed) -> None:
             counted = plugin.mirror.run.requests["num_output_tokens"]
-            for request_id, slot in plugin.slot_of.items():
+            for request_id, row in plugin.row_of.items():
                 request = made.requests[request_id]
-                assert counted[slot] == request.num_output_tokens + tokens_to_come(request, under_way), request_id
+                assert counted[row] == request.num_output_tokens + tokens_to_come(request, under_way), request_id
                 if request.num_stale_output_tokens > 0:
                     preempted.add((seed, request_id))
 

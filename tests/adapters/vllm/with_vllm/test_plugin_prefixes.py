@@ -60,11 +60,11 @@ def test_the_mirror_has_what_the_block_pool_has(policy: Path) -> None:
         for request in made.requests.values():
             known = names(chunk_numbers(request.block_hashes)).tolist() if request.block_hashes else []
             name_of_hash.update(zip(map(bytes, request.block_hashes), known, strict=True))
-            slot = plugin.slot_of[request.request_id]
+            row = plugin.row_of[request.request_id]
             held = [block.block_id - 1 for block in made.kv_cache_manager.get_blocks(request.request_id).blocks[0]]
-            begin = slot * mirror.context_blocks
+            begin = row * mirror.context_blocks
             assert mirror.run.cache.tables[begin : begin + len(held)].tolist() == held
-            assert mirror.run.requests["blocks"][slot] == len(held)
+            assert mirror.run.requests["blocks"][row] == len(held)
         free, block = [], int(engine.cache.first_free)
         while block >= 0:
             free.append(block)

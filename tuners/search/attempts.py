@@ -1,11 +1,12 @@
-"""The work of a study: one slot for each trial asked for, and which trial stands for which slot.
+"""The work of a study: the trials asked for, by index, and the attempts at each.
 
-A study of N trials has slots 0 to N - 1. A slot is finished once a trial of it is COMPLETE or PRUNED; one whose trials
-have all FAILed (their workers died or were stopped) is open again. So what is left to do is read off the trials, and
-nothing has to be put back into a queue by a worker that may die before it does so.
+A study of N trials has the indices 0 to N - 1; an attempt at one is a trial of Optuna's, with a number. An index is
+finished once an attempt is COMPLETE or PRUNED; one whose attempts have all FAILed (their workers died or were
+stopped) is open again. So what is left to do is read off the trials, and nothing has to be put back into a queue by a
+worker that may die before it does so.
 
-Should two trials of a slot be alive (the lock under which slots are taken can be lost with a database), the one with
-the lowest number stays; trials get their numbers in the order in which they appear, so all workers agree which it is.
+Should two attempts at an index be alive (the lock under which indices are taken can be lost with a database), the one
+with the lowest number stays; numbers are given in the order of appearance, so all workers agree which it is.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-SLOT = "slot"
+INDEX = "slot"  # the attribute's name in studies that are stored
 WORKER = "worker"
 ENDED = "ended"  # why a trial FAILed; of one whose worker's heart stopped beating the reason is missing
 DIED = "its worker died"
 
 
 @dataclasses.dataclass
-class Slot:
-    """The trials of one slot, in the order of their numbers."""
+class Attempts:
+    """The attempts at one index, in the order of their numbers."""
 
     trials: list[FrozenTrial] = dataclasses.field(default_factory=list)
 
@@ -56,23 +57,23 @@ class Slot:
         return sum(trial.user_attrs.get(ENDED, DIED) == DIED for trial in self.failed)
 
     def redundant(self, number: int) -> bool:
-        """Whether another trial of the slot makes that of this number unnecessary."""
+        """Whether another attempt makes that of this number unnecessary."""
         return self.finished is not None or bool(self.live and self.live[0].number < number)
 
 
-def slots_of(trials: Iterable[FrozenTrial], count: int) -> list[Slot]:
-    """The slots of a study of `count` trials. Trials of others (a dashboard's user) have none and are left alone."""
-    slots = [Slot() for _ in range(count)]
+def attempts_of(trials: Iterable[FrozenTrial], count: int) -> list[Attempts]:
+    """The attempts at each index of a study of `count` trials. Trials of others (a dashboard's user) have no index."""
+    attempts = [Attempts() for _ in range(count)]
     for trial in sorted(trials, key=lambda trial: trial.number):
-        slot = slot_of(trial)
-        if slot is not None and 0 <= slot < count:
-            slots[slot].trials.append(trial)
-    return slots
+        index = index_of(trial)
+        if index is not None and 0 <= index < count:
+            attempts[index].trials.append(trial)
+    return attempts
 
 
-def slot_of(trial: FrozenTrial) -> int | None:
-    slot = trial.user_attrs.get(SLOT)
-    return slot if isinstance(slot, int) else None
+def index_of(trial: FrozenTrial) -> int | None:
+    index = trial.user_attrs.get(INDEX)
+    return index if isinstance(index, int) else None
 
 
 def worker_of(trial: FrozenTrial) -> str:
@@ -80,6 +81,6 @@ def worker_of(trial: FrozenTrial) -> str:
     return str(trial.user_attrs.get(WORKER, "unknown"))
 
 
-def finished_trials(slots: Iterable[Slot]) -> list[FrozenTrial]:
-    """The finished trial of each slot that has one, in the order of slots."""
-    return [trial for slot in slots if (trial := slot.finished) is not None]
+def finished_trials(attempts: Iterable[Attempts]) -> list[FrozenTrial]:
+    """The finished attempt of each index that has one, in the order of indices."""
+    return [trial for of_index in attempts if (trial := of_index.finished) is not None]
