@@ -28,6 +28,7 @@ from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.simulation import Simulation
 from tests import random_scheduler
+from tests.agreement_settings import CASES, reference_scheduler
 from tests.cluster_log import compare
 from tests.random_scenarios import (
     RandomPredictor,
@@ -51,7 +52,6 @@ from tests.reference.routers import Router
 from tests.reference.scalers import Scaler
 from tests.reference.simulator import Pool, StuckError
 from tests.reference.transfers import Link as ReferenceLink
-from tests.test_agreement import CASES, reference_scheduler
 
 # Roles of the pools, prefill and decode pools in any place.
 ROLES = [

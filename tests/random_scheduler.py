@@ -11,7 +11,7 @@ from servegym.simulator.policies.policy import Parameter, Policy, StateFields
 from servegym.simulator.records.requests import is_decoding, left_of
 from servegym.simulator.records.signatures import scheduler, victims
 from servegym.simulator.records.types import LEAVE_OUT
-from tests.reference.packer import LEFT_OUT, Limits, Rank
+from tests.reference.decisions import LEFT_OUT, Limits, Rank
 from tests.reference.requests import INF, Request
 from tests.reference.schedulers import Scheduler
 

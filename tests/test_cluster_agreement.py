@@ -11,6 +11,15 @@ from servegym.simulator.inputs.cluster import Link
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.workload import Workload
 from tests import any_router
+from tests.agreement_settings import reference_scheduler
+from tests.cluster_checks import (
+    add_scaler,
+    any_routing,
+    both_routers,
+    check_all_served,
+    run_both_with_everything,
+    tiers_of,
+)
 from tests.cluster_scenes import (
     Scene,
     Served,
@@ -23,17 +32,13 @@ from tests.cluster_scenes import (
     sensible_scheduler,
     whole_latency,
     with_extras,
-    with_lockstep,
     with_prefixes,
     with_startup,
-    without_tasks,
 )
 from tests.random_scenarios import random_front_end, random_limits, with_turns
-from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
 from tests.reference.simulator import Pool
 from tests.seeds import every_case, seeds
-from tests.test_agreement import reference_scheduler
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "round-robin": [{}],
@@ -73,22 +78,6 @@ def test_every_registered_router_is_checked() -> None:
     assert set(SETTINGS) == set(router_names()) == set(ROUTERS)
 
 
-def check_all_served(scene: Scene) -> None:
-    outcome = run_both(scene)
-    assert outcome is not None
-    if scene.until_s == INF:
-        assert None not in outcome[1].finish_s
-
-
-def tiers_of(scene: Scene) -> int:
-    return len(np.unique(scene.workload.table["tpot_slo_s"]))
-
-
-def both_routers(name: str, settings: dict[str, Any]) -> tuple[Any, Any]:
-    keywords = {"lam" if key == "lambda" else key: value for key, value in settings.items()}
-    return router(name).with_settings(**settings), ROUTERS[name](**keywords)
-
-
 @every_case(CASES_OF_ROUTERS, 10)
 def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: int) -> None:
     random = np.random.default_rng([seed, len(name), len(settings)])
@@ -105,13 +94,6 @@ def test_agrees_with_the_reference_when_engines_fail(name: str, settings: dict[s
     scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
     scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
     run_both(scene)
-
-
-def any_routing(random: np.random.Generator, holds: bool = False) -> tuple[Any, any_router.AnyEngine]:
-    settings = {"names": int(random.choice([0, 2, 5]))}
-    if holds:
-        settings |= {"holds": int(random.choice([0, 2, 5])), "moves": int(random.choice([0, 1, 4]))}
-    return any_router.ROUTER.with_settings(**settings), any_router.AnyEngine(**settings)
 
 
 @pytest.mark.parametrize("seed", seeds(40))
@@ -133,86 +115,6 @@ def test_agrees_under_any_limits(seed: int) -> None:
     run_both(random_scene(random, any_router.ROUTER, any_router.AnyEngine(), any_scheduler, until_s=1.5))
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_agrees_with_preemptible_batches(seed: int) -> None:
-    random = np.random.default_rng([seed, 5])
-    scene = random_scene(random, *any_routing(random), any_preemptible_scheduler, until_s=1.5)
-    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, 1, False) for pool in scene.pools]
-    run_both(scene)
-
-
-@pytest.mark.parametrize("seed", seeds(30))
-def test_agrees_with_prefix_stores(seed: int) -> None:
-    random = np.random.default_rng([seed, 6])
-    scene = random_scene(random, *any_routing(random), sensible_scheduler, prefixes=True)
-    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, 1, True) for pool in scene.pools]
-    check_all_served(scene)
-
-
-@pytest.mark.parametrize("seed", seeds(15))
-@pytest.mark.parametrize("name", ["kv-aware", "predicted-cost", "prefix-affinity"])
-def test_agrees_when_engines_tell_which_blocks_they_have(name: str, seed: int) -> None:
-    random = np.random.default_rng([seed, 14])
-    scene = random_scene(random, *both_routers(name, {}), sensible_scheduler, prefixes=True)
-    scene.pools = [
-        Served(
-            dataclasses.replace(pool.ours, prefix_caching=True, kv_events=True),
-            dataclasses.replace(pool.theirs, prefix_caching=True, kv_events=True),
-        )
-        for pool in scene.pools
-    ]
-    run_both(scene)
-
-
-@pytest.mark.parametrize("seed", seeds(8))
-@pytest.mark.parametrize("name", ["min-load", "gorouting", "llumnix", "kv-aware"])
-def test_agrees_with_async_scheduling(name: str, seed: int) -> None:
-    random = np.random.default_rng([seed, len(name), 15])
-    check_all_served(asynchronous_scene(random, name, prefixes=seed % 3 == 0))
-
-
-def asynchronous_scene(random: np.random.Generator, name: str, prefixes: bool) -> Scene:
-    while True:
-        scene = random_scene(random, *both_routers(name, {}), sensible_scheduler, prefixes=prefixes)
-        if without_tasks(scene) and all(pool.ours.role == "both" for pool in scene.pools):
-            break
-    for_all = {"host": None, "prefix_caching": prefixes}
-    scene.pools = [
-        Served(
-            dataclasses.replace(pool.ours, async_scheduling=True, **for_all),
-            dataclasses.replace(pool.theirs, asynchronous=True, **for_all),
-        )
-        for pool in scene.pools
-    ]
-    return scene
-
-
-@pytest.mark.parametrize("seed", seeds(40))
-def test_agrees_in_lockstep(seed: int) -> None:
-    """With stores, caches, a scaler, incidents, starts, sessions; the router holds and moves, or has a name."""
-    random = np.random.default_rng([seed, 17])
-    routing = both_routers("min-load", {}) if seed % 4 == 0 else any_routing(random, holds=seed % 4 == 1)
-    while True:
-        scene = random_scene(random, *routing, sensible_scheduler, until_s=2.5, prefixes=True)
-        if without_tasks(scene) and scene.engines > len(scene.pools):
-            break
-    if seed % 3 == 0:
-        workload = with_turns(random, scene.workload)
-        scene = dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random))
-    scene.pools = [with_lockstep(random, pool) for pool in scene.pools]
-    if seed % 5 == 0:
-        scene.pools = [with_startup(random, pool) for pool in scene.pools]
-    run_both_with_everything(scene, random, scaled=0.3, troubled=0.5)
-
-
-@pytest.mark.parametrize("seed", seeds(16))
-def test_agrees_in_lockstep_with_async_scheduling(seed: int) -> None:
-    random = np.random.default_rng([seed, 18])
-    scene = asynchronous_scene(random, ("min-load", "kv-aware")[seed % 2], prefixes=seed % 3 == 0)
-    scene.pools = [with_lockstep(random, pool) for pool in scene.pools]
-    check_all_served(scene)
-
-
 @pytest.mark.parametrize("seed", seeds(40))
 def test_agrees_when_a_router_holds_and_moves(seed: int) -> None:
     random = np.random.default_rng([seed, 7])
@@ -220,16 +122,6 @@ def test_agrees_when_a_router_holds_and_moves(seed: int) -> None:
     tiers = tiers_of(scene)
     scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, False) for pool in scene.pools]
     run_both(scene)
-
-
-def add_scaler(scene: Scene, random: np.random.Generator) -> None:
-    settings = {
-        "interval_s": float(random.choice([2.0**-5, 0.25, 1.0])),
-        "moves": int(random.choice([0, 1, 4])),
-        "closes": int(random.choice([0, 2, 6])),
-    }
-    scene.scaling = any_router.SCALER.with_settings(**settings)
-    scene.reference_scaler = any_router.AnyTier(**settings)
 
 
 @pytest.mark.parametrize("seed", seeds(60))
@@ -274,17 +166,6 @@ def test_agrees_with_one_engine(seed: int) -> None:
     scene.pools = [with_extras(random, pool, scene.workload, scene.exact, 1, True)]
     incidents = random_incidents(random, 1, 1.0, scene.exact)
     scene.incidents = tuple(incident for incident in incidents if incident.kind != "drain")
-    run_both(scene)
-
-
-def run_both_with_everything(scene: Scene, random: np.random.Generator, scaled: float, troubled: float) -> None:
-    """With what pools may have; scaled, troubled: the chances of a scaler and of incidents."""
-    tiers = tiers_of(scene)
-    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, True) for pool in scene.pools]
-    if random.random() < scaled:
-        add_scaler(scene, random)
-    if random.random() < troubled:
-        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
     run_both(scene)
 
 

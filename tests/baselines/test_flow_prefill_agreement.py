@@ -7,11 +7,11 @@ import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.simulator.policies.policy import Policy
+from tests.agreement_settings import SETTINGS, reference_scheduler
 from tests.cluster_scenes import random_scene, run_both, with_extras
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
 from tests.seeds import seeds
-from tests.test_agreement import SETTINGS, reference_scheduler
 
 
 def any_flow_prefill(random: np.random.Generator, total_blocks: int) -> tuple[Policy, Any]:

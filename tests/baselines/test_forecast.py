@@ -5,11 +5,11 @@ import pytest
 
 from servegym.baselines.registry import scaler
 from servegym.simulator.records.types import POOL
+from tests.cluster_checks import both_routers
 from tests.cluster_scenes import random_incidents, random_scene, run_both, sensible_scheduler, with_extras, with_startup
 from tests.reference.forecast import Forecast
 from tests.seeds import seeds
 from tests.simulator.test_startup import lines, pool, requests, run
-from tests.test_cluster_agreement import both_routers
 
 
 @pytest.mark.parametrize("seed", seeds(60))

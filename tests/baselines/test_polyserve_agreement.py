@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scaler, scheduler
+from tests.agreement_settings import reference_scheduler
 from tests.cluster_scenes import random_incidents, random_scene, run_both, with_extras, with_startup
 from tests.reference.polyserve import PolyServe, PolyServeScaler
 from tests.seeds import seeds
-from tests.test_agreement import reference_scheduler
 
 SETTINGS = {"max_num_batched_tokens": 60, "output_tokens": 12}
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scaler
+from tests.cluster_checks import both_routers
 from tests.cluster_scenes import random_incidents, random_scene, run_both, sensible_scheduler, with_extras, with_startup
 from tests.reference.target_utilisation import TargetUtilisation
 from tests.seeds import seeds
-from tests.test_cluster_agreement import both_routers
 
 
 @pytest.mark.parametrize("seed", seeds(60))

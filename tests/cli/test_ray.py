@@ -29,7 +29,7 @@ from experiments.claims.harness.study import Study
 from servegym.errors import ClusterError, WorkloadError
 from servegym.evaluation import comparing, ray_cluster, ray_code, ray_running
 from servegym.evaluation.ledger import Ledger
-from servegym.evaluation.ray_running import Packed, RayRunner, TaskSizes
+from servegym.evaluation.ray_running import RayRunner
 from servegym.evaluation.running import results_of
 from tests.experiments.claims.synthetic import TINY
 from tests.test_docs import python_blocks
@@ -217,29 +217,10 @@ def test_errors_of_runs_arrive_as_what_they_are(runner):
         results_of(runner, fail, range(5))
 
 
-def test_what_is_written_to_is_each_call_s_own_and_the_rest_is_shared(runner):
+def test_what_is_written_to_is_each_call_s_own(runner):
     mine = np.ones(4)
     assert results_of(runner, functools.partial(twice_in_place, mine), range(2)) == [2.0, 4.0]
     assert (mine == 1).all()
-    fixed, free = np.arange(3), np.arange(3)
-    fixed.flags.writeable = False
-    packed = Packed.of({"fixed": fixed, "free": free})
-    value = packed.value()
-    assert len(packed.arrays) == 1
-    assert not value["fixed"].flags.writeable and value["free"].flags.writeable
-    assert (value["fixed"] == fixed).all() and (value["free"] == free).all()
-
-
-def test_tasks_are_of_about_the_same_time_and_smaller_towards_the_end():
-    sizes = TaskSizes()
-    assert sizes.next(1000, 2) == 1, "nothing is known yet"
-    for _ in range(20):
-        sizes.learn(0.01)
-    assert sizes.next(1000, 2) == 25
-    assert sizes.next(40, 2) == 10
-    assert sizes.next(3, 2) == 1
-    sizes.learn(60.0)
-    assert sizes.next(1000, 2) == 1
 
 
 def test_other_code_on_a_node_is_refused(runner, monkeypatch):

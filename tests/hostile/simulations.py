@@ -26,7 +26,8 @@ from servegym.simulator.records.types import INCIDENTS
 from servegym.simulator.runs.simulation import Simulation
 from tests.hostile.random_runs import runs
 from tests.simulator.incident_strategies import RANDOM_SCALER
-from tests.simulator.replay import Replay, replay
+from tests.simulator.replay import replay
+from tests.simulator.replayed_run import Replay
 from tests.simulator.test_cluster_properties import assert_blocks_add_up, bytes_of
 from tests.simulator.test_episodes import nothing_ignored
 from tests.simulator.test_random_incidents import assert_counts_are_those_of, assert_tokens_are_conserved

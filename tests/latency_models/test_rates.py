@@ -13,7 +13,9 @@ import pytest
 from experiments.profiles import composed_recipes
 from experiments.profiles.ascend_points import decodes, prefills
 from experiments.profiles.build_profiles import RECIPES
-from servegym.latency_models.building import aiconfigurator, composed_devices
+from experiments.profiles.llmservingsim_a6000 import a6000 as devices_a6000
+from experiments.profiles.vidur_a100 import vidur_linear
+from servegym.latency_models.building import aiconfigurator, all_reduce
 from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B
 from servegym.latency_models.building.specifications import device
 from servegym.latency_models.building.tables import read_table
@@ -133,7 +135,7 @@ def test_all_reduces_of_vllm(chip, devices):
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_two_sources_agree_on_nccls_all_reduce(devices):
     """Vidur's of a DGX, in bytes, and aiconfigurator's, in numbers: 8 to 64 MiB, on A100s."""
-    theirs, nccl = aiconfigurator.all_reduces(aiconfigurator.A100, devices), composed_devices.nccl_all_reduce(devices)
+    theirs, nccl = aiconfigurator.all_reduces(aiconfigurator.A100, devices), all_reduce.nccl_all_reduce(devices)
     theirs = theirs[(theirs.index >= 8 * 2**20) & (theirs.index <= 64 * 2**20)]
     assert len(theirs) == 4
     assert nccl.at(theirs.index.to_numpy(dtype=float)) == pytest.approx(theirs.to_numpy(), rel=0.35)
@@ -166,18 +168,18 @@ def assert_linear_possible(linear, weights, peak, tokens):
     ids=["8B", "8B on 2", "8B on 4", "70B on 4", "70B on 8"],
 )  # fmt: skip
 def test_vidur_operators(size, shape, devices):
-    linear = composed_devices.vidur_linear(f"vidur_a100_llama3_{size}_linear_ops", devices)
+    linear = vidur_linear(f"vidur_a100_llama3_{size}_linear_ops", devices)
     assert_linear_possible(linear, of_operators(shape, devices), PEAKS["A100-SXM4"], 8192.0)
 
 
 @needs_data
 def test_vidur_attention_excerpt():
     """Its cached tokens are those of each request, and its heads those of a device."""
-    table = read_table(composed_devices.VIDUR_ATTENTION, ".csv")
+    table = read_table(all_reduce.VIDUR_ATTENTION, ".csv")
     seconds, devices = table["attn_time_median_ms"] * 1e-3, table["num_tensor_parallel_workers"]
     cached, chunk, peak = table["kv_cache_size"], table["prefill_chunk_size"], PEAKS["A100-SXM4"]
     flop = 4 * LLAMA_3_8B.heads * LLAMA_3_8B.head_dim * chunk * (cached + chunk / 2) / devices
-    long = chunk >= composed_devices.FILLING_CHUNK_TOKENS
+    long = chunk >= all_reduce.FILLING_CHUNK_TOKENS
     largest, median = shares(flop[long], seconds[long], peak.flop_per_s)
     assert largest < 1 and median > 0.35
     read = table["batch_size"] * cached * 2 * LLAMA_3_8B.kv_heads * LLAMA_3_8B.head_dim * NUMBER_BYTES / devices
@@ -189,7 +191,7 @@ def test_vidur_attention_excerpt():
 @needs_data
 def test_a6000_operators():
     """Prefills to 2048 tokens. Its kernel reads keys once for each query head, four times as often as it must."""
-    a6000, peak, shape = composed_devices.a6000(), PEAKS["RTX-A6000"], LLAMA_3_8B
+    a6000, peak, shape = devices_a6000(), PEAKS["RTX-A6000"], LLAMA_3_8B
     assert_linear_possible(a6000.linear, of_operators(shape), peak, 2048.0)
     weights = shape.vocabulary * shape.hidden
     assert 0.7 < weights * NUMBER_BYTES / a6000.head_s(np.array([1.0]))[0] / peak.memory_bytes_per_s < 1

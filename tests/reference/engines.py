@@ -12,7 +12,8 @@ from .speculation import Speculation
 from .stores import Store
 
 if TYPE_CHECKING:
-    from .packer import Formation, Scheduler
+    from .decisions import Scheduler
+    from .packer import Formation
     from .work import Operators, Work
 
 Batch = list[tuple[Request, int]]  # requests with their chunks, in batch order

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from .decisions import Counts
 from .disturbances import Drift
 from .engines import Engine, Kind
 from .front import Front
 from .front_end import FrontEnd
 from .incidents import Incident, apply_incident, in_service
 from .log import EngineLog, Iteration, Log, Move, StuckError
-from .packer import Counts, Formation
+from .packer import Formation
 from .requests import INF, Request
 from .router import RouterAtWork
 from .routers import RoundRobin, Router

@@ -8,6 +8,7 @@ requests back.
 import math
 from dataclasses import dataclass, fields
 
+from .decisions import Scheduler
 from .disturbances import Corrector, Drift
 from .engines import Engine, HostMemory, Kind
 from .front_end import FrontEnd
@@ -15,7 +16,6 @@ from .incidents import Incident
 from .latency import Latency
 from .log import EngineLog, Iteration, Log, Move, StuckError
 from .memory import Memory
-from .packer import Scheduler
 from .requests import INF, Request
 from .routers import Router
 from .scalers import Scaler

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .packer import LEFT_OUT
+from .decisions import LEFT_OUT
 from .requests import Request
 from .scenes import by_place, formed, row, served, state
 from .schedulers import Custom

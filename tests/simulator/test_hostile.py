@@ -23,10 +23,10 @@ from servegym.simulator.records.signatures import router, scheduler
 from servegym.simulator.records.types import LEAVE_OUT
 from servegym.simulator.runs.simulation import Simulation
 from tests.simulator import hostile
+from tests.simulator.fleets import run
 from tests.simulator.hostile import FLAGS, HOSTILE, HOSTILE_ROUTER, HOSTILE_SCALER, LIMITS, ROUTES, WAYS
 from tests.simulator.scenes import requests, scene
 from tests.simulator.test_cluster_transfers import pool
-from tests.simulator.test_incidents import run
 
 NEVER = 10**9
 VALUES = st.one_of(

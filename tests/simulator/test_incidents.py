@@ -4,63 +4,24 @@ A batch takes 1 s and 1 s a token, a KV block holds a token, a link takes 1 s an
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
 
-from servegym.baselines.registry import router, scheduler
-from servegym.errors import DeploymentError, PolicyError
+from servegym.baselines.registry import scheduler
+from servegym.errors import DeploymentError
 from servegym.simulator.fleet.incidents import Incident
-from servegym.simulator.fleet.routing import nth_taker
-from servegym.simulator.inputs.cluster import Cluster, Link
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.gains import Gain
-from servegym.simulator.policies.policy import Parameter, Policy
-from servegym.simulator.records.signatures import router as router_function
-from servegym.simulator.records.signatures import scaler as scaler_function
-from servegym.simulator.records.types import POOL, STAY
 from servegym.simulator.runs.simulation import Simulation
+from tests.simulator.fleets import FIRST, INCIDENTS, at_engines, back, drain, fail, run
 from tests.simulator.forming import SECONDS
 from tests.simulator.replay import replay
 from tests.simulator.scenes import requests
 from tests.simulator.test_cluster_transfers import LINK, lines, pool, received
 
 pytestmark = pytest.mark.nojit
-INCIDENTS = ("failed", "returned", "drained", "recalled", "held", "moved")
-
-
-def fail(time_s: float, engine: int = 0) -> Incident:
-    return Incident(time_s, engine, "fail")
-
-
-def back(time_s: float, engine: int = 0) -> Incident:
-    return Incident(time_s, engine, "return")
-
-
-def drain(time_s: float, engine: int = 0) -> Incident:
-    return Incident(time_s, engine, "drain")
-
-
-def run(workload, *pools: Deployment, link: Link = LINK, routing: Policy | str | None = None, delay_s: float = 0.0,
-        all_served: bool = True, tiers: tuple[float, ...] | None = None, **more: Any) -> Simulation:  # fmt: skip
-    policy = router(routing) if isinstance(routing, str) else routing
-    cluster = Cluster(pools, link, delay_s, tiers=tiers)
-    scenario = Scenario(workload, cluster, scheduler("vllm-v1"), Gain(first_weight=1.0), router=policy, **more)
-    simulation = Simulation(scenario, record_timeline=True)
-    simulation.run()
-    assert all(replay(simulation).finished) == all_served
-    return simulation
-
-
-def at_engines(simulation: Simulation, *fields: str) -> list[tuple]:
-    """Fields of each engine, or of its totals."""
-    own = simulation.arrays.engines.dtype.names or ()
-    return [
-        tuple(int(engine[field] if field in own else engine["totals"][field]) for field in fields)
-        for engine in simulation.arrays.engines
-    ]
 
 
 # Failures
@@ -219,149 +180,3 @@ def test_incidents_that_cannot_be():
 
 
 # Routers that hold and move, scalers
-
-
-@router_function
-def first(context, request, route):
-    requests, known = context.requests, context.known
-    route.engine = nth_taker(0, known.snapshots, requests[request])
-
-
-@router_function
-def one_at_a_time(context, request, route):
-    """An engine in the request's tier that has nothing to do, or one from the pool; else it is held."""
-    known = context.known
-    for e in range(known.snapshots.shape[0]):
-        snapshot = known.snapshots[e]
-        if (
-            snapshot.up == 1
-            and snapshot.closed == 0
-            and snapshot.requests == 0
-            and (snapshot.tier == route.held_queue or snapshot.tier == POOL)
-        ):
-            route.engine = e
-            route.tier = route.held_queue
-            return
-
-
-@router_function
-def wrong(context, request, route):
-    parameters = context.parameters
-    if parameters[0] == 0:
-        route.engine = 7
-    elif parameters[0] == 1:
-        route.held_queue = 5
-    elif parameters[0] == 2:
-        route.engine, route.tier = 0, 3
-    elif parameters[0] == 3:
-        route.engine, route.tier = 0, 0
-
-
-@router_function
-def opening(context, request, route):
-    """A pending engine, moved into a tier (-1: not moved); else the first."""
-    requests, known, parameters = context.requests, context.known, context.parameters
-    route.engine = nth_taker(0, known.snapshots, requests[request])
-    for e in range(known.snapshots.shape[0]):
-        if known.snapshots[e].pending == 1:
-            route.engine, route.tier = e, int(parameters[0])
-
-
-@scaler_function
-def to_tier(context, moves):
-    now_s, parameters = context.now_s, context.parameters
-    moves[0].tier = int(parameters[1])
-    moves[1].closed = now_s < parameters[2]
-
-
-def made_up(function: Any, kind: str = "router", *parameters: Parameter, **more: Any) -> Policy:
-    return Policy(function.py_func.__name__, kind, "", "", function, parameters=parameters, **more)
-
-
-FIRST = made_up(first)
-OPENING, NOT_OPENING = (
-    made_up(opening, "router", Parameter("tier", tier, ""), moves_engines=True) for tier in (0, STAY)
-)
-ONE = made_up(one_at_a_time, moves_engines=True)
-
-
-def scaler(tier: int, opens_s: float = 0.0, interval_s: float = 2.0) -> Policy:
-    names = {"interval_s": interval_s, "tier": tier, "opens_s": opens_s}
-    return made_up(to_tier, "scaler", *(Parameter(name, value, "") for name, value in names.items()))
-
-
-def test_requests_wait_in_the_lines_of_their_tiers():
-    """Tiers of 1 and 2 s, two engines in the pool: request 0 (tier 1) takes engine 0, request 1 (tier 0) engine 1;
-    2 and 3 wait in their lines, 3 for less long: tier 0 is free again at 4 s, tier 1 at 6 s."""
-    workload = requests(prompt_tokens=[5, 3, 1, 1], output_tokens=1, tpot_slo_s=[2.0, 1.0, 2.5, 1.5])
-    simulation = run(workload, pool("both", 2), routing=ONE, tiers=(1.0, 2.0))
-    assert lines(simulation, "held", "moved") == [
-        (0.0, "moved", 0, -1, 1), (0.0, "moved", 1, -1, 0), (0.0, "held", -1, 2, 1), (0.0, "held", -1, 3, 0),
-    ]  # fmt: skip
-    assert simulation.arrays.outcomes["finish_s"].tolist() == [6.0, 4.0, 8.0, 6.0]
-    assert simulation.result().engines["tier"].tolist() == [1, 0]
-
-
-def test_an_engine_that_goes_from_the_pool_into_a_tier_gives_up_what_it_has():
-    """At 2 s the scaler moves engine 0, which is at 0 (3 tokens to 4 s): it goes to engine 1, which is then opened."""
-    workload = requests(prompt_tokens=[3], output_tokens=1)
-    simulation = run(workload, pool("both", 2), routing=FIRST, tiers=(1.0,), scaler=scaler(0))
-    assert lines(simulation, "moved", "recalled") == [(2.0, "moved", 0, -1, 0), (2.0, "recalled", 0, 0, 0)]
-    assert replay(simulation).route == [[0, 0]] and simulation.arrays.outcomes["finish_s"].tolist() == [6.0]
-    # In service is what is in a tier: engine 0 from 2 s on; engine 1 never.
-    assert simulation.result().engines["service_s"].tolist() == [4.0, 0.0]
-    assert simulation.result().summary["cost_engine_s"] == 4.0
-
-
-def test_a_closed_engine_takes_nothing_until_it_is_opened():
-    """Engine 0 fails at 2.5 s, engine 1 is closed from 2 s and opened at 6 s: request 1, of 3 s, runs from 6 to 8 s."""
-    workload = requests(arrival_s=[0.0, 3.0, 20.0], prompt_tokens=1, output_tokens=1)
-    simulation = run(workload, pool("both", 2), routing=FIRST, incidents=(fail(2.5),), scaler=scaler(POOL, 6.0))
-    assert lines(simulation, "held") == [(3.0, "held", -1, 1, 0)]
-    assert simulation.arrays.outcomes["finish_s"].tolist() == [2.0, 8.0, 22.0]
-
-
-def test_a_router_opens_a_pending_engine_that_it_moves_into_a_tier():
-    """Engine 1 is closed at 2 s; request 1, which comes at 3 s, opens it."""
-    workload = requests(arrival_s=[0.0, 3.0], prompt_tokens=1, output_tokens=1)
-    simulation = run(workload, pool("both", 2), routing=OPENING, scaler=scaler(POOL, 6.0))
-    assert lines(simulation, "moved") == [(3.0, "moved", 1, -1, 0)]
-    assert replay(simulation).route == [[0], [1]] and simulation.arrays.outcomes["finish_s"].tolist() == [2.0, 5.0]
-    # What is drained, or stays where it is, is not opened.
-    drained = run(workload, pool("both", 2), routing=OPENING, incidents=(Incident(2.5, 1, "drain"),),
-                  scaler=scaler(POOL, 6.0))  # fmt: skip
-    assert replay(drained).route == [[0], [0]]
-    with pytest.raises(PolicyError, match="should name an engine that takes the request"):
-        run(workload, pool("both", 2), routing=NOT_OPENING, scaler=scaler(POOL, 6.0))
-
-
-def test_where_nothing_else_happens_a_scaler_is_asked_once_more_and_no_more():
-    """As above without request 2: the check at 4 s is the last, and request 1 would never be served."""
-    workload = requests(arrival_s=[0.0, 3.0], prompt_tokens=1, output_tokens=1)
-    with pytest.raises(PolicyError, match=r"at 4 s 1 requests wait, .*: scaler to_tier has opened no engine"):
-        run(workload, pool("both", 2), routing=FIRST, incidents=(fail(2.5),), scaler=scaler(POOL, 6.0))
-
-
-@pytest.mark.parametrize(
-    ("mistake", "words"),
-    [
-        (0, "router wrong sent request 0 to engine 7"),
-        (1, "held queue 5"),
-        (2, "sent request 0 to engine 0 .* tier 3"),
-        (3, "moved engine 0 to tier 0; .* registered with moves_engines=True"),
-        (4, "holds 1 requests"),
-    ],
-)
-def test_a_router_that_does_what_cannot_be_is_told_so(mistake, words):
-    """In one line: where, when, and what would be right."""
-    policy = made_up(wrong, "router", Parameter("mistake", mistake, ""), moves_engines=mistake == 2)
-    with pytest.raises(PolicyError, match=words) as error:
-        run(requests(prompt_tokens=[2]), pool("both", 2), routing=policy)
-    assert "\n" not in str(error.value) and "at 0 s" in str(error.value) and "should" in str(error.value)
-
-
-def test_a_scaler_that_names_no_tier_is_told_so():
-    with pytest.raises(
-        PolicyError, match=r"at 2 s scaler to_tier named tier 1 for engine [01], which there is not; tiers"
-    ):
-        run(requests(prompt_tokens=[4]), pool("both", 2), tiers=(1.0,), scaler=scaler(1))

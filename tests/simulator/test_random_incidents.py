@@ -17,7 +17,8 @@ from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import examples
 from tests.simulator.incident_strategies import incident_scenarios
 from tests.simulator.random_policies import RANDOM_ROUTER
-from tests.simulator.replay import Replay, replay
+from tests.simulator.replay import replay
+from tests.simulator.replayed_run import Replay
 from tests.simulator.test_cluster_properties import assert_blocks_add_up, bytes_of, finished
 
 every_router = pytest.mark.parametrize("name", [*router_names(), RANDOM_ROUTER.name])

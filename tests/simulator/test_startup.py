@@ -16,10 +16,11 @@ from servegym.simulator.policies.policy import Parameter, Policy
 from servegym.simulator.records.signatures import router as compiled_router
 from servegym.simulator.records.signatures import scaler as compiled_scaler
 from servegym.simulator.records.types import HOLD, POOL
+from tests.simulator.fleets import FIRST, back, drain, fail, run
+from tests.simulator.fleets import scaler as to_tier
 from tests.simulator.forming import SECONDS
 from tests.simulator.scenes import requests
-from tests.simulator.test_incidents import FIRST, back, drain, fail, lines, run
-from tests.simulator.test_incidents import scaler as to_tier
+from tests.simulator.test_cluster_transfers import lines
 
 pytestmark = pytest.mark.nojit
 

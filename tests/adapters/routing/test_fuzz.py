@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.adapters.routing.fakes import HOST, LONGEST_S, FakeEngine, Served, proxied, stream
-from tests.adapters.routing.test_proxy import idle
+from tests.adapters.routing.proxies import idle
 from tests.adapters.routing.test_request_terms import anything
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

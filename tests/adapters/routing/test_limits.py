@@ -28,7 +28,7 @@ from tests.adapters.routing.fakes import (
     until,
     words,
 )
-from tests.adapters.routing.test_proxy import ALL, counted, idle
+from tests.adapters.routing.proxies import ALL, counted, idle
 
 
 def post(proxy: Served, content: bytes, **headers: str) -> httpx.Response:

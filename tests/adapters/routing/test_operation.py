@@ -29,7 +29,7 @@ from servegym.errors import RoutingError
 from servegym.latency_models.profile import load_profile
 from servegym.traces.readers import read_trace
 from tests.adapters.routing.fakes import LONGEST_S, QUICK, TOKENS, FakeEngine, Served, proxied, stream, until, words
-from tests.adapters.routing.test_proxy import ALL, counted, idle
+from tests.adapters.routing.proxies import ALL, counted, idle
 
 DEVICE = "h100-llama3-8b"
 BODY = {"prompt": "a b c d", "stream": True}

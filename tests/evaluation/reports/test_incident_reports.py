@@ -21,11 +21,11 @@ from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.reports.runs import cramped
 from tests.evaluation.reports.test_perfetto import check_trace, trace_of
+from tests.simulator.fleets import fail, run
 from tests.simulator.random_policies import RANDOM_ROUTER, RANDOM_SCALER, RANDOM_SCHEDULER
 from tests.simulator.replay import replay
 from tests.simulator.scenes import requests, scene
 from tests.simulator.test_cluster_transfers import pool
-from tests.simulator.test_incidents import fail, run
 
 ENGINES = 5
 LAYERS = Operators(4, np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))

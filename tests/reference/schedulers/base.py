@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from ..decisions import Decision, Limits, Rank
 from ..engines import Engine
 from ..latency import Latency
-from ..packer import Decision, Limits, Rank
 from ..requests import Request
 
 

@@ -3,8 +3,9 @@
 import math
 from typing import Any
 
+from ..decisions import LEFT_OUT, Decision, Limits, Rank
 from ..engines import Engine
-from ..packer import LEFT_OUT, Decision, Limits, Rank, largest
+from ..packer import largest
 from ..requests import INF, Request
 from .proserve import SlideBatching
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from ..decisions import Limits, Rank
 from ..latency import Latency
-from ..packer import Limits, Rank
 from ..requests import Request
 from .base import Scheduler
 

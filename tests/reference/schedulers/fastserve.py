@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from ..decisions import Decision, Limits, Rank
 from ..engines import Engine
 from ..latency import Latency
-from ..packer import Decision, Limits, Rank
 from ..requests import Request
 from .base import Scheduler
 

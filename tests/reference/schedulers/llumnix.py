@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..packer import Limits, Rank
+from ..decisions import Limits, Rank
 from ..requests import Request
 from .base import Scheduler
 

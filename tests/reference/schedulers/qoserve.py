@@ -4,9 +4,10 @@ import dataclasses
 import math
 from typing import Any
 
+from ..decisions import Decision, Limits, Rank
 from ..engines import Engine
 from ..latency import Latency, Shape
-from ..packer import Decision, Limits, Rank, largest
+from ..packer import largest
 from ..requests import INF, Request
 from .base import Scheduler
 

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
+from ..decisions import LEFT_OUT, Decision, Limits, Rank
 from ..engines import Engine
 from ..latency import Latency
-from ..packer import LEFT_OUT, Decision, Limits, Rank
 from ..requests import INF, Request
 from .base import Scheduler
 

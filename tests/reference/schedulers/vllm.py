@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..packer import Limits, Rank
+from ..decisions import Limits, Rank
 from ..requests import INF, Request
 from .base import Scheduler
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..decisions import Decision, Rank
 from ..engines import Engine
 from ..latency import Latency
-from ..packer import Decision, Rank
 from ..requests import Request
 from .sarathi import SarathiFcfs
 
