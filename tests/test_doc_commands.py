@@ -46,7 +46,7 @@ def test_the_simulations_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_pages_have_simulations_that_are_found() -> None:
-    assert len(simulations_of(ROOT / "docs" / "clusters.md")) == 9
+    assert len(simulations_of(ROOT / "docs" / "clusters.md")) == 7
 
 
 def test_commands_of_the_engines_pages_are_found() -> None:

@@ -183,7 +183,7 @@ def test_the_claim_of_its_page_is_judged(added: Any, tmp_path: Path, monkeypatch
 
 def test_the_cluster_of_the_clusters_page_runs() -> None:
     names: dict = {}
-    first, tiers, startup, incidents, prefixes = python_blocks("docs/clusters.md")
+    first, tiers, startup, incidents, prefixes = python_blocks("docs/clusters.md") + python_blocks("docs/fleets.md")
     exec(first, names)
     result = names["result"]
     assert result.summary["finished"] == 300
