@@ -138,7 +138,8 @@ def page(training: pd.DataFrame, held_out: pd.DataFrame, seeds: int, requests: i
         WORDS.read_text(encoding="utf-8"),
         "Measured by `python -m experiments.tuning.step_aware docs/results/step-aware-batches.md`: "
         f"{seeds} seeds a panel, loads {', '.join(f'{load:g}' for load in LOADS)}, {requests} requests a run "
-        "(a third as many of mooncake-conversation), SLOs of ProServe. Intervals are 95 %, over seeds, paired by seed.\n",
+        "(a third as many of mooncake-conversation), SLOs of ProServe. Intervals are 95 %, over seeds, "
+        "paired by seed.\n",
         "## What holds\n",
         *answers(training, held_out),
     ]
