@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from servegym.errors import ProfilingError
-from servegym.latency_models.building.huggingface import read_config
+from servegym.errors import ProfileError, ProfilingError
+from servegym.latency_models.building.huggingface import read_config, shape_of
+from servegym.latency_models.building.shapes import MixtureShape
+from servegym.latency_models.model_configs.reading import read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,18 +49,16 @@ class ModelShape:
 
 
 def read_shape(path: Path) -> ModelShape:
-    """The shape in a JSON file; head_dim may be missing (hidden size / heads), and key-value heads (as many as heads).
+    """The shape of a dense model in a config.json.
 
-    Raises ProfilingError for a file that is none, and a field that is missing or out of range.
+    Raises ProfilingError for a file that is none, as `model_configs.reading.read`, and for a model with other layers.
     """
-    document = read_config(path, ProfilingError)
-    heads, hidden = document.get("num_attention_heads"), document.get("hidden_size")
-    if isinstance(heads, int) and heads > 0 and isinstance(hidden, int):
-        document = {"head_dim": hidden // heads, "num_key_value_heads": heads} | {
-            name: value for name, value in document.items() if value is not None
-        }
-    names = [field.name for field in dataclasses.fields(ModelShape)]
-    missing = [name for name in names if name not in document]
-    if missing:
-        raise ProfilingError(f"{path}: {', '.join(missing)} missing; it should be a model's config.json")
-    return ModelShape(**{name: document[name] for name in names})
+    try:
+        shape = shape_of(read(read_config(path, ProfilingError), str(path)), str(path))
+    except ProfileError as error:
+        raise ProfilingError(str(error)) from None
+    if isinstance(shape, MixtureShape) or shape.windowed:
+        raise ProfilingError(f"{path}: has experts or sliding windows; the operators of dense models are measured")
+    return ModelShape(
+        shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.vocabulary
+    )

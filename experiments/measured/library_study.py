@@ -1,0 +1,138 @@
+"""Closed loops of models with latent or linear attention, simulated on aiconfigurator-core's steps, beside its own
+prediction of the same points."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.measured.closed_loops import FILE, GPUS, SAME, Loop
+from experiments.measured.closed_settings import BATCH_TOKENS, SEQUENCES, SHORTEST_SHARE
+from experiments.measured.closed_study import served as simulated
+from experiments.measured.known_terms import ASYNCHRONOUS
+from servegym.errors import ProfileError
+from servegym.evaluation.measured.serving import with_terms
+from servegym.latency_models.profile import Profile, parse_profile
+from servegym.latency_models.step_models.library import arguments, library_version, module, quietly
+from servegym.latency_models.step_models.naming import Served
+from servegym.latency_models.step_models.profiles import build
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The library's names, and the option `weights` for each precision that a point states; None: the checkpoint's own.
+MODELS = {
+    "deepseek-ai/DeepSeek-R1": ("deepseek-ai/DeepSeek-R1", {"fp8": None, "fp4": "nvfp4"}),
+    "deepseek-ai/DeepSeek-V3": ("deepseek-ai/DeepSeek-V3", {"fp8": None, "fp4": "nvfp4"}),
+    "moonshotai/Kimi-K2.5": ("moonshotai/Kimi-K2.5", {"int4": None, "fp4": "nvfp4"}),
+    "zhipuai/GLM-5": ("zai-org/GLM-5", {"fp8": "fp8_block"}),
+    "Qwen/Qwen3.5-397B-A17B": ("Qwen/Qwen3.5-397B-A17B", {"bf16": None, "fp8": "fp8_block", "fp4": "nvfp4"}),
+}
+TWINS = {"deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3"}  # one shape: some points are listed under both names
+MOST_GPUS = 8
+
+
+def same_as_before(table: pd.DataFrame) -> pd.Series:
+    return table.replace({"model": TWINS}).duplicated([*SAME, "backend"])
+
+
+CLAUSES: tuple[tuple[str, Callable[[pd.DataFrame], pd.Series]], ...] = (
+    ("latent or linear attention", lambda table: table["model"].isin(list(MODELS))),
+    ("H100 or H200", lambda table: table["gpu"].isin(list(GPUS))),
+    ("prefill and decode on the same GPUs", lambda table: table["mode"] == "agg"),
+    ("not marked unfinished by the source", lambda table: ~table["wip"]),
+    ("number of clients and precision stated", lambda table: table["concurrency"].notna() & table["precision"].notna()),
+    (
+        "one engine, tensor parallel on all its GPUs",
+        lambda table: (
+            (table["tp_size"] == table["gpus"]) & (table["pp_size"] == 1) & (table["attention_dp_size"].fillna(1) == 1)
+        ),
+    ),
+    (f"{MOST_GPUS} GPUs at most", lambda table: table["gpus"] <= MOST_GPUS),
+    (
+        "experts on all its GPUs: cut, or spread whole",
+        lambda table: table["moe_tp_size"].fillna(0) * table["moe_ep_size"] == table["gpus"],
+    ),
+    ("not the same measurement from another file, or under its other name", lambda table: ~same_as_before(table)),
+)
+
+
+def select(folder: Path) -> tuple[pd.DataFrame, list[tuple[str, int, int]]]:
+    """The points that all CLAUSES hold for, and of each clause how many it leaves out, and how many stay."""
+    import pandas as pd
+
+    table, counts = pd.read_parquet(folder / FILE), []
+    for what, holds in CLAUSES:
+        kept = table[holds(table).astype(bool)]
+        counts.append((what, len(table) - len(kept), len(kept)))
+        table = kept
+    return table, counts
+
+
+def served_of(row: dict[str, Any]) -> Served:
+    """How the library names what a point was measured on. Its newest tables of the engine, not the point's version."""
+    name, weights = MODELS[row["model"]]
+    return Served(
+        row["gpu"], name, tp=int(row["tp_size"]), ep=int(row["moe_ep_size"]), engine=row["backend"],
+        weights=weights.get(row["precision"]),
+    )  # fmt: skip
+
+
+def loop_of(row: dict[str, Any]) -> Loop:
+    of_nvidia = str(row["collection"]).startswith("aic-")
+    return Loop(
+        name=row["id"], series=row["series"], source="NVIDIA" if of_nvidia else "InferenceX", gpu=row["gpu"],
+        model=row["model"], tensor_parallel=int(row["tp_size"]), precision=row["precision"], kv_precision="bf16",
+        precision_stated=True, isl=int(row["isl"]), osl=int(row["osl"]), clients=int(row["concurrency"]),
+        ttft_s=float(row["ttft_s"]), tpot_s=float(row["tpot_s"]), engine_version="", asynchronous=True,
+        batch_tokens=BATCH_TOKENS, sequences=max(SEQUENCES, int(row["concurrency"])),
+        shortest_share=1.0 if of_nvidia else SHORTEST_SHARE, experts=True, expert_parallel=int(row["moe_ep_size"]),
+    )  # fmt: skip
+
+
+@functools.cache
+def profile_of(wanted: Served) -> Profile | str:
+    """Without the CPU's time of a step; or why the library has none."""
+    try:
+        return parse_profile(build(wanted, library_version(), cpu_overhead_s=0.0), wanted.text)
+    except ProfileError as error:
+        return str(error)
+
+
+def of_the_library(wanted: Served, isl: int, osl: int, clients: int) -> dict[str, float]:
+    """ttft and tpot in seconds, as the library predicts a closed loop itself: one prompt a step."""
+    words = arguments(wanted)
+    database = module("perf_database").get_database_view(wanted.system, wanted.engine, words.pop("backend_version"))
+    config = module("config_builders").build_model_config(pp_size=1, **words)
+    model = module("models").get_model(wanted.model, config, wanted.engine)
+    runtime = module("config").RuntimeConfig(batch_size=clients, isl=isl, osl=osl)
+    with quietly():
+        backend = module("backends.factory").get_backend(wanted.engine)
+        found = backend.run_agg(model, database, runtime, ctx_tokens=min(isl, BATCH_TOKENS)).get_result_dict()
+    return {metric: float(found[metric]) * 1e-3 for metric in ("ttft", "tpot")}
+
+
+def study(rows: Iterable[dict[str, Any]]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """One row a point: measured, simulated and the library's TTFT and TPOT, s; and of what it has no data, why."""
+    import pandas as pd
+
+    points, without = [], {}
+    for row in rows:
+        wanted, loop = served_of(row), loop_of(row)
+        profile = profile_of(wanted)
+        if isinstance(profile, str):
+            without[wanted.text] = profile
+            continue
+        requests = with_terms(simulated(loop, profile, ASYNCHRONOUS.of_steps), ASYNCHRONOUS)
+        mean = requests[["ttft_s", "itl_s"]].mean()
+        own = of_the_library(wanted, loop.isl, loop.osl, loop.clients)
+        points.append({
+            "model": row["model"], "engine": row["backend"], "gpu": row["gpu"], "precision": row["precision"],
+            "device": wanted.text, "gpus": loop.tensor_parallel, "isl": loop.isl, "osl": loop.osl,
+            "clients": loop.clients,
+            "ttft": loop.ttft_s, "tpot": loop.tpot_s, "simulated_ttft": mean["ttft_s"], "simulated_tpot": mean["itl_s"],
+            "own_ttft": own["ttft"], "own_tpot": own["tpot"],
+        })  # fmt: skip
+    return pd.DataFrame(points), without
