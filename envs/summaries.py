@@ -17,10 +17,12 @@ BY_PRIORITY = ("slo_attainment", "starved")
 def summary_of(simulation: Simulation) -> dict[str, float]:
     """Figures of `Result.summary` by name; nan where an episode has none.
 
-    Of latencies "ttft_s_p99" and so on; of priorities the first, "slo_attainment_high_priority", and the last.
+    Of latencies "ttft_s_p99" and so on; of priorities the first, "slo_attainment_high_priority", and the last. Of
+    engines the mean number that is in service.
     """
     of = simulation.result()
     found = {name: of.figure(name) for name in FIGURES}
+    found["engines_in_service"] = of.figure("cost_engine_s") / found["span_s"] if found["span_s"] else None
     for name, some in LATENCIES.items():
         latencies = of.figure(name)
         found |= {f"{name}_{quantile}": latencies[quantile] for quantile in some}

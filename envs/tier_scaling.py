@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,7 @@ from servegym.envs.rendering.words import tier_names
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.fleet.scaling import scaler_context_of
 from servegym.simulator.inputs.cluster import cluster_of
@@ -24,6 +26,8 @@ from servegym.simulator.records.statuses import AT_CHECKS
 from servegym.simulator.records.types import POOL, TIERS
 from servegym.simulator.runs.parking import restore_run
 from servegym.simulator.runs.simulation import Simulation
+
+DEFAULTS = {"engines": 4, "tiers": 4}
 
 
 @observe
@@ -116,7 +120,7 @@ class TierScalingEnv(ServingEnv):
     - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines under `polyserve`
       as scheduler, router and scaler, with the SLOs of its paper. Its scaler is the base; `interval_s` of that is the
       time between decisions.
-    - `engines=4`, `tiers=4`: of every scenario.
+    - `engines`, `tiers`: of every scenario; those of the preset, if it says so, else 4 and 4.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
       `ServingSpec` (docs/spec.md).
@@ -125,8 +129,16 @@ class TierScalingEnv(ServingEnv):
     - v0: the first.
     """
 
-    def __init__(self, scenario: Scenario | Source | None = None, *, engines: int = 4, tiers: int = 4, **options: Any):
-        super().__init__(TierScaling(engines, tiers), scenario or random_tiers(engines), **options)
+    def __init__(
+        self,
+        scenario: Scenario | Source | None = None,
+        *,
+        engines: int | None = None,
+        tiers: int | None = None,
+        **options: Any,
+    ):
+        interface = scaling_of(engines, tiers, options)
+        super().__init__(interface, scenario or random_tiers(interface.engines), **options)
 
 
 class TierScalingVectorEnv(ServingVectorEnv):
@@ -137,11 +149,20 @@ class TierScalingVectorEnv(ServingVectorEnv):
         num_envs: int,
         scenario: Scenario | Source | None = None,
         *,
-        engines: int = 4,
-        tiers: int = 4,
+        engines: int | None = None,
+        tiers: int | None = None,
         **options: Any,
     ):
-        super().__init__(TierScaling(engines, tiers), scenario or random_tiers(engines), num_envs, **options)
+        interface = scaling_of(engines, tiers, options)
+        super().__init__(interface, scenario or random_tiers(interface.engines), num_envs, **options)
+
+
+def scaling_of(engines: int | None, tiers: int | None, options: Mapping[str, Any]) -> TierScaling:
+    """The interface for so many engines and tiers; None: as many as the preset among the options says, or the default.
+    Raises EnvError."""
+    preset = PRESETS.get(options.get("preset", ""))
+    said = DEFAULTS | (preset.arguments if preset is not None else {})
+    return TierScaling(said["engines"] if engines is None else engines, said["tiers"] if tiers is None else tiers)
 
 
 def random_tiers(engines: int) -> ServingSpec:

@@ -47,8 +47,8 @@ def rows(training: str, scenarios: int, first_seed: int) -> list[tuple[str, ...]
 
 
 def row(name: str, outcomes: np.ndarray, base: np.ndarray) -> tuple[str, ...]:
-    """outcomes, base: float64[3, scenarios], as `Judge.outcomes` gives them."""
-    ratio, attainment, wait_s = outcomes.mean(axis=1)
+    """outcomes, base: float64[4, scenarios], as `Judge.outcomes` gives them."""
+    ratio, attainment, wait_s, _ = outcomes.mean(axis=1)
     differences = outcomes[0] - base[0]
     half = WITHIN_95 * differences.std(ddof=1) / math.sqrt(len(differences))
     less = "" if outcomes is base else Interval.about(differences.mean(), half).text("+.3f")

@@ -16,13 +16,16 @@ from servegym.traces.arrivals import needs_rate
 class Preset(NamedTuple):
     """doc: what it is for. overrides: fields of a `ServingSpec` and their values.
 
-    environment: the one it is for; empty: all. unfit: those that it is not for.
+    environment: the one it is for; empty: all. unfit: those that it is not for. arguments: of that environment, in
+    place of its defaults. gain_alone: whether TDG says how well an episode was served, whatever that cost.
     """
 
     doc: str
     overrides: dict[str, Any]
     environment: str = ""
     unfit: tuple[str, ...] = ()
+    arguments: dict[str, Any] = {}  # noqa: RUF012 (nobody writes into it)
+    gain_alone: bool = True
 
 
 FLEET = (Pool("h100-llama3-8b", 1), Pool("a100-llama3-8b", 2), Pool("a6000-llama3.1-8b", 1))
@@ -75,6 +78,28 @@ PRESETS = {
             "router": "prefix-affinity",
         },
         environment="ClusterRouting-v0",
+    ),
+    "scaler-day": Preset(
+        "of `TierScaling-v0`: two working days, a minute for an hour, on eight engines that take a second (a minute of "
+        "a real day) to start; what matters is the cost of attainment",
+        {
+            "trace": "azure-conv",
+            "slo": "ttft_s=2,tpot_s=0.1",
+            "arrivals": "industrial-day:duration_s=1440",
+            "rate_per_s": 6.0,  # at the peaks seven engines are busy, at night one is
+            "load_profile": (STEADY,),
+            "requests": 17280,
+            "device": "a100-llama3-70b-tp4",
+            "engines": 8,
+            "startup_s": 1.0,
+            "started": 8,
+            "scheduler": "vllm-v1",
+            "router": "min-load",
+            "scaler": "target-utilisation:interval_s=1,window_s=10,most_requests=32",
+        },
+        environment="TierScaling-v0",
+        arguments={"engines": 8, "tiers": 1},
+        gain_alone=False,
     ),
     "long-prompts": Preset(
         "code completion and long documents: prefills decide how long others wait",

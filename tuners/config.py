@@ -122,6 +122,7 @@ class TrainingConfig:
             ("curriculum.even", 0 <= self.curriculum.even <= 1, "0 to 1"),
             ("objective.penalty", 0 <= self.objective.penalty < math.inf, "0 or more"),
             ("objective.attainment", 0 <= self.objective.attainment < math.inf, "0 or more"),
+            ("objective.cost", 0 <= self.objective.cost < math.inf, "0 or more"),
             ("objective.attainment_floor", 0 <= (self.objective.attainment_floor or 0) <= 1, "0 to 1"),
             ("objective.wait_cap_s", (self.objective.wait_cap_s or 1) > 0, "above 0"),
             ("budget", self.budget != BudgetConfig(), "steps or minutes, or both"),

@@ -64,13 +64,14 @@ class Judge:
         self._base: np.ndarray | None = None
 
     def outcomes(self, policy: Policy | None = None) -> np.ndarray:
-        """float64[3, scenarios]: TDG ratios, SLO attainments and waits, s, of the policy; None: of the base."""
+        """float64[4, scenarios]: TDG ratios, SLO attainments, waits, s, and engines in service on average, of the
+        policy; None: of the base."""
         runs = [self.head.with_policy(scenario, policy) for scenario in self.scenarios]
         return np.array(results_of(self._runner, partial(outcome_of, runs), range(len(runs)))).T
 
     @property
     def base(self) -> np.ndarray:
-        """float64[3, scenarios]: outcomes of the base policy."""
+        """float64[4, scenarios]: outcomes of the base policy."""
         if self._base is None:
             self._base = self.outcomes()
         return self._base
@@ -78,10 +79,11 @@ class Judge:
     def judge(self, policy: Policy) -> Verdict:
         """Compare the policy with the base."""
         found = self.outcomes(policy)
-        (ratio, attainment, wait_s), (base, _, _) = found.mean(axis=1), self.base.mean(axis=1)
-        differences, attained, waited_s = found - self.base
+        (ratio, attainment, wait_s, _), (base, *_) = found.mean(axis=1), self.base.mean(axis=1)
+        differences, attained, waited_s, _ = found - self.base
         n = len(differences)
-        seen = ({"slo_attainment": one[1], "ttft_s_p99": one[2]} for one in found.T)
+        names = ("gain_ratio", "slo_attainment", "ttft_s_p99", "engines_in_service")
+        seen = (dict(zip(names, one, strict=True)) for one in found.T)
         score = ratio + np.mean([self.objective.beside_gain(summary) for summary in seen])
         error = differences.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
         return Verdict(
@@ -99,8 +101,10 @@ def distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
     return list(found.values())
 
 
-def outcome_of(runs: Sequence[Scenario], index: int) -> tuple[float, float, float]:
-    """TDG ratio, SLO attainment and wait, s, of one of some scenarios; 1 and 0 s where nothing was served."""
+def outcome_of(runs: Sequence[Scenario], index: int) -> tuple[float, float, float, float]:
+    """TDG ratio, SLO attainment, wait, s, and engines in service of one of some scenarios; 1 and 0 s where nothing was
+    served."""
     summary = Simulation(runs[index]).run().summary
     attainment, wait_s = summary["slo_attainment"], summary["ttft_s"]["p99"]
-    return float(summary["tdg_ratio"]), 1.0 if attainment is None else float(attainment), float(wait_s or 0.0)
+    in_service = summary["cost_engine_s"] / summary["span_s"] if summary["span_s"] else 0.0
+    return summary["tdg_ratio"], 1.0 if attainment is None else attainment, wait_s or 0.0, in_service

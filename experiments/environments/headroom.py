@@ -40,6 +40,11 @@ SCHEDULER = "scheduler"  # the role of the others
 BEGIN, END = "<!-- headroom: written by experiments.environments.headroom -->", "<!-- end of headroom -->"
 
 
+def measured_presets(name: str) -> list[str]:
+    """Those of an environment in which there is a TDG ratio to win."""
+    return [preset for preset, said in presets_of(name).items() if said.gain_alone]
+
+
 def ratios_of(scenarios: list[Scenario], role: str, policy: Policy) -> np.ndarray | None:
     """TDG ratios of a policy in a role; None: it cannot serve these."""
     try:
@@ -147,7 +152,7 @@ def main() -> None:
         rules, console = Rules(options.episodes, options.budget), Console(stderr=True)
         for preset in options.preset or (DEFAULT, *PRESETS):
             for name in options.environments or known:
-                if preset != DEFAULT and preset not in presets_of(name):
+                if preset != DEFAULT and preset not in measured_presets(name):
                     continue
                 room = measured(name, preset, rules)
                 console.print(name, preset, room, highlight=False)

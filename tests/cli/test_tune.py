@@ -29,6 +29,17 @@ def test_one_study_from_the_command_line(servegym):
     assert json.loads(more.stdout)["studies"]["slide-batching"]["trials"]["complete"] == 4
 
 
+def test_engines_that_take_time_to_start(servegym, tmp_path):
+    asked = (
+        "--engines", "2", "--startup", "1", "--router", "min-load", "--load", "3", "--requests", "30", "--seeds", "1",
+    )  # fmt: skip
+    scalers = ("--scaler", "target-utilisation:interval_s=0.5")
+    done = servegym("tune", *scalers, "--tune", "most_requests=4..100", "--trials", "1", "--trials-only", *asked)
+    assert done.status == 0, done.stderr
+    done = servegym("evaluate", *scalers, "--scaler", "forecast:interval_s=0.5", "--trace", "azure-code", *asked)
+    assert done.status == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_trials_only_leaves_the_rest_to_another(servegym, tmp_path):
     asked = ("tune", "--scheduler", "edf", *SMALL, "--out", "here")

@@ -30,6 +30,7 @@ def test_the_last_info_has_figures_of_the_result(name):
     assert info["summary"]["slo_attainment"] == of["slo_attainment"]
     assert info["summary"]["gain_ratio"] == of["gain_ratio"] == pytest.approx(info["tdg_ratio"])
     assert info["summary"]["ttft_s_p99"] == of["ttft_s"]["p99"]
+    assert info["summary"]["engines_in_service"] == of["cost_engine_s"] / of["span_s"]
     priorities = of["starved_by_priority"]
     assert info["summary"]["starved_high_priority"] == priorities[min(priorities)]
     assert math.isnan(info["summary"]["starved_low_priority"]) == (len(priorities) == 1)

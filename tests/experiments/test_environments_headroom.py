@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from experiments.environments import headroom
-from experiments.environments.headroom import EPISODES, Rules, measured, tables, write_page
+from experiments.environments.headroom import EPISODES, Rules, measured, measured_presets, tables, write_page
 from servegym.baselines import registry
 from servegym.envs.headroom import DEFAULT, headroom_of
 from servegym.envs.headroom import measured as known
-from servegym.scenarios.presets import presets_of
 from tests.envs.small import IDS, make
 
 PAGE = Path(__file__).parents[2] / "docs/results/environments.md"
@@ -28,7 +27,7 @@ def test_the_tables_of_the_page_are_what_was_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", IDS)
 def test_every_preset_of_an_environment_has_been_measured(name: str) -> None:
     rooms = gym.make(f"servegym:{name}").unwrapped.headroom
-    assert rooms == headroom_of(name) and set(rooms) == {DEFAULT, *presets_of(name)}
+    assert rooms == headroom_of(name) and set(rooms) == {DEFAULT, *measured_presets(name)}
     for room in rooms.values():
         assert 0 < room["base"] <= room["found"] <= 1 and room["random"] <= room["found"] >= room["rule"]
         assert room["found_less_base"][0] == pytest.approx(room["found"] - room["base"], abs=2e-4)

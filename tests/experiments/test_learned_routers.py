@@ -17,7 +17,7 @@ def test_every_policy_that_ships_is_a_rule(role: str) -> None:
 
 
 def test_differences_are_between_the_same_scenarios() -> None:
-    base = np.array([[0.5, 0.7], [0.4, 0.6], [3.0, 5.0]])
+    base = np.array([[0.5, 0.7], [0.4, 0.6], [3.0, 5.0], [4.0, 4.0]])
     assert row("least", base, base) == ("`least`", "0.600", "", "0.500", "4.0")
-    better = base + np.array([[0.1], [0.2], [-1.0]])
+    better = base + np.array([[0.1], [0.2], [-1.0], [0.0]])
     assert row("mine", better, base) == ("`mine`", "0.700", "+0.100", "0.700", "3.0")

@@ -115,6 +115,8 @@ def test_penalties_by_hand() -> None:
     nothing_served = {"slo_attainment": math.nan, "ttft_s_p99": math.nan}
     assert Objective(attainment_floor=0.5).penalty_of(nothing_served) == 0
     assert Objective(attainment=2.0, attainment_floor=0.7).beside_gain(summary) == pytest.approx(1.2 - 0.1)
+    assert Objective(cost=0.1, attainment=1.0).beside_gain(summary | {"engines_in_service": 2.5}) == pytest.approx(0.35)
+    assert not Objective(cost=0.1).is_gain_alone
     assert Objective(attainment=2.0).beside_gain(nothing_served) == 2 and not Objective(attainment=2.0).is_gain_alone
 
 

@@ -99,6 +99,8 @@ def evaluate(
     judged = (
         artifacts_judged(artifacts, named | {"decode_scheduler": decoding}) if artifacts else policies_judged(named)
     )
+    if named["scaler"]:  # a panel with a start-up time needs one
+        words["scaler"] = named["scaler"][0]
     where = {name: words[name] for name in ENGINES if name in words}
     if panel is None and not where:
         words |= judged.engines

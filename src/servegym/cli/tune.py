@@ -102,6 +102,8 @@ def tune(
         chosen = with_one_study(chosen, config, study, roles, tune)
     elif study:
         chosen = chosen.only(study)
+    if roles["scaler"]:  # a panel with a start-up time needs one
+        words["scaler"] = roles["scaler"]
     chosen = with_panels(chosen, words, test_trace, seeds).replaced(
         name=name, trials=trials, top_k=top_k, seed=seed, sampler=sampler, pruner=pruner,
         objectives=tuple(objective) if objective else None,

@@ -9,7 +9,7 @@ from servegym.tuners.studies.reading import load_tuning, parse_tune, parse_tunin
 from servegym.tuners.studies.search import Search
 from tests.tuners.studies.small import DOCUMENT, small
 
-SEEDS_ONLY = {"session-fleet"}  # tested on the trace it is tuned on, with other seeds
+SEEDS_ONLY = {"session-fleet", "scaler-day"}  # tested on the trace they are tuned on, with other seeds
 
 
 @pytest.mark.parametrize("name", tuning_names())
