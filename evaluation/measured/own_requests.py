@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from servegym.errors import WorkloadError
+from servegym.evaluation.measured.tools import LENGTHS, tool_of
 from servegym.traces import files
 from servegym.traces.cells import Chunk
 from servegym.traces.reading import NONE, UNITS, Reading, suggested
@@ -17,25 +18,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
-LENGTHS, TIMES = ("prompt_tokens", "output_tokens"), ("arrival_s", "ttft_s", "e2e_s")
+TIMES = ("arrival_s", "ttft_s", "e2e_s")
 OPTIONAL = ("failed", "prompt_id", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 FINISHED = "finished"  # as `servegym replay` has it
-VLLM = ("start_times", "input_lens", "output_lens", "ttfts", "itls", "errors")
-AIPERF = {
-    "arrival_s": "metadata.request_start_ns",
-    "prompt_tokens": "metrics.input_sequence_length",
-    "output_tokens": "metrics.output_sequence_length",
-    "ttft_s": "metrics.time_to_first_token",
-    "e2e_s": "metrics.request_latency",
-}
-SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}  # by AIPerf's names of units
 
 
 def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
     """The requests of a file with NEEDED and failed, in its order, and notes on what was left out.
 
-    The file is a table with NEEDED (under the names that `reading` says), one of `servegym replay`, the detailed result
-    of `vllm bench serve`, or AIPerf's records. Failed requests without lengths are left out. Raises WorkloadError, with
+    The file is a table with NEEDED (under the names that `reading` says), one of `servegym replay`, or the result of a
+    tool (`measured.tools`). Failed requests without lengths are left out. Raises WorkloadError, with
     the row where there is one.
     """
     names = files.column_names(file)
@@ -48,11 +40,6 @@ def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
             raise WorkloadError(f"{reading.says}: {file.name} says itself which column is what ({of_tool.__doc__})")
         rows = of_tool(rows)
     return checked(rows, reading)
-
-
-def tool_of(names: Collection[str]) -> Callable[[Chunk], Chunk] | None:
-    """What reads the result of a tool, by its columns; None: it is no tool's."""
-    return next((read for name, read in TOOLS.items() if name in names), None)
 
 
 def is_measured(names: Collection[str], reading: Reading) -> bool:
@@ -115,62 +102,3 @@ def _seconds(rows: Chunk, name: str, reading: Reading) -> np.ndarray:
         return rows.numbers(name, "seconds", np.nan) / per_s
     times, are_dates = rows.instants(name, "")
     return (times - times.min()) / (UNITS["ns"] if are_dates else per_s)
-
-
-def vllm_bench(rows: Chunk) -> Chunk:
-    """the result of `vllm bench serve --save-detailed`"""
-    import pandas as pd
-
-    lists: dict[str, list[Any]] = {}
-    for name in VLLM:
-        value = rows.frame[name].iloc[0] if name in rows else None
-        if not isinstance(value, list):
-            raise WorkloadError(
-                f"{rows.file} has no list {name}: save the result of `vllm bench serve` with --save-detailed"
-            )
-        lists[name] = value
-    counts = {len(value) for value in lists.values()}
-    if len(counts) > 1:
-        raise WorkloadError(
-            f"{rows.file}: {', '.join(VLLM)} differ in length; they should have a value for each request"
-        )
-    table = pd.DataFrame({name: lists[name] for name in VLLM if name != "itls"})
-    e2e_s = [ttft_s + sum(gaps) for ttft_s, gaps in zip(lists["ttfts"], lists["itls"], strict=True)]
-    made = {
-        "arrival_s": "start_times",
-        "prompt_tokens": "input_lens",
-        "output_tokens": "output_lens",
-        "ttft_s": "ttfts",
-    }
-    table = table.assign(**{name: table[column] for name, column in made.items()})
-    return Chunk(rows.file, 1, table.assign(e2e_s=e2e_s, failed=table["errors"].astype(bool)), made)
-
-
-def aiperf(rows: Chunk) -> Chunk:
-    """AIPerf's records, a line a request"""
-    import pandas as pd
-
-    columns: dict[str, Any] = {}
-    for name, column in AIPERF.items():
-        cells = rows.frame[column] if column in rows else pd.Series([None] * len(rows), dtype=object)
-        if name == "arrival_s":  # from the first one, exactly: nanoseconds since 1970 are beyond 2^53
-            times = rows.instants(column, "")[0]
-            columns[name] = (times - times.min()) / UNITS["ns"]
-            continue
-        values = [cell.get("value") if isinstance(cell, dict) else None for cell in cells]
-        units = [cell.get("unit") if isinstance(cell, dict) else "s" for cell in cells]
-        if name in LENGTHS:
-            columns[name] = values
-            continue
-        rows.check(column, np.array([unit not in SECONDS for unit in units]), f"in {', '.join(SECONDS)}")
-        scaled = (
-            None if value is None else value * SECONDS[str(unit)] for value, unit in zip(values, units, strict=True)
-        )
-        columns[name] = pd.Series(list(scaled), dtype=object)
-    table = pd.DataFrame(columns).astype(object)
-    metrics = rows.frame[[column for column in AIPERF.values() if column in rows and column != AIPERF["arrival_s"]]]
-    error = rows.frame["error"].notna() if "error" in rows else False
-    return Chunk(rows.file, 1, table.assign(failed=metrics.isna().all(axis=1) | error), AIPERF)
-
-
-TOOLS: dict[str, Callable[[Chunk], Chunk]] = {"input_lens": vllm_bench, "metadata.request_start_ns": aiperf}

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.evaluation.measured.own_requests import is_measured, tool_of
+from servegym.evaluation.measured.own_requests import is_measured
 from servegym.evaluation.measured.runs import Run, read_own
+from servegym.evaluation.measured.tools import tool_of
 from servegym.traces import files
 from servegym.traces.loading import load_trace, within_limits
 from servegym.traces.prefixes import prompts_of

@@ -84,3 +84,68 @@ def test_other_columns_and_units(tmp_path):
     assert table["e2e_s"].tolist() == [0.3, 0.3]
     with pytest.raises(WorkloadError, match="has no column x, which --columns names for ttft_s"):
         requests_of(path, Reading(columns.replace("first", "x")))
+
+
+def guidellm_request(start_s: float, ttft_ms: float | None, **more: object) -> dict:
+    """As GuideLLM 0.8 writes it."""
+    return {"request_start_time": start_s, "request_latency": 0.9, "prompt_tokens": 100, "output_tokens": 12,
+            "time_to_first_token_ms": ttft_ms, "info": {"status": "completed"}} | more  # fmt: skip
+
+
+def test_the_report_of_guidellm(tmp_path):
+    later = {"successful": [guidellm_request(1760000010.5, 80.0)], "incomplete": [], "errored": []}
+    lost = guidellm_request(1760000002.0, None, prompt_tokens=None, output_tokens=None, request_latency=None)
+    first = {"successful": [guidellm_request(1760000001.5, 120.0), guidellm_request(1760000000.5, 60.0)],
+             "incomplete": [guidellm_request(1760000003.0, 70.0)], "errored": [lost]}  # fmt: skip
+    path = tmp_path / "benchmarks.json"
+    path.write_text(json.dumps({"metadata": {"version": 1}, "benchmarks": [{"requests": first}, {"requests": later}]}))
+    table, notes = requests_of(path, Reading())
+    assert table["arrival_s"].tolist() == [0, 1, 2.5, 10], "in the order of arrival, through all benchmarks"
+    assert table["ttft_s"].tolist() == pytest.approx([0.06, 0.12, 0.07, 0.08])
+    assert table["failed"].tolist() == [False, False, True, False]
+    assert notes == ["1 requests that failed have no lengths, and are left out"]
+    path.write_text(json.dumps({"benchmarks": [{"requests": first}, {"requests": {}}]}))
+    with pytest.raises(WorkloadError, match=r"benchmark 2 has no requests; it should have requests\.successful"):
+        requests_of(path, Reading())
+
+
+def test_guidellm_before_its_names_changed(tmp_path):
+    request = {
+        "start_time": 5.0,
+        "end_time": 6.0,
+        "prompt_tokens": 8,
+        "output_tokens": 3,
+        "time_to_first_token_ms": 100,
+    }
+    path = tmp_path / "benchmarks.json"
+    path.write_text(json.dumps({"benchmarks": [{"requests": {"successful": [request]}}]}))
+    table, _ = requests_of(path, Reading())
+    assert table[["arrival_s", "ttft_s", "e2e_s"]].iloc[0].tolist() == [0, 0.1, 1]
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_lifecycle_metrics_of_inference_perf(tmp_path, newer):
+    def request(start_s: float, times: list[float], error: object = None) -> dict:
+        info = {"input_tokens": 100, "output_tokens": 3, "output_token_times": times}
+        if newer:
+            response = {"output_tokens": 3, "output_token_times": times} if times else None
+            prompt = {"text": {"input_tokens": 100}}
+            info = {"request_metrics": prompt, "input_tokens": 100, "response_metrics": response}
+        return {"start_time": start_s, "end_time": start_s + 0.5, "request": "{}", "info": info, "error": error}
+
+    rows = [
+        request(100.5, [100.6, 100.7, 101.0]),
+        request(100.0, [100.2, 100.4, 100.5]),
+        request(101.0, [], {"type": 5}),
+    ]
+    path = tmp_path / "per_request_lifecycle_metrics.json"
+    path.write_text(json.dumps(rows))
+    table, _ = requests_of(path, Reading())
+    served = table[~table["failed"]]
+    assert len(served) == 2
+    assert served["arrival_s"].tolist() == [0.5, 0]
+    assert served["ttft_s"].tolist() == pytest.approx([0.1, 0.2])
+    assert served["e2e_s"].tolist() == [0.5, 0.5]
+    path.write_text(json.dumps([request(100.0, [])]))
+    with pytest.raises(WorkloadError, match=r"has no times of tokens .*: run inference-perf with streaming on"):
+        requests_of(path, Reading())
