@@ -60,7 +60,8 @@ def recommend(
         typer.Argument(
             metavar="RECORDING",
             help="A trace, a log (--columns says which column is what), or a benchmark's result: the detailed one of "
-            "vllm bench serve, AIPerf's records, the table of servegym replay; or a family of generated requests.",
+            "vllm bench serve, the report of AIPerf, GuideLLM or inference-perf, the table of servegym replay; or a "
+            "family of generated requests.",
         ),
     ],
     target: options.Target = "attainment=0.95",

@@ -40,7 +40,7 @@ def validate(
             metavar="[REQUESTS]...",
             help="Requests of one's own as they were served, a CSV or Parquet file a run: arrival_s, prompt_tokens, "
             "output_tokens, ttft_s, e2e_s (or --columns says which they are); if there are, failed and prompt_id. Or "
-            "the detailed result of vllm bench serve, or AIPerf's records.",
+            "the detailed result of vllm bench serve, or the report of AIPerf, GuideLLM or inference-perf.",
         ),
     ] = None,
     profile: Annotated[
