@@ -302,7 +302,7 @@ class Mirror:
 def _fresh(pool: Deployment, policy: Policy, numbers: np.ndarray, correction: Correction | None) -> SimulationState:
     """The arrays of an empty engine, without rows."""
     sizes = {"requests": 0, "engines": 1, "capacity": 0, "timeline": 1, "scratch": policy.scratch.rows}
-    tables = sizes | state_sizes([policy.state], 1, 0, MOST_GROUPS, MOST_GROUPS) | {"slots": 0}
+    tables = sizes | state_sizes([policy.state], 1, 0, MOST_GROUPS, MOST_GROUPS) | {"tasks": 0}
     return engines_state(
         (pool,),
         sizes,

@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
-from servegym.baselines.learned.forward import COUNT, ROOM, forward
-from servegym.baselines.learned.memory import KEPT, ROUNDS, is_same_decision
+from servegym.baselines.learned.forward import forward
+from servegym.baselines.learned.memory import KEPT, ROUNDS, is_same_decision, split, split_network
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.engine import engine_layout, observe_engine
 from servegym.errors import PolicyError
@@ -65,13 +65,12 @@ def controlled_scheduler(context, ranks, limits):
     them too.
     """
     parameters, now_s, engine = context.parameters, context.now_s, context.engine
-    at = PARAMETERS
-    table = parameters[at : at + 4 * CONTROLS].reshape((CONTROLS, 4))
-    network = parameters[at + 4 * CONTROLS :]
-    at += 4 * CONTROLS + int(network[COUNT]) + int(network[ROOM])
-    action, memory = parameters[at : at + CONTROLS], parameters[at + CONTROLS : at + CONTROLS + KEPT]
-    at += CONTROLS + KEPT
-    defaults, observation = parameters[at : at + PARAMETERS], parameters[at + PARAMETERS :].view(np.float32)
+    controls, rest = split(parameters[PARAMETERS:], 4 * CONTROLS)
+    network, rest = split_network(rest)
+    action, rest = split(rest, CONTROLS)
+    memory, rest = split(rest, KEPT)
+    defaults, seen = split(rest, PARAMETERS)
+    table, observation = controls.reshape((CONTROLS, 4)), seen.view(np.float32)
     if memory[ROUNDS] == 0.0:
         for i in range(PARAMETERS):
             defaults[i] = parameters[i]

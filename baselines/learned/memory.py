@@ -1,9 +1,22 @@
-"""Key of a learned scheduler's last decision, so that one decision does not ask the network twice."""
+"""A learned policy's numbers, part by part; and the key of its last decision, so that it asks the network once."""
 
+from servegym.baselines.learned.forward import COUNT, ROOM
 from servegym.policy import kernel
 
 NOW_S, ROUNDS, ITERATIONS, TASK = range(4)  # ROUNDS: plus 1; 0: nothing has been decided
 KEPT = 4
+
+
+@kernel
+def split(numbers, size):
+    """The first `size` numbers, and those behind them."""
+    return numbers[:size], numbers[size:]
+
+
+@kernel
+def split_network(numbers):
+    """A network with its room to work in, and the numbers behind it."""
+    return split(numbers, int(numbers[COUNT]) + int(numbers[ROOM]))
 
 
 @kernel

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
-from servegym.baselines.learned.forward import COUNT, ROOM, SLOTS, forward
-from servegym.baselines.learned.memory import KEPT, is_same_decision
+from servegym.baselines.learned.forward import SLOTS, forward
+from servegym.baselines.learned.memory import KEPT, is_same_decision, split, split_network
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.queue import fill_slots, observe_queue, queue_layout
 from servegym.errors import PolicyError
@@ -70,9 +70,11 @@ def scored_scheduler(context, ranks, limits):
     """
     base(context, ranks, limits)
     parameters = context.parameters
-    slots, at = int(parameters[PARAMETERS]), PARAMETERS + 1
-    scores, shown, order = parameters[at : at + slots], at + slots, parameters[at + slots + 1 :].view(np.int32)
-    if parameters[shown] == 1.0:
+    slots = int(parameters[PARAMETERS])
+    scores, rest = split(parameters[PARAMETERS + 1 :], slots)
+    shown, positions = split(rest, 1)
+    order = positions.view(np.int32)
+    if shown[0] == 1.0:
         return
     for k in range(slots):
         if scores[k] != 0.0:
@@ -91,11 +93,12 @@ def ranked_scheduler(context, ranks, limits):
     base(context, ranks, limits)
     parameters, now_s, engine = context.parameters, context.now_s, context.engine
     requests, queue = context.requests, context.queue
-    network = parameters[PARAMETERS:]
-    slots, at = int(network[SLOTS]), PARAMETERS + int(network[COUNT]) + int(network[ROOM])
-    memory, scores = parameters[at : at + KEPT], parameters[at + KEPT : at + KEPT + slots]
-    at += KEPT + slots
-    order, observation = parameters[at:].view(np.int32), parameters[at + (slots + 1) // 2 :].view(np.float32)
+    network, rest = split_network(parameters[PARAMETERS:])
+    slots = int(network[SLOTS])
+    memory, rest = split(rest, KEPT)
+    scores, rest = split(rest, slots)
+    positions, seen = split(rest, (slots + 1) // 2)
+    order, observation = positions.view(np.int32), seen.view(np.float32)
     if is_same_decision(memory, now_s, engine):
         filled = fill_slots(requests, queue, ranks, slots, order)
     else:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
-from servegym.baselines.learned.forward import COUNT, ROOM, SLOTS, forward
+from servegym.baselines.learned.forward import SLOTS, forward
+from servegym.baselines.learned.memory import split, split_network
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.caching import caching_layout, observe_caching, observe_costs
 from servegym.baselines.observations.routing import observe_routing, routing_layout
@@ -57,12 +58,13 @@ def routed_router(context, request, route):
     """
     base(context, request, route)
     requests, known, parameters = context.requests, context.known, context.parameters
-    network = parameters[PARAMETERS:]
-    slots, at, chosen = int(network[SLOTS]), PARAMETERS + int(network[COUNT]) + int(network[ROOM]), route.engine
+    network, rest = split_network(parameters[PARAMETERS:])
+    slots, chosen = int(network[SLOTS]), route.engine
     # An engine without a slot is the base's choice only; a request with KV is to be decoded.
     if chosen == HOLD or chosen >= slots or requests[request].computed_tokens > 0:
         return
-    scores, observation = parameters[at : at + slots], parameters[at + slots :].view(np.float32)
+    scores, seen = split(rest, slots)
+    observation = seen.view(np.float32)
     observe(context, request, chosen, slots, MEASURE, observation)
     forward(network, observation, min(slots, known.snapshots.shape[0]), scores)
     route.engine = best_engine(known.snapshots, requests[request], chosen, scores)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
-from servegym.baselines.learned.forward import COUNT, LAYERS, ROOM, SIZES, SLOTS, forward
+from servegym.baselines.learned.forward import LAYERS, SIZES, SLOTS, forward
+from servegym.baselines.learned.memory import split, split_network
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
 from servegym.errors import PolicyError
@@ -50,10 +51,11 @@ def scaled_scaler(context, moves):
     """
     base(context, moves)
     known, parameters = context.known, context.parameters
-    network = parameters[PARAMETERS:]
-    slots, at = int(network[SLOTS]), PARAMETERS + int(network[COUNT]) + int(network[ROOM])
+    network, rest = split_network(parameters[PARAMETERS:])
+    slots = int(network[SLOTS])
     choices = int(network[SIZES + int(network[LAYERS]) - 1])
-    scores, observation = parameters[at : at + slots * choices], parameters[at + slots * choices :].view(np.float32)
+    scores, seen = split(rest, slots * choices)
+    observation = seen.view(np.float32)
     engines, tiers = min(slots, known.snapshots.shape[0]), known.tiers.shape[0] - 2
     observe_tiers(context, moves, slots, observation)
     forward(network, observation, engines, scores)

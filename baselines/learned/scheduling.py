@@ -19,7 +19,7 @@ import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_network, derived, half
 from servegym.baselines.learned.forward import SLOTS, forward
-from servegym.baselines.learned.memory import KEPT, is_same_decision
+from servegym.baselines.learned.memory import KEPT, is_same_decision, split, split_network
 from servegym.baselines.learned.network import Network
 from servegym.baselines.learned.ranking import check_repeatable, nothing, rerank, specialised_on
 from servegym.baselines.observations.engine import constant_of, estimate
@@ -144,14 +144,15 @@ def steered_scheduler(context, ranks, limits):
     """
     base(context, ranks, limits)
     numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
-    at, slots = int(numbers[0]), int(numbers[1])
-    action, shown = numbers[at : at + CONTROLS + slots], at + CONTROLS + slots
-    if numbers[shown] == 1.0:
+    slots = int(numbers[1])
+    action, rest = split(numbers[int(numbers[0]) :], CONTROLS + slots)
+    shown, positions = split(rest, 1)
+    if shown[0] == 1.0:
         return
     if is_base(action):
         then(context, ranks, limits)
         return
-    order = numbers[shown + 1 :].view(np.int32)
+    order = positions.view(np.int32)
     note_worth(context, ranks, estimated(context, ranks), tick_of(requests, queue))
     filled = fill_with_worthy(requests, queue, ranks, slots, order)
     move(ranks, order, filled, slots, action[CONTROLS:])
@@ -169,12 +170,13 @@ def scheduling_scheduler(context, ranks, limits):
     decision's key, the action, the positions in the queue, the observation.
     """
     base(context, ranks, limits)
-    numbers, queue = context.parameters[PARAMETERS:], context.queue
-    network, at = numbers[1:], int(numbers[0])
+    queue = context.queue
+    network, rest = split_network(context.parameters[PARAMETERS + 1 :])
     slots = int(network[SLOTS])
-    memory, action = numbers[at - KEPT : at], numbers[at : at + CONTROLS + slots]
-    at += CONTROLS + slots
-    order, observation = numbers[at:].view(np.int32), numbers[at + (slots + 1) // 2 :].view(np.float32)
+    memory, rest = split(rest, KEPT)
+    action, rest = split(rest, CONTROLS + slots)
+    positions, seen = split(rest, (slots + 1) // 2)
+    order, observation = positions.view(np.int32), seen.view(np.float32)
     # The observation also writes the worth that ranks are judged by, so it is repeated when a batch is formed anew.
     filled, work = observe_scheduling(context, ranks, estimated(context, ranks), order, slots, observation)
     if not is_same_decision(memory, context.now_s, context.engine):
@@ -196,10 +198,10 @@ def steered_victims(context, ranks, limits):
     in turns.
     """
     base_victims(context, ranks, limits)
-    numbers, requests, queue = context.parameters[PARAMETERS:], context.requests, context.queue
+    numbers = context.parameters[PARAMETERS:]
     least = numbers[int(numbers[0]) + VICTIMS]
     if least > 0.0:
-        hopeless_first(context, ranks, least, constant_of(context, ranks), tick_of(requests, queue))
+        hopeless_first(context, ranks, least, constant_of(context, ranks), tick_of(context.requests, context.queue))
 
 
 @allocating_kernel

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servegym.baselines.routers.polyserve_forecast import (
+    AT,
     CLEAR_S,
-    FORESEEN,
-    FORESEEN_FIELDS,
     LEAST,
     NUMBER,
     OWN_S,
@@ -20,6 +19,7 @@ from servegym.baselines.routers.polyserve_forecast import (
     TPOT_S,
     decoding_s,
     fits,
+    foreseen_at,
     number_of,
     peak_with,
     prefill_time,
@@ -33,30 +33,29 @@ class Asked(NamedTuple):
     """The question put to one engine after another."""
 
     number: Any
-    at: Any  # where engines' numbers keep what was foreseen of it
+    place: Any  # of its tier, or of best effort: where engines keep what was foreseen of it
     due_s: Any
 
 
 @kernel
 def asked_of(context, record, place, assumed):
     """The question about a request. place: its tier, or that of best effort."""
-    at = FORESEEN + len(FORESEEN_FIELDS) * place
-    return Asked(number_of(context, record, place, assumed), at, next_deadline_s(record))
+    return Asked(number_of(context, record, place, assumed), place, next_deadline_s(record))
 
 
 @kernel
 def is_known(row, asked, tpot_s):
     """Whether the forecast kept of an engine answers this question for the engine's current state."""
-    at = asked.at
-    return row[at] == row[SEEN] and row[at + NUMBER] == asked.number and row[at + TPOT_S] == tpot_s
+    foreseen = row[foreseen_at(asked.place) :]
+    return foreseen[AT] == row[SEEN] and foreseen[NUMBER] == asked.number and foreseen[TPOT_S] == tpot_s
 
 
 @kernel
 def keep(row, asked, tpot_s, own_s, s_per_token):
     """Keep an engine's forecast for this question."""
-    at = asked.at
-    row[at], row[at + NUMBER], row[at + TPOT_S] = row[SEEN], asked.number, tpot_s
-    row[at + OWN_S], row[at + OWN_S_PER_TOKEN] = own_s, s_per_token
+    foreseen = row[foreseen_at(asked.place) :]
+    foreseen[AT], foreseen[NUMBER], foreseen[TPOT_S] = row[SEEN], asked.number, tpot_s
+    foreseen[OWN_S], foreseen[OWN_S_PER_TOKEN] = own_s, s_per_token
 
 
 @kernel
@@ -69,7 +68,8 @@ def start_of(now_s, snapshot):
 def is_known_to_be_late(row, snapshot, asked, tpot_s, now_s):
     """Whether a kept forecast says that a prefill would be late even if it ran at once, or cannot run. Checked first,
     since it rules out most engines."""
-    return is_known(row, asked, tpot_s) and start_of(now_s, snapshot) + row[asked.at + OWN_S] >= asked.due_s
+    own_s = row[foreseen_at(asked.place) + OWN_S]
+    return is_known(row, asked, tpot_s) and start_of(now_s, snapshot) + own_s >= asked.due_s
 
 
 @kernel
@@ -78,7 +78,7 @@ def fits_beside(context, e, record, asked, tpot_s, assumed):
     row = context.state[e]
     if not is_known(row, asked, tpot_s):
         keep(row, asked, tpot_s, 0.0 if fits(context, e, record, tpot_s, assumed) else np.inf, np.inf)
-    return row[asked.at + OWN_S] < np.inf
+    return row[foreseen_at(asked.place) + OWN_S] < np.inf
 
 
 @kernel
@@ -165,9 +165,10 @@ def admits(context, request, e, asked, tpot_s, assumed):
         return start_of(now_s, snapshot) + iteration_s < asked.due_s and fits(context, e, record, tpot_s, assumed)
     if start_of(now_s, snapshot) >= asked.due_s:
         return False
-    if not is_known(row, asked, tpot_s) or row[asked.at + OWN_S_PER_TOKEN] == np.inf:
+    foreseen = row[foreseen_at(asked.place) :]
+    if not is_known(row, asked, tpot_s) or foreseen[OWN_S_PER_TOKEN] == np.inf:
         foresee_prefill(context, e, record, asked, tpot_s, assumed)
-    own_s, s_per_token = row[asked.at + OWN_S], row[asked.at + OWN_S_PER_TOKEN]
+    own_s, s_per_token = foreseen[OWN_S], foreseen[OWN_S_PER_TOKEN]
     in_time = start_of(now_s, snapshot) + own_s < asked.due_s
     return in_time and first_token_in_time(context, e, asked.due_s, own_s, s_per_token)
 

@@ -15,17 +15,19 @@ from servegym.policy import ROLE_PREFILL, TIERS, Scratch, batches, kernel, sort
 # Then, of each tier of requests and of best effort, what was foreseen of the request that was asked about last, by all
 # that this hangs on: those that are held are asked about again and again, the first of each held queue, and few engines
 # have changed in between. Which request that is, is kept of engine 0: its number, and what makes it another one.
+PLACES = TIERS + 1  # of questions: one for each tier, and for best effort
 ASKED_FIELDS = ("number", "tokens", "to_come", "budget", "reserve")
 FORESEEN_FIELDS = ("at", "number", "tpot_s", "own_s", "own_s_per_token")
 FIELDS = (
     "seen", "peak_tokens", "longer_tokens", "decoding_s", "clear_s", "s_per_token", "least_tokens",
-    *(f"asked_{name}_{tier}" for tier in range(TIERS + 1) for name in ASKED_FIELDS),
-    *(f"foreseen_{name}_{tier}" for tier in range(TIERS + 1) for name in FORESEEN_FIELDS),
+    *(f"asked_{name}_{tier}" for tier in range(PLACES) for name in ASKED_FIELDS),
+    *(f"foreseen_{name}_{tier}" for tier in range(PLACES) for name in FORESEEN_FIELDS),
 )  # fmt: skip
-SEEN, PEAK, LONGER, DECODING_S, CLEAR_S, S_PER_TOKEN, LEAST, ASKED = range(8)
+SEEN, PEAK, LONGER, DECODING_S, CLEAR_S, S_PER_TOKEN, LEAST, OF_ENGINE = range(8)
 BEST_EFFORT = TIERS
-FORESEEN = ASKED + len(ASKED_FIELDS) * (TIERS + 1)
-NUMBER, TPOT_S, OWN_S, OWN_S_PER_TOKEN = range(1, len(FORESEEN_FIELDS))  # behind the first of those foreseen
+FORESEEN_BEGIN = OF_ENGINE + len(ASKED_FIELDS) * PLACES
+ASKED_NUMBER, ASKED_TOKENS, ASKED_TO_COME, ASKED_BUDGET, ASKED_RESERVE = range(len(ASKED_FIELDS))
+AT, NUMBER, TPOT_S, OWN_S, OWN_S_PER_TOKEN = range(len(FORESEEN_FIELDS))
 
 SCRATCH = Scratch(indices=("order",), ranks=("ranks",))  # of the requests of an engine
 
@@ -53,13 +55,22 @@ def to_come(record, assumed):
 @kernel
 def number_of(context, record, place, assumed):
     """The number, from 1, of the question at a place: a new one whenever the request or the assumptions differ."""
-    row, at = context.state[0], ASKED + len(ASKED_FIELDS) * place
+    begin = OF_ENGINE + len(ASKED_FIELDS) * place
+    asked = context.state[0, begin : begin + len(ASKED_FIELDS)]
     tokens, left = tokens_of(record), to_come(record, assumed)
-    same = row[at + 1] == tokens and row[at + 2] == left
-    if not same or row[at + 3] != assumed.max_num_batched_tokens or row[at + 4] != assumed.memory_reserve:
-        row[at], row[at + 1], row[at + 2] = row[at] + 1.0, tokens, left
-        row[at + 3], row[at + 4] = assumed.max_num_batched_tokens, assumed.memory_reserve
-    return row[at]
+    same = asked[ASKED_TOKENS] == tokens and asked[ASKED_TO_COME] == left
+    same = same and asked[ASKED_BUDGET] == assumed.max_num_batched_tokens
+    if not same or asked[ASKED_RESERVE] != assumed.memory_reserve:
+        asked[ASKED_NUMBER] += 1.0
+        asked[ASKED_TOKENS], asked[ASKED_TO_COME] = tokens, left
+        asked[ASKED_BUDGET], asked[ASKED_RESERVE] = assumed.max_num_batched_tokens, assumed.memory_reserve
+    return asked[ASKED_NUMBER]
+
+
+@kernel
+def foreseen_at(place):
+    """Where the FORESEEN_FIELDS of a place begin in the state of an engine."""
+    return FORESEEN_BEGIN + len(FORESEEN_FIELDS) * place
 
 
 @kernel

@@ -174,9 +174,9 @@ def flow_prefill(context, ranks, limits):
     p, s, n = P.read(context), SCRATCH.read(context), context.queue.shape[0]
     requests, queue = context.requests, context.queue
     set_limits(limits, p)
-    slot, tied = rank_tasks(context, p)
+    index, tied = rank_tasks(context, p)
     found, running, first, tier, key = look_through(context, ranks, limits, p)
-    first, tier, key = first_of_all(slot, tied, first, tier, key, context)
+    first, tier, key = first_of_all(index, tied, first, tier, key, context)
     served = s.order[n - found : n]
     due, decode_s = is_their_turn(context, ranks, limits, served, p)
     if due or first == NO_POSITION:

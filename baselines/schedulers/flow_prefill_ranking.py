@@ -53,22 +53,22 @@ def has_free_blocks(request, engine, limits):
 
 @kernel
 def rank_tasks(context, p):
-    """The ranks of tasks, suspended or running, by slot. Returns the slot of one that ranks first, or NO_POSITION, and
+    """Write the ranks of tasks, suspended or running. Returns the index of one that ranks first, or NO_POSITION, and
     whether another ranks with it."""
-    task_ranks, engine, slot = SCRATCH.read(context).task_ranks, context.engine, 0
+    task_ranks, engine, index = SCRATCH.read(context).task_ranks, context.engine, 0
     to_come, first, tied = engine.suspended + (engine.running_task >= 0), NO_POSITION, False
     while to_come > 0:
-        task, rank = context.state.tasks[slot], task_ranks[slot]
+        task, rank = context.state.tasks[index], task_ranks[index]
         if task.length > 0:
-            left_s = task_left_s(task, slot == engine.running_task, engine, context.now_s)
+            left_s = task_left_s(task, index == engine.running_task, engine, context.now_s)
             deadline_s = next_deadline_s(context.requests[task.leader])
             rank.tier, rank.key = by_deadline(deadline_s, left_s, context.now_s, p)
             if first == NO_POSITION or goes_before(rank.tier, rank.key, task_ranks[first].tier, task_ranks[first].key):
-                first, tied = slot, False
+                first, tied = index, False
             elif rank.tier == task_ranks[first].tier and rank.key == task_ranks[first].key:
                 tied = True
             to_come -= 1
-        slot += 1
+        index += 1
     return first, tied
 
 
@@ -177,16 +177,16 @@ def look_through(context, ranks, limits, p):
 
 
 @kernel
-def first_of_all(slot, tied, first, tier, key, context):
-    """The position that ranks first overall, and its tier and key. slot: the first-ranked task; first, tier, key: the
+def first_of_all(index, tied, first, tier, key, context):
+    """The position that ranks first overall, and its tier and key. index: the first-ranked task; first, tier, key: the
     first-ranked waiting request. Any member stands for a task, unless its position decides."""
     task_ranks, requests, queue = SCRATCH.read(context).task_ranks, context.requests, context.queue
-    if slot == NO_POSITION or goes_before(tier, key, task_ranks[slot].tier, task_ranks[slot].key):
+    if index == NO_POSITION or goes_before(tier, key, task_ranks[index].tier, task_ranks[index].key):
         return first, tier, key
-    if goes_before(task_ranks[slot].tier, task_ranks[slot].key, tier, key):
+    if goes_before(task_ranks[index].tier, task_ranks[index].key, tier, key):
         first = NO_POSITION
-    tier, key = task_ranks[slot].tier, task_ranks[slot].key
-    leader, position = context.state.tasks[slot].leader, 0
+    tier, key = task_ranks[index].tier, task_ranks[index].key
+    leader, position = context.state.tasks[index].leader, 0
     while queue[position] != leader:
         position += 1
     if tied or first != NO_POSITION:

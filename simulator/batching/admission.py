@@ -3,9 +3,9 @@
 import numpy as np
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_CACHE
+from servegym.simulator.features.memory_hooks import tokens_to_load
 from servegym.simulator.memory.kv_memory import blocks_for, load
-from servegym.simulator.memory.prefix_caching import grow_named, hold_found, name_filled
+from servegym.simulator.memory.prefix_caching import grow_named, name_filled
 from servegym.simulator.records.requests import cached_of
 from servegym.simulator.records.statistics import count_admitted
 from servegym.simulator.records.timeline import note
@@ -53,7 +53,7 @@ def admit(run, e, r, now_s):
     if outcome.counted == 0:
         engine.totals.admitted_tokens += request.prompt_tokens + request.num_output_tokens
         engine.totals.cached_tokens += cached_of(request)
-    to_load = hold_found(run, e, r) if HAS_CACHE and engine.cache.on else request.offloaded_tokens
+    to_load = tokens_to_load(run, e, r)
     if outcome.counted == 0:
         outcome.counted = 1
         count_admitted(run.state, e, request)

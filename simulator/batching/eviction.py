@@ -4,16 +4,11 @@ from servegym.simulator.batching.admission import blocks_lacking, can_admit, roo
 from servegym.simulator.batching.ordering import gives_up_before, leave_out_unlisted
 from servegym.simulator.batching.ranking import ask_scheduler
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_CACHE
+from servegym.simulator.features.memory_hooks import after_victims, before_victims, next_to_evict
 from servegym.simulator.features.packing_hooks import before_newcomer
 from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import save
-from servegym.simulator.memory.prefix_caching import (
-    cancel_prefix_lookup,
-    first_with_lost_prefix,
-    give_up,
-    lookup_prefix,
-)
+from servegym.simulator.memory.prefix_caching import give_up
 from servegym.simulator.policies.refusals import are_legal_victims
 from servegym.simulator.records import batches
 from servegym.simulator.records.requests import is_decoding
@@ -105,11 +100,9 @@ def rank_victims(run, decider, e, now_s):
     for position in range(engine.queue_length):
         run.ranks[position].keep_tokens = 0
     considered = engine.cache.considered
-    if HAS_CACHE and considered >= 0:  # no policy sees what it finds
-        cancel_prefix_lookup(run, e)
+    before_victims(run, e)
     ask_scheduler(run, decider.victims, decider.estimator, e, now_s)
-    if HAS_CACHE and considered >= 0:
-        lookup_prefix(run, e, considered)
+    after_victims(run, e, considered)
     packing.victims_ranked = 1
     packing.refused = run.status[0].failed == 1 or not are_legal_victims(run.ranks, engine.queue_length)
     return packing.refused == 0
@@ -118,13 +111,13 @@ def rank_victims(run, decider, e, now_s):
 @kernel
 def evict(run, e, position):
     """Take the memory of the request at this position of the queue, and of those that count on blocks it would fill."""
-    if evict_request(run, e, position) == 0 or not HAS_CACHE:
+    if evict_request(run, e, position) == 0:
         return
-    position = first_with_lost_prefix(run, e)
+    position = next_to_evict(run, e)
     while position >= 0:
         run.ranks[position].keep_tokens = 0
         evict_request(run, e, position)
-        position = first_with_lost_prefix(run, e)
+        position = next_to_evict(run, e)
 
 
 @kernel

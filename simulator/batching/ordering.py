@@ -130,18 +130,18 @@ def sort_by_previous_order(orders, n, ranks, previous_order, most, packing):
 
     most: greater than any place that the last batch gave.
     """
-    order, slots, loose, apart = orders[0], orders[1], orders[2], 0
-    most = min(most, slots.shape[0])
+    order, by_place, loose, apart = orders[0], orders[1], orders[2], 0
+    most = min(most, by_place.shape[0])
     for place in range(most):
-        slots[place] = -1
+        by_place[place] = -1
     for i in range(n):
         place = previous_order[order[i]]
-        if 0 < place < most and slots[place] < 0:
-            slots[place] = order[i]
+        if 0 < place < most and by_place[place] < 0:
+            by_place[place] = order[i]
         else:
             loose[apart] = order[i]
             apart += 1
-    in_previous_order(order, slots, most, loose, apart, ranks)
+    in_previous_order(order, by_place, most, loose, apart, ranks)
     given = packing.places_given
     for i in range(n):
         previous_order[order[i]] = given + 1 + i
@@ -149,16 +149,16 @@ def sort_by_previous_order(orders, n, ranks, previous_order, most, packing):
 
 
 @kernel
-def in_previous_order(order, slots, places, loose, apart, ranks):
-    """Sort the positions in slots[:places] (-1: none) and loose[:apart] into `order`.
+def in_previous_order(order, by_place, places, loose, apart, ranks):
+    """Sort the positions in by_place[:places] (-1: none) and loose[:apart] into `order`.
 
     What has been taken out is often in order itself: all of a level that others have sunk behind.
     """
-    kept, apart = take_out(slots, places, order, loose, apart, ranks)
-    again, few = take_out(loose, apart, slots, loose, 0, ranks)
+    kept, apart = take_out(by_place, places, order, loose, apart, ranks)
+    again, few = take_out(loose, apart, by_place, loose, 0, ranks)
     sort(loose, ranks, few)
-    merge(slots, again, loose, few, ranks)
-    merge(order, kept, slots, apart, ranks)
+    merge(by_place, again, loose, few, ranks)
+    merge(order, kept, by_place, apart, ranks)
 
 
 @kernel

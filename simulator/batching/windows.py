@@ -11,7 +11,7 @@ import numpy as np
 
 from servegym.simulator.batching.ordering import SAMPLE, insert, ranks_before, sort, sort_by_previous_order
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_AHEAD
+from servegym.simulator.features.memory_hooks import is_barred
 from servegym.simulator.records.requests import is_decoding
 from servegym.simulator.records.types import LEAVE_OUT
 
@@ -118,7 +118,7 @@ def can_get_something(request, packing):
     """False where the batch has closed: to requests without memory, or to a phase for which no time is left."""
     if packing.admitting == 0 and request.blocks == 0:
         return False
-    if HAS_AHEAD and request.evicted > packing.evictions and request.blocks == 0:
+    if request.blocks == 0 and is_barred(request, packing):
         return False
     if packing.decodes_fit and packing.prefills_fit:
         return True

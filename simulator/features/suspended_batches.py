@@ -59,19 +59,19 @@ def open_task(run, router_state, e, computing_s):
     engine, tasks, entries = run.engines[e], run.state.tasks[e], run.entries[e]
     if not becomes_task(run, engine):
         return False
-    slot = 0
-    while tasks[slot].length > 0:
-        slot += 1
-    task, running = tasks[slot], router_state.tasks[e, slot]
+    index = 0
+    while tasks[index].length > 0:
+        index += 1
+    task, running = tasks[index], router_state.tasks[e, index]
     task.length, task.leader, task.tokens = engine.batch_length, entries[0].request, run.packing[0].tokens
     task.estimate_s, task.executed_s = engine.batch_estimate_s, 0.0
     running.computing_s, running.moving_s = computing_s, engine.moving_s
     running.boundaries = run.limits[0].preemptible
     for k in range(engine.batch_length):
         r = entries[k].request
-        run.requests[r].task = slot
+        run.requests[r].task = index
         run.outcomes[r].task_tokens, run.outcomes[r].task_position = entries[k].tokens, k
-    engine.running_task = slot
+    engine.running_task = index
     running.scale = engine.correction.batch_scale
     schedule_end(run, router_state, e, run.status[0].now_s)
     return True
@@ -80,27 +80,27 @@ def open_task(run, router_state, e, computing_s):
 @kernel
 def resume(run, router_state, e):
     """The suspended task that the packer found runs again on engine e; returns what it has run before."""
-    slot = run.packing[0].resumed_task
+    index = run.packing[0].resumed_task
     engine, queue, entries = run.engines[e], run.queues[e], run.entries[e]
-    task = run.state.tasks[e, slot]
+    task = run.state.tasks[e, index]
     found = 0
     for position in range(engine.queue_length - 1, -1, -1):
         if found == task.length:
             break
         r = queue[position]
-        if run.requests[r].task == slot:
+        if run.requests[r].task == index:
             entry = entries[run.outcomes[r].task_position]
             entry.request, entry.tokens = r, run.outcomes[r].task_tokens
             found += 1
     engine.batch_length = task.length
-    engine.running_task = slot
+    engine.running_task = index
     engine.suspended -= 1
     engine.batch_estimate_s = task.estimate_s
-    engine.correction.batch_scale = router_state.tasks[e, slot].scale
+    engine.correction.batch_scale = router_state.tasks[e, index].scale
     engine.preemption.owed_s = engine.moving_s
-    engine.moving_s = router_state.tasks[e, slot].moving_s
+    engine.moving_s = router_state.tasks[e, index].moving_s
     if run.status[0].recording:
-        note(run, RESUMED, e, task.leader, slot, task.executed_s)
+        note(run, RESUMED, e, task.leader, index, task.executed_s)
     schedule_end(run, router_state, e, run.status[0].now_s)
     return task.executed_s
 
@@ -108,8 +108,8 @@ def resume(run, router_state, e):
 @kernel
 def schedule_end(run, router_state, e, now_s):
     """The engine's running task will end, unless its slice does before."""
-    slot = run.engines[e].running_task
-    task, running = run.state.tasks[e, slot], router_state.tasks[e, slot]
+    index = run.engines[e].running_task
+    task, running = run.state.tasks[e, index], router_state.tasks[e, index]
     end_s, slice_s = running.moving_s + running.computing_s, run.limits[0].slice_s
     if slice_s < np.inf:
         late_s = lateness_s(run.engines[e])
@@ -284,8 +284,8 @@ def close_all(run, e):
     engine, queue = run.engines[e], run.queues[e]
     for position in range(engine.queue_length):
         run.requests[queue[position]].task = -1
-    for slot in range(run.state.tasks.shape[1]):
-        run.state.tasks[e, slot].length = 0
+    for index in range(run.state.tasks.shape[1]):
+        run.state.tasks[e, index].length = 0
     engine.running_task = -1
     engine.preemption.suspending, engine.suspended, engine.preemption.resuming = 0, 0, 0
 

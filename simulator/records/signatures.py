@@ -116,7 +116,7 @@ class State(NamedTuple):
     clients: Annotated[np.ndarray, Field("f8", ("rows", "fields"), "of each client")]
     by_client: Annotated[np.ndarray, Field(layout.GROUP, ("rows",), "running statistics by client")]
     by_application: Annotated[np.ndarray, Field(layout.GROUP, ("rows",), "running statistics by application")]
-    tasks: Annotated[np.ndarray, Field(layout.TASK, ("slots",), "preemptible batches; REQUEST.task names the slot")]
+    tasks: Annotated[np.ndarray, Field(layout.TASK, ("tasks",), "preemptible batches; REQUEST.task is an index")]
 
 
 class StateTables(NamedTuple):
@@ -131,7 +131,7 @@ class StateTables(NamedTuple):
     ]
     by_client: Annotated[np.ndarray, Field(layout.GROUP, ("engines", "clients"), "running statistics by client")]
     by_application: Annotated[np.ndarray, Field(layout.GROUP, ("engines", "applications"), "and by application")]
-    tasks: Annotated[np.ndarray, Field(layout.TASK, ("engines", "slots"), "the preemptible batches of each engine")]
+    tasks: Annotated[np.ndarray, Field(layout.TASK, ("engines", "tasks"), "the preemptible batches of each engine")]
 
 
 def state_view(tables, e):

@@ -1,7 +1,7 @@
 """The state of a run: what its engines read and write, and what its router has; every array is declared here.
 
 Of an array: its dtype (types.py), the length of each axis, and what it means. The sizes by which axes are called:
-engines; requests, of the workload; capacity, of an engine's queue, doubled whenever it is full; slots, for an engine's
+engines; requests, of the workload; capacity, of an engine's queue, doubled whenever it is full; tasks, for an engine's
 preemptible batches (capacity, or 0 where no policy makes any); others are those of one table.
 """
 
@@ -117,7 +117,7 @@ class RouterState(NamedTuple):
     entering: Annotated[
         np.ndarray, Field(layout.EVENT, ("entering",), "a heap: when those the front end has are ready")
     ]
-    tasks: Annotated[np.ndarray, Field(layout.RUNNING, ("engines", "slots"), "what no policy sees of state.tasks")]
+    tasks: Annotated[np.ndarray, Field(layout.RUNNING, ("engines", "tasks"), "what no policy sees of state.tasks")]
     running: Annotated[
         np.ndarray, Field(layout.ENTRY, ("engines", "ahead"), "running batches, where next ones are formed")
     ]

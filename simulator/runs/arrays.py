@@ -62,7 +62,7 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
     }
     states = [policy.state for policy in settings.schedulers]
     tables = sizes | state_sizes(states, sizes["engines"], requests, clients, applications)
-    tables["slots"] = capacity if any(state.tasks for state in states) else 0
+    tables["tasks"] = capacity if any(state.tasks for state in states) else 0
     status = np.zeros(1, layout.RUN_STATUS)
     status["deciding_engine"] = status["deciding_request"] = status["router"]["decided"] = -1
     scaler = status["scaler"]
@@ -119,7 +119,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
     sizes = {
         "engines": engines,
         "capacity": capacity,
-        "slots": run.state.tasks.shape[1],
+        "tasks": run.state.tasks.shape[1],
         "ahead": capacity if run.engines["ahead"]["on"].any() else 0,
         "signals": 2 * len(run.requests) if cluster.signal_delay_s else 0,
         "kv_events": 2 * published_blocks(run.engines) if cluster.signal_delay_s else 0,

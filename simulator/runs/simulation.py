@@ -156,7 +156,7 @@ class Simulation:
             capacity = 2 * self.arrays.queues.shape[1]
             self._lengthen(
                 capacity=capacity,
-                **({"slots": capacity} if self.arrays.state.tasks.shape[1] else {}),
+                **({"tasks": capacity} if self.arrays.state.tasks.shape[1] else {}),
                 **({"ahead": capacity} if self.router_state.running.shape[1] else {}),
             )
         elif reason == SIGNALS_FULL:

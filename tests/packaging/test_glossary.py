@@ -87,7 +87,7 @@ def test_no_thing_has_two_names():
     assert not found
 
 
-@pytest.mark.parametrize("folder", ["adapters", "tuners/search"])
+@pytest.mark.parametrize("folder", ["adapters", "tuners/search", "simulator"])
 def test_only_observations_have_slots(folder):
     """And semantic scheduling, whose paper calls the places of a batch so."""
     found = [

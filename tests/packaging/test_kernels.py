@@ -60,6 +60,11 @@ def test_what_all_runs_share_reaches_features_by_their_hooks_alone(path: str) ->
     assert of_features and all(module.endswith("_hooks") for module in of_features)
 
 
+def test_forming_batches_asks_for_no_feature() -> None:
+    flags = "servegym.simulator.features.flags"
+    assert [path.name for path in (ROOT / "simulator/batching").glob("*.py") if flags in path.read_text()] == []
+
+
 def test_the_life_of_a_request_names_every_hook() -> None:
     texts = [path.read_text() for path in (ROOT / "simulator/features").glob("*_hooks.py")]
     hooks = {name for text in texts for name in re.findall(r"^@hook\ndef (\w+)", text, flags=re.MULTILINE)}
