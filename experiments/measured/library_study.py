@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # The library's names, and the option `weights` for each precision that a point states; None: the checkpoint's own.
-MODELS = {
+MODELS: dict[str, tuple[str, dict[str, str | None]]] = {
     "deepseek-ai/DeepSeek-R1": ("deepseek-ai/DeepSeek-R1", {"fp8": None, "fp4": "nvfp4"}),
     "deepseek-ai/DeepSeek-V3": ("deepseek-ai/DeepSeek-V3", {"fp8": None, "fp4": "nvfp4"}),
     "moonshotai/Kimi-K2.5": ("moonshotai/Kimi-K2.5", {"int4": None, "fp4": "nvfp4"}),
