@@ -23,7 +23,7 @@ class Settings:
     policy: file of the artifact whose scheduler decides.
     estimator: latency profile (name or file) instead of the artifact's estimator; "": the artifact's.
     enforce: "exact" (each request gets the chunk that was decided) or "order" (only vLLM's public attributes are used:
-        order, budget and caps; docs/vllm.md lists what then differs).
+        order, budget and caps; docs/vllm_reference.md says what then differs).
     decision_limit_s: a decision that takes longer is not used, and vLLM decides itself.
     correct: whether the estimator is corrected by what steps took.
     step_log: file to which a line of JSON goes for each step; "": none.
