@@ -23,11 +23,13 @@ AFTER_PREFILLS = 2**32  # added to a level: more than any
 CANDIDATES = ("best", "decodes")
 ALL_DECODES = 1
 PARAMETERS = (
-    Parameter("slots", 16, "requests that run at a time", 1, 2**20, "requests", integer=True, log=True,
+    Parameter("slots", 16, "most requests that run at a time", 1, 2**20, "requests", integer=True, log=True,
               source="semantic scheduling's code"),
-    Parameter("batching", "stage-aware", "prefills wait while the best request is decoding, or never",
-              choices=BATCHINGS, source="semantic scheduling, Alg. 2"),
-    Parameter("candidates", "best", "beside ongoing decodes run those among the b best, or (code) the b best decodes",
+    Parameter("batching", "stage-aware", "stage-aware: prefills wait while the first request in order decodes; "
+              "prefill-first: prefills never wait", choices=BATCHINGS, source="semantic scheduling, Alg. 2"),
+    Parameter("candidates", "best", "which decodes may join the ongoing ones: those among the first b requests in "
+              "order that are not ongoing, b being the slots (best); or the first b decodes that are not (decodes: the "
+              "code)",
               choices=CANDIDATES, source="semantic scheduling, Alg. 2 line 1"),
 )  # fmt: skip
 SCRATCH = Scratch(indices=("marked", "heap"))  # by position: 1 or 0; positions of the best marked so far

@@ -5,9 +5,9 @@ from servegym.policy import ByWord, Fact, Parameter
 WHERE = ("ignore", "device")
 
 STEPS = (
-    Parameter("steps", "ignore", "device: a batch may end at a multiple of the device's step, past which it takes "
-              "longer; ignore: it takes all that fits its time budget", choices=WHERE),
+    Parameter("steps", "ignore", "device: a batch may end at a multiple of the device's step, where a token costs "
+              "least; ignore: it takes all that fits its time budget", choices=WHERE),
     Parameter("step_tokens", ByWord("steps", {"ignore": 0, "device": Fact("step_tokens")}),
-              "the step: past its multiples a batch takes longer, and where a token costs least it ends at one; 0: "
-              "none", 0, 2**14, "tokens", integer=True),
+              "the step: a batch takes as long as one of the next multiple of so many tokens; 0: no steps", 0, 2**14,
+              "tokens", integer=True),
 )  # fmt: skip

@@ -21,8 +21,8 @@ from servegym.policy import ROLE_PREFILL, batches, kernel, known_tokens, takes
 
 CACHING_WHOLE_FIELDS = (
     *ARRIVAL_FIELDS,
-    Field("later_turn", 0, 1, "1: its session has had a request; 0: the first turn, or no session"),
-    Field("uncached", 0, 1, "least tokens to be computed on an engine that takes it: log2(1 + n) / 20"),
+    Field("later_turn", 0, 1, "1: its session has had a request; 0: its first turn, or no session"),
+    Field("uncached", 0, 1, "fewest tokens that an engine that takes it would have to prefill: log2(1 + n) / 20"),
     Field("best_spare", -1, 1, "largest `spare` of an engine that takes it; below 0: it will be late everywhere"),
 )
 LATER_TURN, UNCACHED, BEST_SPARE = range(WHOLE, WHOLE + 3)
@@ -30,18 +30,18 @@ CACHING_WHOLE = len(CACHING_WHOLE_FIELDS)
 
 CACHING_FIELDS = (
     *ROUTED_FIELDS,
-    Field("cached", 0, 1, "tokens of its prompt that the engine is taken to have: log2(1 + n) / 20"),
+    Field("cached", 0, 1, "tokens of its prompt that the engine is believed to have cached: log2(1 + n) / 20"),
     Field("uncached_work", 0, 1, "tokens of queued prompts that were not cached when they were sent: log2(1 + n) / 20"),
     Field("last", 0, 1, "1: the last request of its session was sent there"),
-    Field("displaced", 0, 1, "share of KV blocks that it and the queued prompts need beside what is cached: once "
-          "memory has been filled, so much of what is cached for others gives way"),
-    Field("prefill_rate", 0, 1, "tokens/s x of a prefill of 2,048: x / (10,000 + x)"),
-    Field("pace", 0, 1, "estimated time t of a batch of all that was sent there and this request, decoding: "
-          "t / (TPOT SLO + t); 0: it prefills only"),
-    Field("starting", 0, 1, "1: the engine is off or starts up"),
-    Field("draining", 0, 1, "1: it is up, takes no requests, and has some"),
-    Field("base_gap", 0, 1, "what the base router compared there less the least x, in its own unit: x / (1 + x); 0: it "
-          "compares nothing; 1: it does not take the request"),
+    Field("displaced", 0, 1, "share of KV blocks that it and the queued prompts need beyond what is cached of them: "
+          "once memory is full, so much of what is cached for others is dropped"),
+    Field("prefill_rate", 0, 1, "x tokens/s in a prefill of 2,048 tokens: x / (10,000 + x)"),
+    Field("pace", 0, 1, "estimated time t of an iteration in which this request and all that were sent there decode: t "
+          "/ (TPOT SLO + t); 0: the engine prefills only"),
+    Field("starting", 0, 1, "1: the engine is off or starting up"),
+    Field("draining", 0, 1, "1: the engine is up and takes no requests, but still has some"),
+    Field("base_gap", 0, 1, "how far what the base router compares (such as a cost) is above the least, x, in its own "
+          "unit: x / (1 + x); 0: it is the least, or nothing is compared; 1: the engine does not take the request"),
 )  # fmt: skip
 CACHED, UNCACHED_WORK, LAST, DISPLACED, PREFILL_RATE, PACE, STARTING, DRAINING, BASE_GAP = range(
     SLOT, len(CACHING_FIELDS)

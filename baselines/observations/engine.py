@@ -30,16 +30,17 @@ from servegym.policy import (
 )
 
 ENGINE_FIELDS = (
-    Field("queued", 0, 1, "requests here, waiting and running: log2(1 + n) / 12"),
+    Field("queued", 0, 1, "requests on the engine, waiting and running: log2(1 + n) / 12"),
     Field("decoding", 0, 1, "share of them that decode"),
-    Field("waiting", 0, 1, "share without KV memory"),
-    Field("again", 0, 1, "share that has tokens out and has to be prefilled again (evicted, or its engine failed)"),
+    Field("waiting", 0, 1, "share of them without KV memory"),
+    Field("again", 0, 1, "share that has emitted tokens and has to be prefilled again (evicted, or its engine failed)"),
     Field("late", 0, 1, "share whose next deadline has passed"),
     Field("hopeless", 0, 1, "share that would miss its next deadline even alone in the next batch; late ones included"),
-    Field("constant", 0, 1, "constant time of a batch c: c / (tick + c)"),
-    Field("decode_work", 0, 1, "time t of a batch of all decodes: t / (tick + t); above 0.5 decodes fall behind"),
+    Field("constant", 0, 1, "time c that a batch takes whatever is in it, its constant part: c / (tick + c)"),
+    Field("decode_work", 0, 1, "estimated time t of a batch of all decodes: t / (tick + t); above 0.5 decodes fall "
+          "behind"),
     Field("prefill_work", 0, 1, "estimated time t of all prefills left: t / (their mean span + t)"),
-    Field("longest_prefill", 0, 1, "time t of the longest of them: t / (tick + t)"),
+    Field("longest_prefill", 0, 1, "estimated time t of the longest prefill left: t / (tick + t)"),
     Field("least_slack", 0, 1, "least time s to a deadline that can be met: s / (tick + s); 1: there is none"),
     Field("least_prefill_slack", -1, 1, "least time s to the deadline of a prefill: s / (span + |s|); 1: no prefill"),
     Field("mean_prefill_slack", -1, 1, "mean of s / (span + |s|) over prefills; 0: no prefill"),
@@ -48,13 +49,14 @@ ENGINE_FIELDS = (
     Field("urgent_work", 0, 1, "share of the work that is urgent: not hopeless, but due before all work would be done"),
     Field("urgent_gain", 0, 1, "share of the gain of all next tokens that urgent requests have"),
     Field("hopeless_gain", 0, 1, "share of the gain of all next tokens that hopeless requests have"),
-    Field("urgent_density", 0, 1, "gain per second of urgent work u, of all work a: u / (a + u)"),
-    Field("mean_gain", 0, 1, "mean gain of a next token / the largest"),
+    Field("urgent_density", 0, 1, "gain per second of urgent work, u, against that of all work, a: u / (a + u)"),
+    Field("mean_gain", 0, 1, "mean gain of the requests' next tokens / the largest"),
     Field("free_kv", 0, 1, "share of KV blocks that is free"),
-    Field("wanted_kv", 0, 1, "KV x that requests without memory would take, in capacities: x / (1 + x)"),
-    Field("prefill_tokens", 0, 1, "tokens of prefills left: log2(1 + n) / 20"),
+    Field("wanted_kv", 0, 1, "KV memory that requests without any would take, x times the engine's: x / (1 + x)"),
+    Field("prefill_tokens", 0, 1, "tokens left of all prefills: log2(1 + n) / 20"),
     Field("decode_context", 0, 1, "mean context of decodes: log2(1 + tokens) / 20"),
-    Field("estimate_scale", 0, 1, "what the estimator is corrected by, f: f / (1 + f); 0.5: not at all"),
+    Field("estimate_scale", 0, 1, "factor f by which online correction scales estimated times: f / (1 + f); 0.5: not "
+          "at all"),
 )  # fmt: skip
 (
     QUEUED, DECODING, WAITING, AGAIN, LATE, HOPELESS, CONSTANT, DECODE_WORK, PREFILL_WORK, LONGEST_PREFILL,

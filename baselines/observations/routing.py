@@ -34,15 +34,15 @@ from servegym.policy import (
 )
 
 ARRIVAL_FIELDS = (
-    Field("decode", 0, 1, "1: it is to be decoded there, and its KV will be sent; 0: see `takes`"),
-    Field("context", 0, 1, "prompt and tokens out: log2(1 + n) / 20"),
-    Field("again", 0, 1, "1: tokens of it are out"),
-    Field("first_slo", 0, 1, "time x from its arrival to its first deadline, s: x / (1 + x)"),
-    Field("tpot_slo", 0, 1, "TPOT SLO x, s: x / (0.1 + x)"),
+    Field("decode", 0, 1, "1: a decode engine is chosen for it, before its prefill; 0: the engine to send it to now"),
+    Field("context", 0, 1, "prompt and output tokens so far: log2(1 + n) / 20"),
+    Field("again", 0, 1, "1: it has emitted tokens"),
+    Field("first_slo", 0, 1, "seconds x from its arrival to its first deadline: x / (1 + x)"),
+    Field("tpot_slo", 0, 1, "TPOT SLO of x seconds: x / (0.1 + x)"),
     Field("ttlt", 0, 1, "1: it has one deadline for all its tokens"),
     Field("slack", -1, 1, "time s to its next deadline: s / (span + |s|)"),
-    Field("gain", 0, 1, "gain x of its next token, m the mean of such in the queue records: x / (m + x)"),
-    Field("priority", 0, 1, "p / (1 + p); 0: the most important"),
+    Field("gain", 0, 1, "gain x of its next token, m the mean of queued requests' next tokens: x / (m + x)"),
+    Field("priority", 0, 1, "priority p: p / (1 + p); 0: the most important"),
     Field("predicted", 0, 1, "1: there is a prediction of its length"),
     Field("output_left", 0, 1, "predicted tokens to come: log2(1 + n) / 20; 0: no prediction"),
     Field("takers", 0, 1, "share of the engines shown that take it"),
@@ -56,29 +56,31 @@ WHOLE = len(ARRIVAL_FIELDS)
 MOST_OF_A_BATCH = 0.9  # cap on the share of a batch that its constant part and decodes fill
 
 ROUTED_FIELDS = (
-    Field("takes", 0, 1, "1: it may be sent there; where `decode` is 1: to be decoded, later"),
+    Field("takes", 0, 1, "1: it may be sent there now; if `decode` is 1: the engine could decode it"),
     Field("chosen", 0, 1, "1: the base router named this engine"),
     Field("open", 0, 1, "1: the engine is up and takes requests"),
     Field("prefills_only", 0, 1, "1: it prefills only"),
     Field("decodes_only", 0, 1, "1: it decodes only"),
     Field("in_pool", 0, 1, "1: it is in the common pool, of no tier"),
-    Field("tier_gap", -1, 1, "tier of the engine less that of the request / 8; 0: in the pool"),
-    Field("prefills", 0, 1, "requests sent there without a token since: log2(1 + n) / 12"),
-    Field("decodes", 0, 1, "requests there with a token since: log2(1 + n) / 12"),
-    Field("fewest", 0, 1, "(1 + fewest requests at an engine that takes it) / (1 + requests here)"),
+    Field("tier_gap", -1, 1, "(tier of the engine - tier of the request) / 8; 0: the engine is in the pool"),
+    Field("prefills", 0, 1, "requests sent there that have emitted no token since: log2(1 + n) / 12"),
+    Field("decodes", 0, 1, "requests there that decode, as far as is known: log2(1 + n) / 12"),
+    Field("fewest", 0, 1, "(1 + fewest requests on an engine that takes it) / (1 + requests here)"),
     Field("iteration", 0, 1, "estimated time t of a batch of its decodes, this request too where it is to be decoded: "
           "t / (TPOT SLO + t)"),
     Field("busy", 0, 1, "time t until its iteration ends, as reported: t / (span + t)"),
     Field("exec", 0, 1, "estimated time t of its prefill there, or of an iteration if it decodes: t / (span + t)"),
     Field("work", 0, 1, "estimated time t until what was sent there before is prefilled: t / (span + t)"),
-    Field("spare", -1, 1, "time to its deadline less work and exec, x: x / (span + |x|); above 0: in time behind all"),
-    Field("spare_by_deadline", -1, 1, "the same with work due before it only; above 0: in time where deadlines rank"),
+    Field("spare", -1, 1, "x: time to its deadline less work and exec: x / (span + |x|); above 0: in time even behind "
+          "all queued prompts"),
+    Field("spare_by_deadline", -1, 1, "the same, with only the work due before it; above 0: in time if prompts run by "
+          "deadline"),
     Field("soonest", 0, 1, "(span + least work and exec of an engine that takes it) / (span + work and exec here)"),
-    Field("made_late", 0, 1, "gain x of first tokens there that it would make late, g its own: x / (g + x)"),
-    Field("late", 0, 1, "share of the gain of first tokens there that is late without it"),
-    Field("prefix", 0, 1, "share of its prompt that the engine's prefix store is taken to hold"),
+    Field("made_late", 0, 1, "gain x of the queued first tokens that it would make late, g its own: x / (g + x)"),
+    Field("late", 0, 1, "share of the gain of the queued first tokens that is late even without it"),
+    Field("prefix", 0, 1, "share of its prompt that the engine is believed to have cached"),
     Field("free_kv", 0, 1, "share of KV blocks that is free, as reported"),
-    Field("kv_after", -1, 1, "the same less what the prefills sent there and the request may take"),
+    Field("kv_after", -1, 1, "`free_kv` less the share that the prefills sent there and this request may take"),
 )  # fmt: skip
 (
     TAKES, CHOSEN, OPEN, PREFILLS_ONLY, DECODES_ONLY, IN_POOL, TIER_GAP, PREFILLS, DECODES, FEWEST, ITERATION, BUSY,

@@ -54,16 +54,14 @@ LAST = 8  # arrivals that the gap between arrivals is measured over
 
 SCHEDULING_WHOLE_FIELDS = (
     *QUEUE_WHOLE_FIELDS,
-    Field("worthy", 0, 1, "share of the requests that are still worth something: a token of them is expected in time"),
-    Field("mean_worth", 0, 1, "mean over all of the share of what they could still gain that is expected in time"),
-    Field("worthy_work", 0, 1, "estimated time t of the work of those that are worth something: t / (8 ticks + t)"),
-    Field(
-        "mean_output", 0, 1, "mean output of the finished requests of the newest one's application: log2(1 + n) / 20"
-    ),
-    Field("output_spread", 0, 1, "their standard deviation s, mean output m: s / (m + s)"),
-    Field("finished", 0, 1, "how many these are: log2(1 + n) / 12"),
-    Field("since_arrival", 0, 1, "time x since the newest request came: x / (tick + x)"),
-    Field("arrival_gap", 0, 1, "mean time x between the last 8 that are here, and now: x / (tick + x)"),
+    Field("worthy", 0, 1, "share of the requests still worth something: at least one token is expected in time"),
+    Field("mean_worth", 0, 1, "mean of `worth` (of a slot, below) over all requests"),
+    Field("worthy_work", 0, 1, "estimated time t of the work of those worth something: t / (8 ticks + t)"),
+    Field("mean_output", 0, 1, "mean output tokens of finished requests of the newest's application: log2(1 + n) / 20"),
+    Field("output_spread", 0, 1, "standard deviation s of these, m their mean: s / (m + s)"),
+    Field("finished", 0, 1, "number of these finished requests: log2(1 + n) / 12"),
+    Field("since_arrival", 0, 1, "time x since the newest request arrived: x / (tick + x)"),
+    Field("arrival_gap", 0, 1, "mean gap x of the last 8 arrivals still here, the last until now: x / (tick + x)"),
 )
 (WORTHY, MEAN_WORTH, WORTHY_WORK, MEAN_OUTPUT, OUTPUT_SPREAD, FINISHED, SINCE_ARRIVAL, ARRIVAL_GAP) = range(
     len(QUEUE_WHOLE_FIELDS), len(SCHEDULING_WHOLE_FIELDS)
@@ -77,10 +75,10 @@ BEFORE_ALL = np.int64(-(2**63))  # a tier
 WORTHY_REQUEST_FIELDS = (
     *REQUEST_FIELDS,
     Field("worth", 0, 1, "share of what it could still gain that is expected in time"),
-    Field("value", 0, 1, "square root of that gain per second of exec / the best in a slot"),
-    Field("waited", 0, 1, "time x since it came, of its first SLO y: x / (y + x)"),
+    Field("value", 0, 1, "square root of (that gain per second of exec / the highest of the slots)"),
+    Field("waited", 0, 1, "time x since its arrival, against its first SLO y: x / (y + x)"),
     Field("expected_left", 0, 1, "tokens it is expected to have left: log2(1 + n) / 20"),
-    Field("in_constants", 0, 1, "exec t, the constant part of a batch c: t / (c + t)"),
+    Field("in_constants", 0, 1, "exec t against the constant part c of a batch: t / (c + t)"),
 )
 WORTH, VALUE, WAITED, EXPECTED_LEFT, IN_CONSTANTS = range(len(REQUEST_FIELDS), len(WORTHY_REQUEST_FIELDS))
 SLOT = len(WORTHY_REQUEST_FIELDS)

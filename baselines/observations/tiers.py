@@ -14,8 +14,8 @@ from servegym.baselines.observations.scales import (
 from servegym.policy import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS, batches, kernel, next_deadline_s, tier_of
 
 TIER_FIELDS = (
-    Field("there", 0, 1, "1: the cluster has this tier; if not, all of it is 0"),
-    Field("tpot_slo", 0, 1, "TPOT SLO x, s: x / (0.1 + x)"),
+    Field("there", 0, 1, "1: the cluster has this tier; if not, all its numbers are 0"),
+    Field("tpot_slo", 0, 1, "TPOT SLO of x seconds: x / (0.1 + x)"),
     Field("waiting", 0, 1, "requests that wait for it at the router: log2(1 + n) / 12"),
     Field("engines", 0, 1, "share of the engines that is in it"),
     Field("open", 0, 1, "share of the engines that is in it, up and open"),
@@ -28,7 +28,7 @@ CLUSTER_FIELDS = (
     Field("in_pool", 0, 1, "share of the engines that is in the common pool"),
     Field("closed", 0, 1, "share of the engines that is closed"),
     Field("failed", 0, 1, "share of the engines that has failed"),
-    Field("best_effort", 0, 1, "requests that wait at the router in no tier's line: log2(1 + n) / 12"),
+    Field("best_effort", 0, 1, "requests that wait at the router for no tier: log2(1 + n) / 12"),
     *(
         Field(f"tier_{t}_{field.name}", field.low, field.high, f"of tier {t}: {field.doc}")
         for t in range(TIERS)
@@ -46,14 +46,14 @@ SCALED_FIELDS = (
     Field("decodes_only", 0, 1, "1: it decodes only"),
     Field("base_moves", 0, 1, "1: the base scaler changes its tier"),
     Field("base_closes", 0, 1, "1: the base scaler has it closed"),
-    Field("prefills", 0, 1, "requests sent there without a token since: log2(1 + n) / 12"),
-    Field("decodes", 0, 1, "requests there with a token since: log2(1 + n) / 12"),
-    Field("own", 0, 1, "share of its requests that are of its own tier; 0: it is in the pool"),
-    Field("last", 0, 1, "1: no engine of its tier and role that is open has fewer requests"),
+    Field("prefills", 0, 1, "requests sent there that have emitted no token since: log2(1 + n) / 12"),
+    Field("decodes", 0, 1, "requests there that decode, as far as is known: log2(1 + n) / 12"),
+    Field("own", 0, 1, "share of its requests that belong to its own tier; 0: it is in the pool"),
+    Field("last", 0, 1, "1: no open engine of its tier and role has fewer requests"),
     Field("iteration", 0, 1, "estimated time t of a batch of its decodes, in a tier: t / (TPOT SLO of the tier + t)"),
     Field("work", 0, 1, "estimated time t of the prefills sent there, s: t / (1 + t)"),
-    Field("least_slack", -1, 1, "least time s to the deadline of one of them: s / (span + |s|); 1: there is none"),
-    Field("late", 0, 1, "share of their gain that is late"),
+    Field("least_slack", -1, 1, "least time s to the deadline of one of these: s / (span + |s|); 1: there is none"),
+    Field("late", 0, 1, "share of the gain of their next tokens that is late"),
     Field("free_kv", 0, 1, "share of KV blocks that is free, as reported"),
     Field("decode_context", 0, 1, "mean context of its decodes, as reported: log2(1 + tokens) / 20"),
     Field("in_pool", 0, 1, "1: it is in the common pool"),

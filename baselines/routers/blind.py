@@ -3,7 +3,7 @@
 from servegym.policy import Parameter, Parameters, Policy, in_turn, kernel, nth_taker, register, router, takers, uniform
 
 STREAM = 0x726F7574  # random stream of this router alone
-P = Parameters(Parameter("seed", 0, "of the random numbers", 0, 2**31 - 1, integer=True))
+P = Parameters(Parameter("seed", 0, "seed of the random numbers", 0, 2**31 - 1, integer=True))
 
 
 @kernel

@@ -35,20 +35,20 @@ LOCAL_ORDERS = ("deadline", "arrival", "priority", "slide-batching")
 BY_DEADLINE, BY_ARRIVAL, BY_PRIORITY, AS_SLIDE_BATCHING = range(4)
 
 P = Parameters(
-    Parameter("alpha", 0.9, "share of the largest gain change that makes a candidate", 0, 1,
-              source="ProServe, Alg. 2 line 8; value: xLLM"),
-    Parameter("lambda", 0.8, "share of the TTFT SLO beyond which an engine is heavily loaded", 0.1, 2,
-              source="ProServe, Alg. 2 line 11; value: xLLM"),
-    Parameter("mu", 0.1, "share of the TTFT SLO below which it is nearly idle; below lambda", 0, 1,
-              source="ProServe, Alg. 2 line 10; value: xLLM"),
-    Parameter("eta", ETA, "least latency budget of a batch", 0.005, 0.5, "s", log=True,
+    Parameter("alpha", 0.9, "an engine is a candidate if the request adds at least this share of the most gain it adds "
+              "anywhere", 0, 1, source="ProServe, Alg. 2 line 8; value: xLLM"),
+    Parameter("lambda", 0.8, "an engine is heavily loaded if prefilling its queue, this request included, takes more "
+              "than this share of the TTFT SLO", 0.1, 2, source="ProServe, Alg. 2 line 11; value: xLLM"),
+    Parameter("mu", 0.1, "an engine is nearly idle if prefilling its queue takes less than this share of the TTFT SLO; "
+              "below lambda", 0, 1, source="ProServe, Alg. 2 line 10; value: xLLM"),
+    Parameter("eta", ETA, "least time budget of a batch", 0.005, 0.5, "s", log=True,
               source="ProServe, Alg. 1 line 7; value: as slide-batching"),
-    Parameter("decodes", "once", "time of the decodes beside the prefills: once, or in every batch",
-              choices=DECODES, source="ProServe, section 4.3"),
-    Parameter("fallback", "random", "where it gains nothing anywhere; least-loaded: the code",
-              choices=FALLBACKS, source="ProServe, Alg. 2 line 19; xLLM"),
-    Parameter("seed", 0, "of the random fallback", 0, 2**31 - 1, integer=True),
-    Parameter("local_order", "deadline", "in which prefill engines are taken to run their requests",
+    Parameter("decodes", "once", "how the time of an engine's decodes counts beside its prefills: once, or in every "
+              "batch (recurring)", choices=DECODES, source="ProServe, section 4.3"),
+    Parameter("fallback", "random", "engine of a request that adds no gain anywhere: a random one, or the least "
+              "loaded, as in the code", choices=FALLBACKS, source="ProServe, Alg. 2 line 19; xLLM"),
+    Parameter("seed", 0, "seed of the random fallback", 0, 2**31 - 1, integer=True),
+    Parameter("local_order", "deadline", "order in which prefill-only engines are assumed to run their requests",
               choices=LOCAL_ORDERS,
               source="ProServe, section 4.3: that of the local scheduler"),
 )  # fmt: skip

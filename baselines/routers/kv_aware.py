@@ -27,11 +27,11 @@ STREAM = 0x6B766177  # random stream of this router alone
 # of_tokens: all tokens of the record then. own: uncached tokens of the request, valid in one decision.
 UNCACHED, OF_TOKENS, OWN = range(3, 6)
 P = Parameters(
-    Parameter("overlap_weight", 1.0, "of a block to be prefilled, beside a block in use", 0, 1e6,
+    Parameter("overlap_weight", 1.0, "cost of a block to be prefilled; a block in use costs 1", 0, 1e6,
               source="Dynamo, --kv-overlap-score-weight"),
-    Parameter("temperature", 0.0, "0: the least cost; above: the costlier the less likely, by a softmax", 0, 1e6,
-              source="Dynamo, --router-temperature"),
-    Parameter("seed", 0, "of the random numbers", 0, 2**31 - 1, integer=True),
+    Parameter("temperature", 0.0, "0: takes the engine of least cost; above 0: draws one, by a softmax of the costs", 0,
+              1e6, source="Dynamo, --router-temperature"),
+    Parameter("seed", 0, "seed of the random numbers", 0, 2**31 - 1, integer=True),
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
 from servegym.policy import Parameter, Parameters, Policy, StateFields, batches, register, router
 
 P = Parameters(
-    Parameter("max_num_batched_tokens", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+    Parameter("max_num_batched_tokens", 1024, "most tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
               source="PolyServe's worked example"),
 )  # fmt: skip
 

@@ -52,7 +52,7 @@ from servegym.policy import (
 )
 
 P = Parameters(
-    Parameter("max_num_batched_tokens", 1024, "tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,
+    Parameter("max_num_batched_tokens", 1024, "most tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,
               log=True, source="PolyServe's worked example, section 4.7"),
     Parameter("output_tokens", 256, "length of an answer, as long as none has finished", 1, 2**20, "tokens",
               integer=True, log=True),

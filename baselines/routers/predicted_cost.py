@@ -15,15 +15,16 @@ from servegym.policy import ROLE_PREFILL, Parameter, Parameters, Policy, kernel,
 # The weight of the request's own prefill is 1, as only ratios of weights matter. What the values are for: "Why these
 # terms" of the page.
 P = Parameters(
-    Parameter("queue", 1.0, "weight of the wait for prompts before it, beside its own prefill", 0, 10),
+    Parameter("queue", 1.0, "weight of the wait for prompts queued before it; its own prefill has the weight 1", 0, 10),
     Parameter("late", 2.0, "weight of the chance that its first token is late", 0, 20),
     Parameter("sharpness", 6.0, "how fast that chance grows with lateness, per TTFT SLO", 0.5, 50, log=True),
-    Parameter("pace", 1.0, "weight of the time between tokens once it decodes, in TPOT SLOs", 0, 10),
+    Parameter("pace", 1.0, "weight of the time between tokens there once it decodes, in TPOT SLOs", 0, 10),
     Parameter("pace_limit", 0.7, "share of the TPOT SLO above which that time costs more", 0, 2),
-    Parameter("pace_barrier", 10.0, "weight of that time above the limit", 0, 100),
-    Parameter("memory_limit", 0.9, "share of KV blocks in use above which they cost", 0, 1),
-    Parameter("memory_barrier", 10.0, "weight of the share in use above the limit", 0, 100),
-    Parameter("load", 0.1, "weight of the engine's requests, relative to the mean of engines", 0, 10),
+    Parameter("pace_barrier", 10.0, "additional weight of what lies above pace_limit", 0, 100),
+    Parameter("memory_limit", 0.9, "share of KV blocks in use, with queued prompts and this one, above which it costs",
+              0, 1),
+    Parameter("memory_barrier", 10.0, "weight of what lies above memory_limit", 0, 100),
+    Parameter("load", 0.1, "weight of the number of requests there over its mean over the engines", 0, 10),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from servegym.policy import Parameter, Parameters, Policy, kernel, register, rou
 
 # First random streams of sessions, of beginnings of prompts, and of requests; engine e has the e-th after each.
 BY_SESSION, BY_BEGINNING, BY_REQUEST = 0x73650000, 0x73660000, 0x73670000
-P = Parameters(Parameter("seed", 0, "of the hash", 0, 2**31 - 1, integer=True))
+P = Parameters(Parameter("seed", 0, "seed of the hash", 0, 2**31 - 1, integer=True))
 
 
 @kernel

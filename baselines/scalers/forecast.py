@@ -12,17 +12,20 @@ MOST_BINS = 96
 STATE = ("counted", "bin", "arrived", "lately", "expected", "span_s", *(f"bin_{k}" for k in range(MOST_BINS)))
 COUNTED, BIN, ARRIVED, LATELY, EXPECTED, SPAN_S, FIRST_BIN = range(7)  # of row 0
 P = Parameters(
-    Parameter("interval_s", 15.0, "between two checks", 1e-3, 3600, "s", log=True),
-    Parameter("engine_rate", 1.0, "requests that an engine is to serve", 1e-3, 1e4, "requests/s", log=True),
-    Parameter("ahead_s", 60.0, "how far it looks ahead; say the start-up time", 0, 86400, "s"),
-    Parameter("day_s", 86400.0, "after which the rate is as before", 1e-2, 6.1e5, "s", log=True),
-    Parameter("bins", 48, "parts of a day, of each of which arrivals are counted", 2, MOST_BINS, integer=True),
-    Parameter("window_s", 1800.0, "over which today is compared with yesterday", 1e-2, 6.1e5, "s", log=True),
-    Parameter("trust", 10.0, "requests, as expected, that the comparison begins with", 1e-3, 1e6, log=True),
-    Parameter("drain_s", 60.0, "in which what waits is to be served", 1e-2, 86400, "s", log=True),
-    Parameter("slack", 0.2, "engines that the others must have to spare before one is closed", 0, 8),
-    Parameter("least_engines", 1, "of a role, in use", 0, 4096, integer=True),
-    Parameter("most_engines", 4096, "of a role, in use", 1, 4096, integer=True),
+    Parameter("interval_s", 15.0, "time between two checks", 1e-3, 3600, "s", log=True),
+    Parameter("engine_rate", 1.0, "rate that one engine is expected to serve", 1e-3, 1e4, "requests/s", log=True),
+    Parameter("ahead_s", 60.0, "how far it looks ahead: set it to the start-up time of an engine", 0, 86400, "s"),
+    Parameter("day_s", 86400.0, "period after which arrival rates repeat: a day, or a week", 1e-2, 6.1e5, "s",
+              log=True),
+    Parameter("bins", 48, "parts of a period in which arrivals are counted separately", 2, MOST_BINS, integer=True),
+    Parameter("window_s", 1800.0, "time over which today's arrivals are compared with yesterday's", 1e-2, 6.1e5, "s",
+              log=True),
+    Parameter("trust", 10.0, "requests added to both sides of that comparison: the more, the less a few arrivals "
+              "change it", 1e-3, 1e6, log=True),
+    Parameter("drain_s", 60.0, "time in which waiting requests should be served", 1e-2, 86400, "s", log=True),
+    Parameter("slack", 0.2, "an engine is closed only if the others exceed the need by this many", 0, 8),
+    Parameter("least_engines", 1, "fewest engines in use, of each role", 0, 4096, integer=True),
+    Parameter("most_engines", 4096, "most engines in use, of each role", 1, 4096, integer=True),
 )  # fmt: skip
 
 

@@ -143,6 +143,6 @@ register(
         "and may join the tier of those it has.",
         "PolyServe, sections 4.3 and 4.4",
         polyserve,
-        parameters=Parameters(Parameter("interval_s", 1.0, "between two checks", 1e-3, 3600, "s", log=True)),
+        parameters=Parameters(Parameter("interval_s", 1.0, "time between two checks", 1e-3, 3600, "s", log=True)),
     )
 )

@@ -21,22 +21,24 @@ from servegym.policy import (
 HPA, KNATIVE = "Kubernetes, Horizontal Pod Autoscaler", "Knative Serving, config-autoscaler"
 WANTED_S = 0  # in row k of a role: the last time that more than k of its engines were wanted
 P = Parameters(
-    Parameter("interval_s", 15.0, "between two checks", 1e-3, 3600, "s", log=True, source=f"{HPA}: sync period"),
+    Parameter("interval_s", 15.0, "time between two checks", 1e-3, 3600, "s", log=True, source=f"{HPA}: sync period"),
     Parameter(
-        "most_requests", 100.0, "requests an engine is to have at most", 1, 2**20, log=True,
+        "most_requests", 100.0, "most requests that an engine should have", 1, 2**20, log=True,
         source=f"{KNATIVE}: container-concurrency-target-default",
     ),
     Parameter(
-        "utilisation", 0.7, "share of them to aim at", 0.01, 1,
+        "utilisation", 0.7, "share of most_requests to aim at", 0.01, 1,
         source=f"{KNATIVE}: container-concurrency-target-percentage",
     ),
-    Parameter("tolerance", 0.1, "how far off the target nothing is done", 0, 1, source=f"{HPA}: tolerance"),
+    Parameter("tolerance", 0.1, "nothing is changed while the load is within this share of the target", 0, 1,
+              source=f"{HPA}: tolerance"),
     Parameter(
-        "window_s", 300.0, "for how long an engine that was wanted stays", 0, 86400, "s",
+        "window_s", 300.0, "how long an engine stays after it was last wanted", 0, 86400, "s",
         source=f"{HPA}: downscale stabilisation",
     ),
-    Parameter("least_engines", 0, "of a role, in use", 0, 4096, integer=True, source=f"{KNATIVE}: min-scale"),
-    Parameter("most_engines", 4096, "of a role, in use", 1, 4096, integer=True),
+    Parameter("least_engines", 0, "fewest engines in use, of each role", 0, 4096, integer=True,
+              source=f"{KNATIVE}: min-scale"),
+    Parameter("most_engines", 4096, "most engines in use, of each role", 1, 4096, integer=True),
 )  # fmt: skip
 
 

@@ -7,14 +7,12 @@ Prefill engines run prompts, decode engines all their decodes; the same policy s
 from servegym.baselines.schedulers.vllm_fcfs import WHOLE_PROMPTS
 from servegym.policy import Parameter, Parameters, Policy, is_decoding, limits_kernel, register, scheduler, score
 
-DECODE_BATCH_SIZE = Parameter(
-    "decode_batch_size", 1024, "requests in a batch on a decode engine", 1, 2**20, "requests", integer=True, log=True,
-    source="DistServe, evaluation code",
-)  # fmt: skip
+DECODE_BATCH_SIZE = Parameter("decode_batch_size", 1024, "most requests in a batch on a decode engine", 1, 2**20,
+                              "requests", integer=True, log=True, source="DistServe, evaluation code")  # fmt: skip
 P = Parameters(
-    Parameter("max_num_batched_tokens", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 8192, "most tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
               integer=True, log=True, source="DistServe, evaluation code"),
-    Parameter("prefill_batch_size", 128, "prompts in a batch", 1, 2**20, "requests", integer=True, log=True,
+    Parameter("prefill_batch_size", 128, "most prompts in a batch", 1, 2**20, "requests", integer=True, log=True,
               source="DistServe, evaluation code"),
     DECODE_BATCH_SIZE,
 )  # fmt: skip
@@ -24,8 +22,8 @@ set_limits = limits_kernel({"max_num_batched_tokens": "max_num_batched_tokens", 
 def chunks(tokens: int) -> Parameters:
     """Parameters of chunked prefill with this default chunk size."""
     return Parameters(
-        Parameter("max_num_batched_tokens", tokens, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
-                  source="FlowPrefill, section 6.1"),
+        Parameter("max_num_batched_tokens", tokens, "most tokens in a batch", 1, 2**20, "tokens", integer=True,
+                  log=True, source="FlowPrefill, section 6.1"),
         DECODE_BATCH_SIZE,
     )  # fmt: skip
 

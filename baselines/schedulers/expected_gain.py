@@ -41,18 +41,21 @@ BELOW = 1.0 - 1e-9  # factor that keeps a lower bound below its value despite ro
 LEAST_WORK_S = 1e-9  # avoids division by 0 for work that takes no time
 
 P = Parameters(
-    Parameter("gamma", 2.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True),
-    Parameter("eta", Fact("min_tpot_slo_s", 0.9), "least latency budget of a batch", 0.005, 0.5, "s", log=True),
+    Parameter("gamma", 2.0, "factor on the load that requests are held against: the larger, the more count as urgent",
+              0.1, 10, log=True),
+    Parameter("eta", Fact("min_tpot_slo_s", 0.9), "least time budget of a batch, however short the slack", 0.005, 0.5,
+              "s", log=True),
     Parameter("output_tokens", 200.0, "tokens that a request is expected to have left, before any of its application "
               "has finished", 1, 2**20, "tokens", log=True),
-    Parameter("deadlines", "early-first-token", "what later deadlines count from, for the scheduler alone",
-              choices=DEADLINES, source="ProServe, section 2, footnote 2"),
-    Parameter("most_late", 0.75, "share of the tokens left that may be late before it has caught up; from there on a "
-              "request is worth nothing", 0, 1),
-    Parameter("hopeless", "last", "requests worth nothing go last, in batches of eta, and are left out while one "
-              "is urgent; or are left out while one is worth something", choices=HOPELESS),
-    Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves, for what "
-              "it takes beyond its estimate", 0, 0.5),
+    Parameter("deadlines", "early-first-token", "from where the scheduler counts the deadlines after the first: the "
+              "first deadline (slo), the first token if it came early, or the first token", choices=DEADLINES,
+              source="ProServe, section 2, footnote 2"),
+    Parameter("most_late", 0.75, "a request is worth nothing if this share of its tokens left would be late before it "
+              "catches up", 0, 1),
+    Parameter("hopeless", "last", "requests worth nothing: last, and left out only while another is urgent; or left "
+              "out while any is worth something", choices=HOPELESS),
+    Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves free, in "
+              "case it takes longer than estimated", 0, 0.5),
     *STEPS,
 )  # fmt: skip
 SCRATCH = Scratch("gain", indices=("worthy",))  # of requests with positive expected gain: gain and position

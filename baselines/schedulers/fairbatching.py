@@ -22,7 +22,7 @@ SCRATCH = Scratch(indices=("order",))
 P = Parameters(
     Parameter("near", 2.0, "a decode is near its deadline below this many times the batch's time budget",
               0, 1e6, "time budgets"),
-    Parameter("eta", ETA, "least time budget of a batch", 0.005, 0.5, "s", log=True,
+    Parameter("eta", ETA, "least time budget of a batch, however short the slack", 0.005, 0.5, "s", log=True,
               source="as slide-batching"),
 )  # fmt: skip
 

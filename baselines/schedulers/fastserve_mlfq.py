@@ -38,9 +38,9 @@ P = Parameters(
               0.0001, 10, "s", log=True, source="ours"),
     Parameter("promote_after_s", 3.0, "waiting time after which a request goes to the top", 0.001, 1e6, "s",
               log=True, source="ours"),
-    Parameter("max_num_batched_tokens", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 8192, "most tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
               integer=True, log=True, source="as vllm-fcfs"),
-    Parameter("batch_size", 256, "requests in a batch", 1, 2**20, "requests",
+    Parameter("batch_size", 256, "most requests in a batch", 1, 2**20, "requests",
               integer=True, log=True, source="as vllm-fcfs"),
 )  # fmt: skip
 

@@ -40,25 +40,25 @@ BOUNDARIES = ("none", "operator", "layer")  # as NOT_PREEMPTIBLE, AT_OPERATORS, 
 STARTED, ENDED = range(2)  # of the engine's last decode iteration; the second as estimated
 
 P = Parameters(
-    Parameter("priority", "s-edf", "what counts as late: slack (Eq. 3), a deadline that has passed, nothing",
-              choices=PRIORITIES, source="FlowPrefill, Eq. 3 and section 6.3"),
-    Parameter("late_order", "latest-first", "order of the late: latest deadline first as printed, or edf",
-              choices=LATE_ORDERS, source="FlowPrefill, Eq. 3; edf: ours"),
-    Parameter("batch_token_budget", 4096, "G: tokens of a batch stay below it; 0: no batching", 0, 2**20,
-              "tokens", integer=True, source="FlowPrefill, Alg. 1; value: ours"),
-    Parameter("margin", 0.0, "TTFT SLOs of time that batching leaves; 0.1 in the public code", 0, 1,
-              source="FlowPrefill, Alg. 1; code"),
-    Parameter("longest_batched_tokens", 2**20, "longer requests are not batched; 2048 in the public code",
+    Parameter("priority", "s-edf", "which prompts count as late: those without time to spare (s-edf, Eq. 3), past "
+              "their deadline (d-edf), or none (edf)", choices=PRIORITIES, source="FlowPrefill, Eq. 3 and section 6.3"),
+    Parameter("late_order", "latest-first", "order of late prompts: latest deadline first, as printed, or earliest "
+              "first (edf)", choices=LATE_ORDERS, source="FlowPrefill, Eq. 3; edf: ours"),
+    Parameter("batch_token_budget", 4096, "a batch of several prompts has fewer tokens than this (G); 0: one prompt a "
+              "batch", 0, 2**20, "tokens", integer=True, source="FlowPrefill, Alg. 1; value: ours"),
+    Parameter("margin", 0.0, "share of its TTFT SLO that the first prompt of a batch has at least left at the end; 0.1 "
+              "in the public code", 0, 1, source="FlowPrefill, Alg. 1; code"),
+    Parameter("longest_batched_tokens", 2**20, "longer prompts share no batch; 2048 in the public code",
               1, 2**20, "tokens", integer=True, log=True, source="FlowPrefill, Alg. 1; code"),
-    Parameter("misfit", "pass-over", "a candidate that does not fit is passed over, or (code) ends the batch",
-              choices=MISFITS, source="FlowPrefill, Alg. 1; code"),
+    Parameter("misfit", "pass-over", "when a prompt does not fit the batch: try the next ones (pass-over), or end the "
+              "batch (stop: the code)", choices=MISFITS, source="FlowPrefill, Alg. 1; code"),
     Parameter("boundary", "operator", "where a prefill can be suspended", choices=BOUNDARIES,
               source="FlowPrefill, section 5.1"),
     Parameter("chunk_tokens", 0, "tokens of a request in a task; 0: whole prompts", 0, 2**20, "tokens",
               integer=True, source="FlowPrefill, section 6.5"),
-    Parameter("tbt_share", 0.9, "of the smallest TPOT SLO, for a slice of prefill and the decodes after it",
-              0, 10, source="ours"),
-    Parameter("least_slice_s", 0.005, "a slice is not shorter", 0.0001, 10, "s", log=True, source="ours"),
+    Parameter("tbt_share", 0.9, "share of the smallest TPOT SLO that a slice of prefill and the decodes after it take "
+              "together", 0, 10, source="ours"),
+    Parameter("least_slice_s", 0.005, "shortest slice of prefill", 0.0001, 10, "s", log=True, source="ours"),
 )  # fmt: skip
 
 

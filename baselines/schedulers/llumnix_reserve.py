@@ -9,7 +9,7 @@ DECODES = np.int64(2**40)  # tier after every priority
 
 P = Parameters(
     *vllm_fcfs.P,
-    Parameter("reserve", 0.1, "share of the KV blocks that only priority 0 is admitted to", 0, 1),
+    Parameter("reserve", 0.1, "share of the KV blocks kept for requests of priority 0, the most important", 0, 1),
 )
 set_limits = limits_kernel(vllm_fcfs.LIMITS, P)
 

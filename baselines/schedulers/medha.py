@@ -16,12 +16,12 @@ from servegym.policy import (
 )
 
 P = Parameters(
-    Parameter("tbt_s", Fact("min_tpot_slo_s"), "time a batch may take", 0.001, 10, "s", log=True,
-              source="Medha: the TBT SLO"),
-    Parameter("safety", 1.2, "the time is divided by it", 1, 10, source="as for qoserve"),
-    Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
+    Parameter("tbt_s", Fact("min_tpot_slo_s"), "time a batch may take, before division by safety", 0.001, 10, "s",
+              log=True, source="Medha: the TBT SLO"),
+    Parameter("safety", 1.2, "safety factor: tbt_s is divided by it", 1, 10, source="as for qoserve"),
+    Parameter("largest_chunk_tokens", 2500, "most prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
               log=True, source="QoServe, section 4.1.4"),
-    Parameter("max_num_seqs", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
+    Parameter("max_num_seqs", 128, "most requests that may hold memory", 1, 2**20, "requests", integer=True,
               log=True, source="Sarathi-Serve"),
 )  # fmt: skip
 

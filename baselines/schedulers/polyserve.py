@@ -24,7 +24,7 @@ from servegym.policy import (
 DECODES, IN_TIME, LATE = range(3)
 
 P = Parameters(
-    Parameter("max_num_batched_tokens", 1024, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
+    Parameter("max_num_batched_tokens", 1024, "most tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
               source="PolyServe's worked example, section 4.7"),
 )  # fmt: skip
 

@@ -51,34 +51,38 @@ CODE_SAFETY, CODE_FREE_BLOCKS, CODE_SHORT_OF_MEMORY = 1.2, 1000, 512
 SCRATCH = Scratch(indices=("positions",))  # of prefills that have begun, then of those whose turn comes
 
 P = Parameters(
-    Parameter("dynamic_chunking", "paper", "prefill tokens by the slack of the decodes; code: one of a few "
-              "sizes; off: a fixed token budget", choices=DYNAMIC, source="QoServe, section 3.6.1; its code"),
-    Parameter("largest_chunk_tokens", 2500, "prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
+    Parameter("dynamic_chunking", "paper", "how many prefill tokens a batch has: as many as the decodes' slack allows "
+              "(paper), of a few sizes the largest that it allows (code), or a fixed token budget (off)",
+              choices=DYNAMIC, source="QoServe, section 3.6.1; its code"),
+    Parameter("largest_chunk_tokens", 2500, "most prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
               log=True, source="QoServe, section 4.1.4: throughput saturates"),
-    Parameter("max_num_batched_tokens", 256, "tokens in a batch under dynamic_chunking=off", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 256, "most tokens in a batch under dynamic_chunking=off", 1, 2**20, "tokens",
               integer=True, log=True, source="QoServe, section 4"),
-    Parameter("safety", 1.2, "the slack is divided by it (dynamic_chunking=paper)", 1, 10,
+    Parameter("safety", 1.2, "safety factor: a batch may take the slack divided by it (dynamic_chunking=paper)", 1, 10,
               source="QoServe, section 3.6.1; value: its code"),
-    Parameter("late_limit", 1.0, "TBT SLOs from which on a late decode is paced and not caught up", 0, 1e9),
-    Parameter("ttlt_slack", "unbounded", "slack of a decode judged by its last token; paced: time left over "
-              "tokens that may come", choices=TTLT_SLACK),
-    Parameter("alpha_s_per_token", 0.008, "seconds of deadline that a token of work is worth; 0: EDF", 0, 10,
-              "s/token", source="QoServe, section 3.6"),
-    Parameter("low_load_alpha_s_per_token", 0.001, "the same at low load", 0, 10, "s/token",
+    Parameter("late_limit", 1.0, "a decode later than this many TBT SLOs gets a token per TBT SLO and does not catch "
+              "up", 0, 1e9),
+    Parameter("ttlt_slack", "unbounded", "slack of a decode with one deadline for its whole answer: none; or "
+              "(paced) the time left divided by the tokens that may come", choices=TTLT_SLACK),
+    Parameter("alpha_s_per_token", 0.008, "how much later a prefill ranks for each token of work; 0: by deadline alone",
+              0, 10, "s/token", source="QoServe, section 3.6"),
+    Parameter("low_load_alpha_s_per_token", 0.001, "alpha_s_per_token at low load", 0, 10, "s/token",
               source="QoServe, section 3.6"),
-    Parameter("low_load_tokens", 0, "load is low while fewer prefill tokens wait; 0: never", 0, 2**40, "tokens",
-              integer=True),
-    Parameter("relegation", "paper", "what is late: by the end of the iteration; code: by work over measured "
-              "throughput, before it has memory", choices=RELEGATION, source="QoServe, section 3.4; its code"),
-    Parameter("importance", "low-first", "a late request goes after all less important ones; spare: it stays "
-              "while there are such; ignore: it goes alone", choices=IMPORTANCE, source="QoServe, section 3.4"),
-    Parameter("relegated_order", "hybrid", "by hybrid priority; low-first: less important ones first",
-              choices=RELEGATED_ORDERS, source="QoServe, Algorithm 1; low-first: its code"),
-    Parameter("selective_preemption", "on", "a prefill that has begun is passed over only if it can afford it",
-              choices=SELECTIVE_PREEMPTION, source="QoServe, section 3.4"),
-    Parameter("max_num_seqs", 128, "requests that may hold memory", 1, 2**20, "requests", integer=True,
+    Parameter("low_load_tokens", 0, "load is low while fewer prefill tokens than this wait; 0: never", 0, 2**40,
+              "tokens", integer=True),
+    Parameter("relegation", "paper", "which prefills are put behind all others as late: those due before the batch "
+              "ends (paper); those without memory whose work takes too long at measured throughput (code); none (off)",
+              choices=RELEGATION, source="QoServe, section 3.4; its code"),
+    Parameter("importance", "low-first", "which prefills go behind when one is late: all less important ones and it "
+              "(low-first), it unless there are such (spare), or it alone (ignore)", choices=IMPORTANCE,
+              source="QoServe, section 3.4"),
+    Parameter("relegated_order", "hybrid", "order of prefills put behind: by hybrid priority, or by importance first "
+              "(low-first)", choices=RELEGATED_ORDERS, source="QoServe, Algorithm 1; low-first: its code"),
+    Parameter("selective_preemption", "on", "on: a prefill that has begun is passed over only if it can still be in "
+              "time", choices=SELECTIVE_PREEMPTION, source="QoServe, section 3.4"),
+    Parameter("max_num_seqs", 128, "most requests that may hold memory", 1, 2**20, "requests", integer=True,
               log=True, source="Sarathi-Serve"),
-    Parameter("least_chunk_tokens", 0, "prefill tokens that run whatever the slack (dynamic_chunking=paper)", 0,
+    Parameter("least_chunk_tokens", 0, "prefill tokens that run however short the slack (dynamic_chunking=paper)", 0,
               2**20, "tokens", integer=True),
     *STEPS,
 )  # fmt: skip

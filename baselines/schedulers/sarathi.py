@@ -3,9 +3,9 @@
 from servegym.policy import Fact, Parameter, Parameters, Policy, register, score
 
 P = Parameters(
-    Parameter("max_num_batched_tokens", Fact("profiled_token_budget"), "tokens in a batch", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", Fact("profiled_token_budget"), "most tokens in a batch", 1, 2**20, "tokens",
               integer=True, log=True, source="Sarathi-Serve, section 4: a full batch meets the TBT SLO"),
-    Parameter("max_num_seqs", 128, "requests that may hold memory", 1, 2**20, "requests",
+    Parameter("max_num_seqs", 128, "most requests that may hold memory", 1, 2**20, "requests",
               integer=True, log=True, source="Sarathi-Serve"),
 )  # fmt: skip
 

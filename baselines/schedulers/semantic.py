@@ -13,21 +13,23 @@ from servegym.baselines.slots import (
 )
 from servegym.policy import Parameter, Parameters, Policy, StateFields, register, scheduler, victims
 
-REMAINING_TIME_PARAMETER = Parameter(
-    "remaining_time", "at-eviction", "when the remaining time is estimated again: after an eviction, or (code) a token",
-    choices=("at-eviction", "current"), source="semantic scheduling, Alg. 4 line 11",
-)  # fmt: skip
+REMAINING_TIME_PARAMETER = Parameter("remaining_time", "at-eviction", "when the remaining time is estimated again: "
+                                     "after an eviction (at-eviction); or after each token too (current)",
+                                     choices=("at-eviction", "current"),
+                                     source="semantic scheduling, Alg. 4 line 11")  # fmt: skip
 CURRENT = 1
 LOAD_ONLY = 1
 P = Parameters(
     *PARAMETERS,
     REMAINING_TIME_PARAMETER,
-    Parameter("level", "urgency", "what the order goes by before the remaining time", choices=LEVELS,
-              source="semantic scheduling, Alg. 1"),
-    Parameter("accounting", "decode", "what recomputing a victim's decoded tokens is taken to cost",
-              choices=ACCOUNTINGS, source="semantic scheduling, Eq. 3-6"),
-    Parameter("transfer_cost", "save-and-load", "what moving a token to host memory and back is taken to cost",
-              choices=("save-and-load", "load"), source="ours; load: semantic scheduling, Eq. 3"),
+    Parameter("level", "urgency", "what requests are ordered by first; among equals the least remaining time goes "
+              "first", choices=LEVELS, source="semantic scheduling, Alg. 1"),
+    Parameter("accounting", "decode", "how the cost of recomputing an evicted request's decoded tokens is estimated: "
+              "as decode iterations (decode), as one prefill with its prompt (prefill), or by the paper's equations "
+              "(as-printed)", choices=ACCOUNTINGS, source="semantic scheduling, Eq. 3-6"),
+    Parameter("transfer_cost", "save-and-load", "time that saving a token to host memory is taken to cost: saving and "
+              "loading, or loading alone (load)", choices=("save-and-load", "load"),
+              source="ours; load: semantic scheduling, Eq. 3"),
 )  # fmt: skip
 P_SJF = Parameters(*PARAMETERS, REMAINING_TIME_PARAMETER)
 

@@ -38,26 +38,31 @@ SCRATCH = Scratch(indices=("order",))
 ETA = Fact("min_tpot_slo_s", 0.9)
 
 P = Parameters(
-    Parameter("gamma", 1.0, "aggressiveness: above 1 more requests count as urgent", 0.1, 10, log=True,
-              source="ProServe, Alg. 1 line 9; value: xLLM"),
+    Parameter("gamma", 1.0, "factor on the load that requests are held against: the larger, the more count as urgent",
+              0.1, 10, log=True, source="ProServe, Alg. 1 line 9; value: xLLM"),
     Parameter("eta", ByWord("variant", {"paper": ETA, "xllm": Fact("min_tpot_slo_s", 0.65)}),
-              "least latency budget of a batch", 0.005, 0.5, "s", log=True,
+              "least time budget of a batch, however short the slack", 0.005, 0.5, "s", log=True,
               source="ProServe, Alg. 1 line 7; values: [measured](../results/slide-batching-eta.md), xLLM"),
-    Parameter("load", "a", "load function phi: a (Eq. 8), c (Eq. 9), p (disaggregated prefill)",
-              choices=LOADS, source="ProServe, section 4.2"),
+    Parameter("load", "a", "load that decides which requests are urgent: of the whole queue (a, Eq. 8), of the "
+              "requests due no later (c, Eq. 9), or of a prefill-only engine (p)", choices=LOADS,
+              source="ProServe, section 4.2"),
     Parameter("hopeless", ByWord("variant", {"paper": "include", "xllm": "exclude"}),
               "whether requests that cannot be in time set the budget", choices=HOPELESS,
               source="ProServe, Alg. 1 line 6; exclude: xLLM, which skips them"),
-    Parameter("ablation", "none", "leave a part out", choices=ABLATIONS, source="ProServe, section 5.4"),
-    Parameter("max_num_batched_tokens", 512, "tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
+    Parameter("ablation", "none", "leaves a part out: order by deadline alone, by density alone, or a "
+              "token budget in place of the time budget (no-latency)", choices=ABLATIONS,
+              source="ProServe, section 5.4"),
+    Parameter("max_num_batched_tokens", 512, "most tokens in a batch under ablation=no-latency", 1, 2**20, "tokens",
               integer=True, log=True),
-    Parameter("variant", "paper", "xllm: as the public code does it", choices=VARIANTS,
+    Parameter("variant", "paper", "paper: as printed; xllm: as the public code does it", choices=VARIANTS,
               source="xLLM"),
-    Parameter("starve_threshold", 1.0, "xllm: SLOs a request may be late before it goes ahead", 0, 1000),
+    Parameter("starve_threshold", 1.0, "variant=xllm: how late an urgent prefill may be, in SLOs of its next token, "
+              "before it goes ahead of others", 0, 1000),
     Parameter("density_exponent", 1.0, "x in density = gain / exec^x: 0 gain alone, above 1 shorter first",
               0, 3),
     Parameter("deadlines", ByWord("variant", {"paper": "slo", "xllm": "first-token"}),
-              "what later deadlines count from, for the scheduler alone", choices=DEADLINES,
+              "from where the scheduler counts the deadlines after the first: the first deadline (slo), the first "
+              "token if it came early, or the first token", choices=DEADLINES,
               source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
     *STEPS,
 )  # fmt: skip

@@ -18,14 +18,15 @@ from servegym.policy import (
 )
 
 FIXED = Parameters(
-    *P, Parameter("most_drafts", 4, "drafts of a decode", 0, 16, "tokens", integer=True, source="ours")
+    *P, Parameter("most_drafts", 4, "most tokens drafted for a decode in a batch", 0, 16, "tokens", integer=True,
+                  source="ours")
 )  # fmt: skip
 SMART = Parameters(
     *P,
-    Parameter("acceptance", 0.7, "probability that a draft is accepted, until some have been tried", 0, 1,
-              source="SmartSpec"),
-    Parameter("memory", 256, "tries after which half of the estimate is what they said", 1, 2**20, "tries", log=True,
-              source="ours; SmartSpec has a moving average"),
+    Parameter("acceptance", 0.7, "probability that a drafted token is accepted, assumed before any has been tried", 0,
+              1, source="SmartSpec"),
+    Parameter("memory", 256, "tries of drafts after which these make up half of the estimated acceptance", 1, 2**20,
+              "tries", log=True, source="ours; SmartSpec has a moving average"),
 )  # fmt: skip
 DRAFTED, ACCEPTED, DRAFTS, ACCEPTANCE, KNOWN = range(5)
 STATE = ("drafted", "accepted", "drafts", "acceptance", "known")

@@ -3,9 +3,9 @@
 from servegym.policy import MISFIT_STOP, PHASE_FIRST_DECIDES, Parameter, Parameters, Policy, register, score
 
 P = Parameters(
-    Parameter("max_num_batched_tokens", 8192, "tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 8192, "most tokens in a batch; a longer prompt runs alone", 1, 2**20, "tokens",
               integer=True, log=True, source="ours"),
-    Parameter("max_num_seqs", 256, "requests that may hold memory", 1, 2**20, "requests",
+    Parameter("max_num_seqs", 256, "most requests that may hold memory", 1, 2**20, "requests",
               integer=True, log=True, source="vLLM"),
 )  # fmt: skip
 # Prefills or decodes, whole prompts, and none out of its turn.

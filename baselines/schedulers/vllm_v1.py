@@ -12,9 +12,9 @@ PRIORITY = 1
 
 P = Parameters(
     Parameter("policy", "fcfs", "order of the waiting requests", choices=POLICIES, source="vLLM"),
-    Parameter("max_num_batched_tokens", 2048, "tokens in a batch (max_num_batched_tokens)", 1, 2**20, "tokens",
+    Parameter("max_num_batched_tokens", 2048, "most tokens in a batch", 1, 2**20, "tokens",
               integer=True, log=True, source="vLLM"),
-    Parameter("max_num_seqs", 256, "running requests (max_num_seqs)", 1, 2**20, "requests",
+    Parameter("max_num_seqs", 256, "most requests that may hold memory", 1, 2**20, "requests",
               integer=True, log=True, source="vLLM"),
     Parameter("reserve_full", 1, "1: admit only what fits whole (scheduler_reserve_full_isl)", 0, 1,
               integer=True, source="vLLM"),

@@ -31,8 +31,8 @@ SCRATCH = Scratch("uncharged_tokens", indices=("client",))  # by position, of th
 
 P = Parameters(
     *sarathi.P,
-    Parameter("input_weight", 1.0, "charge for a prompt token", 0, 1000, source="VTC"),
-    Parameter("output_weight", 2.0, "charge for an output token", 0, 1000, source="VTC"),
+    Parameter("input_weight", 1.0, "weight of a prompt token in its client's counter", 0, 1000, source="VTC"),
+    Parameter("output_weight", 2.0, "weight of an output token in its client's counter", 0, 1000, source="VTC"),
 )
 set_limits = limits_kernel(sarathi.LIMITS, P)
 
