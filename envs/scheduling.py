@@ -94,14 +94,14 @@ class SchedulingEnv(ServingEnv):
 
     | number | says |
     |---|---|
-    | 0 | time budget b: the base's, times (7/6)^b above 0 and (9/5)^b below; of its least one 0.5 to 1.05 TPOT SLOs |
-    | 1 | giving up g, above 0: requests worth less than g are left out, as long as another is worth as much |
-    | 2 | chunk c, above 0: of one prompt at most 2^(-4c) of what could be computed in the time budget |
-    | 3 | victims v, above 0: of those the base would take memory from alike, requests worth less than v are first |
-    | 4 to 3 + slots | scores: a request moves forward by that share of `slots` places in the base's order |
+    | 0 | time budget b: the base's, times (7/6)^b above 0, (9/5)^b below; 0.9 TPOT SLOs become 0.5 to 1.05 |
+    | 1 | giving up g, above 0: requests worth less than g are left out while another is worth at least g |
+    | 2 | chunk c, above 0: a prompt gets at most 2^(-4c) of the tokens that fit the time budget |
+    | 3 | victims v, above 0: of those that the base would evict alike, requests worth less than v go first |
+    | 4 to 3 + slots | scores: s moves a request forward by s x `slots` places in the base's order |
 
     What a request is *worth* is the share of what it could still gain that can be expected in time
-    (docs/systems/expected_gain.md). Below 0 numbers 1 to 3 say nothing.
+    (docs/systems/expected_gain.md). At 0 and below numbers 1 to 3 change nothing.
 
     ## Observation Space
     `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first and that are worth

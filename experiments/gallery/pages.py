@@ -19,7 +19,7 @@ PRESET = "overload"
 COMMAND = "python -m experiments.gallery docs/gallery"
 INTRO = f"""# Gallery
 
-Each environment at overload, played by its base policy and by somebody else on the same requests. A page has the
+Each environment at overload, played by its base policy and by another policy on the same requests. A page has the
 animation, the spaces, and what it takes to begin.
 
 <!-- written by {COMMAND} -->
