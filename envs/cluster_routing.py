@@ -101,7 +101,7 @@ class ClusterRoutingEnv(ServingEnv):
 
     ## Action Space
     `Discrete(engines)`: the index of the engine. `info["action_mask"]` (and `action_masks()`) says which engines take
-    the request; where one is named that does not, the base router's choice stands.
+    the request; if the agent names another, the base router's choice stands.
 
     ## Observation Space
     `Box(float32)`: the request, then a slot for each engine; docs/observations.md, `observe_caching` (v0:
@@ -119,11 +119,11 @@ class ClusterRoutingEnv(ServingEnv):
     Terminated when all requests are served; truncated at the scenario's `until_s`.
 
     ## Arguments
-    - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines with vLLM's own
-      order (`vllm-v1`), where it matters most which one gets a request, under `min-load`. Its router is the base. Where
-      the base holds a request back, that is not the agent's decision.
+    - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines with the scheduler
+      `vllm-v1`, under which the choice of the engine matters most, and the router `min-load`. The scenario's router is
+      the base. If the base holds a request back, the agent is not asked.
     - `sees="caching"`, in v0 `"routing"`: which of the two observations.
-    - `engines=4`: most engines of a scenario; slots of those it does not have stay empty.
+    - `engines=4`: most engines of a scenario; if it has fewer, the other slots stay empty.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
       `ServingSpec` (docs/spec.md).

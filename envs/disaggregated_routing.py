@@ -48,7 +48,7 @@ def show_pair(episode, observation, mask, base):
 
 @act
 def send_both_ways(episode, action):
-    """Where an engine is named that does not take the request, the base router's choice stands."""
+    """If the agent names an engine that does not take the request, the base router's choice stands."""
     run, router_state, _ = restore_run(episode.address)
     snapshots, route = router_state.known.snapshots, router_state.route[0]
     prefill, decode = episode.offset, episode.slots - episode.offset
@@ -99,17 +99,18 @@ class DisaggregatedRoutingEnv(ServingEnv):
     """
     ## Description
     Some engines only prefill, others only decode; the KV of a request travels from one to the other. For each request
-    that arrives (or is taken back from an engine that failed) the agent names both.
+    that arrives (or is taken back from an engine that failed) the agent names the engine that prefills it and
+    the one that decodes it.
 
     ## Action Space
     `MultiDiscrete([prefill, decode + 1])`: the prefill engine, and the decode engine from 0; the last decode choice
     leaves it to the base router, which is asked again when the request has been prefilled. `info["action_mask"]` is
     a tuple of the masks of both, as `action_space.sample(mask=...)` takes it; `action_masks()` and vectors have one
-    after the other. Where an engine is named that does not take the request, the base router's choice stands.
+    after the other. If the agent names an engine that does not take the request, the base router's choice stands.
 
     ## Observation Space
-    `Box(float32)`: the request, then a slot for each engine, those that prefill first; docs/observations.md, tables
-    `request` and `engine` of routing. Of a decode engine `takes` and `chosen` are about the time after the prefill.
+    `Box(float32)`: the request, then a slot for each engine, those that prefill first; docs/observations.md,
+    `observe_routing`. Of a decode engine `takes` and `chosen` are about the time after the prefill.
     With `observation="dict"` a Dict of the same.
 
     ## Rewards

@@ -87,7 +87,7 @@ class EngineBatchingEnv(ServingEnv):
     logarithmic scale and linearly for others. All zeros is the base scheduler.
 
     ## Observation Space
-    `Box(float32)`: the engine, its queue and its deadlines; docs/observations.md, table `engine`. With
+    `Box(float32)`: the engine, its queue and its deadlines; docs/observations.md, `observe_engine`. With
     `observation="dict"` a Dict of the same.
 
     ## Rewards
@@ -101,9 +101,9 @@ class EngineBatchingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="slide-batching"`: the base, "name:key=value,...". `controls`: parameters to set; None: every number
-      with two bounds.
-    - `batches_per_step=1`: batches an action is for.
+    - `scheduler="slide-batching"`: the base, "name:key=value,...". `controls`: parameters to set; None: all that are
+      numbers with two bounds.
+    - `batches_per_step=1`: batches for which an action holds.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
       `ServingSpec` (docs/spec.md).

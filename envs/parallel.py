@@ -108,8 +108,8 @@ class ServingParallelEnv(ParallelEnv):
     `deciding` True. What the others name (PettingZoo has all agents act at each step) is not used, and may be missing.
 
     ## Observation Space
-    As in those two environments: docs/observations.md, tables `request` and `engine` of routing; table `engine`. An
-    agent that does not decide is shown again what it was shown at its last decision; zeros before its first.
+    As in those two environments: docs/observations.md, `observe_routing` and `observe_engine`. An agent that
+    does not decide is shown again what it was shown at its last decision; zeros before its first.
 
     ## Rewards
     Shared: what all engines gained since the decision before, as a share of the episode's ideal gain. They sum to the

@@ -62,18 +62,18 @@ class PrefillPreemption(Slots):
 class PrefillPreemptionEnv(ServingEnv):
     """
     ## Description
-    An engine prefills prompts one batch after another, and a batch can be suspended at the end of an operator. A
-    round is held when a request arrives and when a batch is done: the agent says which request goes first. If another
-    batch is running, that is suspended at its next boundary; a suspended one goes on where it stopped.
+    An engine prefills prompts one batch after another, and a batch can be suspended at the end of an operator (a
+    step of a layer). When a request arrives and when a batch is done (a *round*) the agent says which request goes
+    first. If another batch is running, it is suspended at the end of its operator, and later goes on where it stopped.
 
     ## Action Space
     `Discrete(slots)`: the slot of the request that goes first. `info["action_mask"]` (and `action_masks()`) says
-    which slots hold one; where an empty one is named, the base scheduler's choice stands. Slots are in the base's
+    which slots hold one; if the agent names an empty one, the base scheduler's choice stands. Slots are in the base's
     order: 0 is the base.
 
     ## Observation Space
     `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first; docs/observations.md,
-    tables `engine` and `request`. With `observation="dict"` a Dict of the same.
+    `observe_queue`. With `observation="dict"` a Dict of the same.
 
     ## Rewards
     What all engines gained since the round before, as a share of the episode's ideal gain: they sum to the TDG ratio.

@@ -141,7 +141,7 @@ class RequestRankingEnv(ServingEnv):
 
     ## Observation Space
     `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first, prefills before decodes;
-    docs/observations.md, tables `engine` and `request`. The first number of a slot, `present`, is the mask. With
+    docs/observations.md, `observe_queue`. The first number of a slot, `present`, is the mask. With
     `observation="dict"` a Dict of the same.
 
     ## Rewards
@@ -155,8 +155,8 @@ class RequestRankingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="slide-batching"`: the base, which sets the limits of batches and ranks victims; one without
-      numbers of its own to remember, since it is asked twice.
+    - `scheduler="slide-batching"`: the base, which sets the limits of batches and ranks victims. It is asked twice
+      in a decision, so it must keep no numbers of its own, or declare `repeatable`.
     - `slots=32`: requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of

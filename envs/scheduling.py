@@ -85,9 +85,9 @@ class Scheduling(Interface):
 class SchedulingEnv(ServingEnv):
     """
     ## Description
-    One engine (or several) serves a stream of requests. Before each batch the agent says all that there is to say
-    about it, as changes of what a base scheduler decides: the order of the requests, how long the batch may take, what
-    to give up, how much of one prompt goes into it, and what gives up memory first.
+    One engine (or several) serves a stream of requests. Before each batch the agent changes all that a base
+    scheduler decides about it: the order of the requests, how long the batch may take, which requests are given up, how
+    much of one prompt goes into it, and which requests lose their memory first.
 
     ## Action Space
     `Box(-1, 1, (4 + slots,), float32)`; all zeros is the base scheduler.
@@ -105,7 +105,7 @@ class SchedulingEnv(ServingEnv):
 
     ## Observation Space
     `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first and that are worth
-    something, prefills before decodes; docs/observations.md, tables `scheduling` and `scheduling, slot`. Times are
+    something, prefills before decodes; docs/observations.md, `observe_scheduling`. Times are
     relative to SLOs and to the constant part of a batch, so that one agent can serve all devices. With
     `observation="dict"` a Dict of the same.
 
@@ -120,7 +120,8 @@ class SchedulingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="expected-gain"`: the base; one without numbers of its own to remember, since it is asked twice.
+    - `scheduler="expected-gain"`: the base. It is asked twice in a decision, so it must keep no numbers of its
+      own, or declare `repeatable`.
     - `slots=32`: requests shown and scored; 0: none, and the action is the four numbers of the whole.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of

@@ -99,15 +99,15 @@ class TierScalingEnv(ServingEnv):
     ## Action Space
     `MultiDiscrete([2 (tiers + 1)] * engines)`: for each engine 2 (tier + 1), plus 1 if it is closed; the pool is tier
     -1. So 0 is the pool, 2 tier 0, 3 tier 0 and closed. Every action is legal. An engine that leaves the pool gives
-    what it has back to the router.
+    its requests back to the router.
 
     ## Observation Space
-    `Box(float32)`: the cluster and its tiers, then a slot for each engine; docs/observations.md, tables `cluster` and
-    `engine` of tiers. What the base scaler decided is in the slots. With `observation="dict"` a Dict of the same.
+    `Box(float32)`: the cluster and its tiers, then a slot for each engine; docs/observations.md,
+    `observe_tiers`. What the base scaler decided is in the slots. With `observation="dict"` a Dict of the same.
 
     ## Rewards
     What all engines gained since the check before, as a share of the episode's ideal gain: they sum to the TDG ratio
-    (the first one has what was gained before the first check too). What engines cost is in
+    (the first reward includes what was gained before the first check). What engines cost is in
     `result().summary["cost_engine_s"]`.
 
     ## Starting State
@@ -120,7 +120,7 @@ class TierScalingEnv(ServingEnv):
     - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines under `polyserve`
       as scheduler, router and scaler, with the SLOs of its paper. Its scaler is the base; `interval_s` of that is the
       time between decisions.
-    - `engines`, `tiers`: of every scenario; those of the preset, if it says so, else 4 and 4.
+    - `engines`, `tiers`: of every scenario; the preset's, if it sets them, else 4 and 4.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
       `ServingSpec` (docs/spec.md).

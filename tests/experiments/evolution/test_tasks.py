@@ -1,6 +1,7 @@
 """The tasks that ship: their evaluators load as frameworks load them, their starts pass what is read of them."""
 
 import importlib.util
+import re
 import sys
 import types
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 import experiments.evolution
+from servegym import policy
 from servegym.errors import ExperimentError
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.scoring import evolution
 from servegym.evaluation.scoring.source_rules import check_source
+from servegym.simulator.records.types import ENGINE, ENGINE_SNAPSHOT, REQUEST
 
 FOLDER = Path(experiments.evolution.__file__).parent
 TASKS = sorted(path.parent.name for path in FOLDER.glob("*/task.yaml"))
@@ -49,6 +52,20 @@ def test_a_task_is_complete(task: str) -> None:
     assert program.count("# EVOLVE-BLOCK-START") == program.count("# EVOLVE-BLOCK-END") == 1
     assert f"{panel.cells}\nscenarios" in words.replace(f"{panel.cells} scenarios", f"{panel.cells}\nscenarios")
     assert f"{settings['limit_s']} s" in words and f"{settings['memory_gib']} GiB" in words
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_a_task_says_can_be_read_is_there(task: str) -> None:
+    _, _, words = (FOLDER / task / "README.md").read_text("utf-8").partition("What the program can read")
+    named = set(re.findall(r"`(?:[\w.]+\.)?(\w+)(?:\(request\))?`", words)) - {
+        "request",
+        "engine",
+        "estimates",
+        "policy",
+    }
+    records = (REQUEST, ENGINE, ENGINE_SNAPSHOT)
+    there = {name for record in records for name in record.names or ()} | set(dir(policy))
+    assert len(named) > 8 and named - there <= {"now_s", "exec_s", "constant_s"}
 
 
 @pytest.fixture
