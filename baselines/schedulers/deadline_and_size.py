@@ -3,12 +3,12 @@
 from servegym.policy import ByWord, Fact, Parameter, Parameters, Policy, kernel, next_deadline_s, register, score
 
 P = Parameters(
-    Parameter("budget", "fixed", "fixed: 512 tokens in a batch; profiled: as many as the device computes within the "
-              "TPOT SLO, as under sarathi-fcfs", choices=("fixed", "profiled")),
     Parameter("max_num_batched_tokens", ByWord("budget", {"fixed": 512, "profiled": Fact("profiled_token_budget")}),
               "most tokens in a batch", 1, 2**20, "tokens", integer=True, log=True),
     Parameter("batch_size", 0, "most requests in a batch, each run whole; 0: the token budget counts instead", 0, 2**20,
               "requests", integer=True, source="ours"),
+    Parameter("budget", "fixed", "fixed: 512 tokens in a batch; profiled: as many as the device computes within the "
+              "TPOT SLO, as under sarathi-fcfs", choices=("fixed", "profiled")),
 )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def test_a_streamed_run_is_the_whole_run(tmp_path, rows, short_chunks, ending, w
     pd.testing.assert_frame_equal(engines, whole.engines, check_exact=True)
     for name, figure in whole.summary.items():
         mine = run.summary[name]
-        if name in CLOSE:
+        if name in CLOSE and figure is not None:
             assert mine == pytest.approx(figure, rel=1e-12), name
         elif name in SKETCHED:
             finite = np.sort(requests[name][np.isfinite(requests[name])])

@@ -147,7 +147,7 @@ def test_a_policy_without_parameters_says_so():
         ("", "unknown scheduler ''"),
         ("edf:batch_size", "scheduler 'edf:batch_size': 'batch_size' should be key=value"),
         ("edf:batch_size=", "edf: batch_size=: should be a number"),
-        ("edf:=4", "edf has no parameter ; it has max_num_batched_tokens, batch_size"),
+        ("edf:=4", "edf has no parameter ; it has max_num_batched_tokens, batch_size, budget"),
         ("edf:self=1", "edf has no parameter self"),
         ("edf:batch_size=1e9", "edf: batch_size=1e9: should be 0 to 1048576 requests"),
     ],

@@ -83,7 +83,7 @@ def named(shape: Layout, out: np.ndarray) -> Seen:
 
 def context_of(now_s: float, engine: Any, requests: np.ndarray, queue: np.ndarray, estimator: Any) -> SchedulerContext:
     """Of a scheduler that remembers nothing."""
-    state = fresh(State, {"rows": 0, "fields": 0, "slots": 0})
+    state = fresh(State, {"rows": 0, "fields": 0, "tasks": 0})
     return SchedulerContext(now_s, engine, requests, queue, state, np.zeros(0), estimator, np.zeros((0, len(queue))))
 
 
