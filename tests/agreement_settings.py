@@ -118,7 +118,12 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
             "least_chunk_tokens": 16,
         },
     ],
-    "polyserve": [{"max_num_batched_tokens": 64}, {"max_num_batched_tokens": 20}, {}],
+    "polyserve": [
+        {"max_num_batched_tokens": 64},
+        {"max_num_batched_tokens": 20},
+        {},
+        {"max_num_batched_tokens": 64, "margin": 0.3},
+    ],
     "semantic": [
         {},
         {"slots": 4},

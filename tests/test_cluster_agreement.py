@@ -49,6 +49,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"max_num_batched_tokens": 60, "output_tokens": 8},
         {"max_num_batched_tokens": 24, "output_tokens": 40, "memory_reserve": 0.0},
         {"max_num_batched_tokens": 100, "memory_reserve": 0.3},
+        {"max_num_batched_tokens": 60, "output_tokens": 8, "margin": 0.2},
     ],
     "silo": [{}, {"bound_1_s": 0.03, "bound_2_s": 0.5, "bound_3_s": 1.0}],
     "llumnix": [{}],

@@ -44,7 +44,7 @@ LAYOUTS: dict[str, Callable[[int], Layout]] = {
 NO_STEPS = {"steps": "ignore", "step_tokens": 0}
 ADDED: dict[str, dict[str, Any]] = {
     "slide-batching": NO_STEPS, "expected-gain": NO_STEPS, "qoserve": NO_STEPS,
-    "edf": {"budget": "fixed"}, "sjf": {"budget": "fixed"},
+    "edf": {"budget": "fixed"}, "sjf": {"budget": "fixed"}, "polyserve": {"margin": 0.0},
 }  # fmt: skip
 FACTS = ("min_tpot_slo_s", "profiled_token_budget", "step_tokens")
 
@@ -127,7 +127,8 @@ def _named(policy: Policy) -> dict[str, Any]:
 def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
     """The policy with these values. Values equal to its defaults stay defaults, which keeps its label short."""
     names = [parameter.name for parameter in policy.parameters]
-    written = ADDED.get(policy.name, {}) | {current_name(name, names): value for name, value in written.items()}
+    added = {name: value for name, value in ADDED.get(policy.name, {}).items() if name in names}
+    written = added | {current_name(name, names): value for name, value in written.items()}
     if unknown := [name for name in written if name not in names]:
         has = f"it has {', '.join(names)}" if names else "it has none"
         raise ArtifactError(f"{policy.name} has no parameter {unknown[0]}; {has}")

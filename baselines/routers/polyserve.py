@@ -28,6 +28,7 @@ from servegym.baselines.routers.polyserve_forecast import (
     SCRATCH,
     Assumed,
     has_memory,
+    iteration_limit_s,
     look_at,
     peak_with,
     prefill_time,
@@ -57,6 +58,7 @@ P = Parameters(
     Parameter("output_tokens", 256, "length of an answer, as long as none has finished", 1, 2**20, "tokens",
               integer=True, log=True),
     Parameter("memory_reserve", 0.05, "share of KV memory left free: forecasts are of average answers", 0, 0.9),
+    Parameter("margin", 0.0, "share of a tier's TPOT left for what iterations take beyond their estimates", 0, 0.9),
 )  # fmt: skip
 
 
@@ -124,7 +126,7 @@ def fullest_of(context, request, tightest, loosest, in_time, asked, assumed):
         at = own if snapshot.role == ROLE_PREFILL and snapshot.tier != POOL else snapshot.tier
         if not best_tier <= at <= loosest:
             continue
-        tpot_s = known.tiers[at].tpot_slo_s
+        tpot_s = iteration_limit_s(known.tiers, at, assumed)
         if in_time and is_known_to_be_late(context.state[e], snapshot, asked, tpot_s, context.now_s):
             continue
         load = load_of(context, e)
@@ -148,7 +150,7 @@ def fullest_pending(context, request, asked, assumed):
     known, record = context.known, context.requests[request]
     best, best_load = -1, -np.inf
     own = tier_of(record, known.tiers)
-    tpot_s = known.tiers[own].tpot_slo_s
+    tpot_s = iteration_limit_s(known.tiers, own, assumed)
     for e in range(known.snapshots.shape[0]):
         if not would_take(known.snapshots[e], record) or tightest_tier(context, e) != own:
             continue
@@ -174,7 +176,7 @@ def emptiest_of_pool(record, snapshots):
 def can_still(context, record, assumed):
     """Whether a request could be in time on an idle engine of its tier. Engines of a pool are alike."""
     known = context.known
-    tpot_s = known.tiers[tier_of(record, known.tiers)].tpot_slo_s
+    tpot_s = iteration_limit_s(known.tiers, tier_of(record, known.tiers), assumed)
     pool = -1
     for e in range(known.snapshots.shape[0]):
         snapshot = known.snapshots[e]
@@ -252,7 +254,7 @@ def note_prefill(context, record, e, tpot_s, emptied, assumed):
 def polyserve(context, request, route):
     p, known, snapshots, record = P.read(context), context.known, context.known.snapshots, context.requests[request]
     fleet = fleet_of(snapshots, record)
-    assumed = Assumed(mean_output(fleet, p.output_tokens), p.max_num_batched_tokens, p.memory_reserve)
+    assumed = Assumed(mean_output(fleet, p.output_tokens), p.max_num_batched_tokens, p.memory_reserve, p.margin)
     own, best_effort = tier_of(record, known.tiers), known.tiers.shape[0] - 2
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record) or would_take(snapshots[e], record):
@@ -281,7 +283,7 @@ def polyserve(context, request, route):
         tier = snapshots[e].tier
         if route.tier == own or tier == POOL or snapshots[e].role == ROLE_PREFILL:
             tier = own
-        note_prefill(context, record, e, known.tiers[tier].tpot_slo_s, emptied, assumed)
+        note_prefill(context, record, e, iteration_limit_s(known.tiers, tier, assumed), emptied, assumed)
 
 
 register(

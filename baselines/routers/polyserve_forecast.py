@@ -38,6 +38,13 @@ class Assumed(NamedTuple):
     output_tokens: Any  # length of an average answer
     max_num_batched_tokens: Any
     memory_reserve: Any  # share of KV memory left free
+    margin: Any  # share of a tier's TPOT left for what iterations take beyond their estimates
+
+
+@kernel
+def iteration_limit_s(tiers, tier, assumed):
+    """Longest iteration that is forecast for an engine of a tier."""
+    return (1.0 - assumed.margin) * tiers[tier].tpot_slo_s
 
 
 @kernel

@@ -26,6 +26,7 @@ DECODES, IN_TIME, LATE = range(3)
 P = Parameters(
     Parameter("max_num_batched_tokens", 1024, "most tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
               source="PolyServe's worked example, section 4.7"),
+    Parameter("margin", 0.0, "share of the TPOT left for what iterations take beyond their estimates", 0, 0.9),
 )  # fmt: skip
 
 
@@ -44,7 +45,8 @@ def phase_of(request, now_s, budget, estimator):
 
 @scheduler
 def polyserve(context, ranks, limits):
-    budget, now_s = P.read(context).max_num_batched_tokens, context.now_s
+    p, now_s = P.read(context), context.now_s
+    budget = p.max_num_batched_tokens
     requests, queue = context.requests, context.queue
     decodes, tpot_s, first = 0, np.inf, -1
     for position in range(queue.shape[0]):
@@ -59,7 +61,7 @@ def polyserve(context, ranks, limits):
         elif first < 0 or ranks_before(ranks, position, first):
             first = position
     limits.max_num_batched_tokens = max(budget, decodes * tokens_of_decode(context.engine))
-    limits.time_budget_s = tpot_s
+    limits.time_budget_s = (1.0 - p.margin) * tpot_s
     limits.untimed_decodes = 1
     limits.misfit = MISFIT_STOP
     if context.engine.role == ROLE_PREFILL and first >= 0 and left_of(requests[queue[first]]) < 2 * budget:

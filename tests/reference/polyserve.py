@@ -28,9 +28,14 @@ def next_deadline(r: Request) -> float:
 
 class PolyServe(Router):
     def __init__(
-        self, max_num_batched_tokens: int = 1024, output_tokens: int = 256, memory_reserve: float = 0.05
+        self,
+        max_num_batched_tokens: int = 1024,
+        output_tokens: int = 256,
+        memory_reserve: float = 0.05,
+        margin: float = 0.0,
     ) -> None:
         self.budget, self.at_first, self.reserve = max_num_batched_tokens, output_tokens, memory_reserve
+        self.margin = margin
 
     def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
         super().prepare(requests, snapshots)
@@ -52,7 +57,7 @@ class PolyServe(Router):
             self.note(r, chosen, chosen.tier, chosen.tier)
             return Route(chosen.index)
         joins = [v for v in pending if v.here and min(q.tier for q in v.here) == r.tier]
-        snapshot = self.fullest([v for v in joins if in_reach and self.admits(r, v, self.tiers[r.tier])])
+        snapshot = self.fullest([v for v in joins if in_reach and self.admits(r, v, self.limit_s(r.tier))])
         if snapshot is not None:
             self.note(r, snapshot, r.tier, r.tier)
             return Route(snapshot.index, tier=r.tier)
@@ -95,6 +100,9 @@ class PolyServe(Router):
         n = len(snapshot.here)
         blocks = self.peak_with(r, snapshot) / snapshot.block_tokens + n + 1
         return n == 0 or blocks <= (1 - self.reserve) * snapshot.total_blocks
+
+    def limit_s(self, tier: int) -> float:
+        return (1 - self.margin) * self.tiers[tier]
 
     def fits(self, r: Request, snapshot: EngineSnapshot, tpot_s: float) -> bool:
         return (
@@ -142,7 +150,7 @@ class PolyServe(Router):
         if snapshot.role == "decode":
             return
         kept, empty = self.kept[snapshot.index], before is None and tier is not None
-        tpot_s = self.tiers[r.tier if snapshot.role == "prefill" or before is None else before]
+        tpot_s = self.limit_s(r.tier if snapshot.role == "prefill" or before is None else before)
         n, peak = (0, 0) if empty else (len(snapshot.here), kept.peak)
         _, s = self.at_its_turn(r, snapshot, tpot_s, n, peak)
         if s < INF:
@@ -176,7 +184,7 @@ class PolyServe(Router):
         return start_s < next_deadline(r) and own_s < INF and self.in_time(r, snapshot, own_s, s)
 
     def idle_would_do(self, r: Request, snapshot: EngineSnapshot) -> bool:
-        tpot_s, due_s = self.tiers[r.tier], next_deadline(r)
+        tpot_s, due_s = self.limit_s(r.tier), next_deadline(r)
         iteration_s = self.decoding_s(snapshot, 1, r.context - 1 + self.to_come(r))
         if snapshot.role == "decode":
             return iteration_s < tpot_s and self.now_s + iteration_s < due_s
@@ -198,7 +206,7 @@ class PolyServe(Router):
 
     def admitting(self, r: Request) -> EngineSnapshot | None:
         for tier in range(r.tier, -1, -1):
-            snapshot = self.fullest([v for v in self.of_tier(tier, r) if self.admits(r, v, self.tiers[tier])])
+            snapshot = self.fullest([v for v in self.of_tier(tier, r) if self.admits(r, v, self.limit_s(tier))])
             if snapshot is not None:
                 return snapshot
         return None
@@ -213,7 +221,7 @@ class PolyServe(Router):
             snapshots = [
                 snapshot
                 for snapshot in self.of_tier(tier, r)
-                if (not snapshot.record if snapshot.role == "prefill" else self.fits(r, snapshot, self.tiers[tier]))
+                if (not snapshot.record if snapshot.role == "prefill" else self.fits(r, snapshot, self.limit_s(tier)))
             ]
             if snapshots:
                 return self.fullest(snapshots)

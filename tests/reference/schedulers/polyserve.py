@@ -8,9 +8,9 @@ from .base import Scheduler
 
 
 class PolyServe(Scheduler):
-    def __init__(self, max_num_batched_tokens: int = 1024, **limits: Any) -> None:
+    def __init__(self, max_num_batched_tokens: int = 1024, margin: float = 0.0, **limits: Any) -> None:
         super().__init__(**limits)
-        self.budget = max_num_batched_tokens
+        self.budget, self.margin = max_num_batched_tokens, margin
 
     def rank(self, r: Request, now_s: float) -> Rank:
         if r.decoding:
@@ -30,7 +30,7 @@ class PolyServe(Scheduler):
         on_time = [r.tpot_slo_s for r in decodes if now_s < r.deadline(r.emitted + 1)]
         return Limits(
             max_num_batched_tokens=budget,
-            time_budget_s=min(on_time, default=INF),
+            time_budget_s=(1 - self.margin) * min(on_time, default=INF),
             untimed_decodes=True,
             misfit_ends_filling=True,
         )
