@@ -26,8 +26,8 @@ FINISHED = "finished"  # as `servegym replay` has it
 def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
     """The requests of a file with NEEDED and failed, in its order, and notes on what was left out.
 
-    The file is a table with NEEDED (under the names that `reading` says), one of `servegym replay`, or the result of a
-    tool (`measured.tools`). Failed requests without lengths are left out. Raises WorkloadError, with
+    The file is a table with NEEDED (under the names that `reading` says), one of `servegym replay`, a proxy's log, or
+    the result of a tool (`measured.tools`). Failed requests without lengths are left out. Raises WorkloadError, with
     the row where there is one.
     """
     names = files.column_names(file)
@@ -77,7 +77,8 @@ def _frame(file: Path, names: list[str]) -> pd.DataFrame:
 
 
 def _own(rows: Chunk, names: list[str], reading: Reading) -> Chunk:
-    """A table with NEEDED, or of `servegym replay`: its ttlt_s is e2e_s, and what did not finish has failed."""
+    """A table with NEEDED, of `servegym replay` (its ttlt_s is e2e_s) or a proxy's log; what did not finish has
+    failed."""
     reading.check_known((*NEEDED, *OPTIONAL))
     frame, said = rows.frame, {name: column for name, column in reading.names.items() if column != NONE}
     for name, column in said.items():
@@ -85,6 +86,9 @@ def _own(rows: Chunk, names: list[str], reading: Reading) -> Chunk:
             raise WorkloadError(f"{rows.file} has no column {column}, which --columns names for {name}")
     if "e2e_s" not in names and {"ttlt_s", "status"} <= set(names):
         frame = frame.assign(e2e_s=frame["ttlt_s"], failed=frame["status"] != FINISHED)
+    if "failed" not in names and {"outcome", "e2e_s"} <= set(names):  # a proxy's log
+        done = (frame["outcome"] == FINISHED) & (frame["output_tokens"] >= 1) & frame["ttft_s"].notna()
+        frame = frame.assign(failed=~done)
     frame = frame.assign(**{name: rows.frame[column] for name, column in said.items()})
     missing = [name for name in NEEDED if name not in frame]
     if missing:

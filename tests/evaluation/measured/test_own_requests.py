@@ -149,3 +149,16 @@ def test_lifecycle_metrics_of_inference_perf(tmp_path, newer):
     path.write_text(json.dumps([request(100.0, [])]))
     with pytest.raises(WorkloadError, match=r"has no times of tokens .*: run inference-perf with streaming on"):
         requests_of(path, Reading())
+
+
+def test_the_log_of_a_proxy_with_requests_that_failed(tmp_path):
+    row = {"arrival_s": 0.0, "prompt_tokens": 9, "output_tokens": 3, "ttft_s": 0.1, "e2e_s": 0.4, "outcome": "finished",
+           "ttlt_slo_s": None}  # fmt: skip
+    lost = row | {"arrival_s": 2.0, "output_tokens": 0, "ttft_s": None, "outcome": "gone"}
+    broken = row | {"arrival_s": 1.0, "outcome": "error"}
+    path = tmp_path / "requests.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in (row, lost, broken)))
+    table, notes = requests_of(path, Reading())
+    assert table["failed"].tolist() == [False, True]
+    assert table["arrival_s"].tolist() == [0, 1]
+    assert notes == ["1 requests that failed have no lengths, and are left out"]
