@@ -60,6 +60,17 @@ class Check:
         return int((~np.isfinite(self.values)).sum())
 
     @property
+    def distance(self) -> float:
+        """How many halves of the interval the mean is inside the nearest limit of the range; below 0: outside.
+
+        NaN where there is no interval.
+        """
+        if self.missing or not self.interval.has_width:
+            return math.nan
+        mean, expected = self.interval.mean, self.expected
+        return min(mean - expected.low, expected.high - mean) / self.interval.half_width
+
+    @property
     def verdict(self) -> str:
         """HOLDS when the whole interval is in the expected range, FAILS when it is wholly outside or a seed has no
         value, else UNDECIDED: so many seeds cannot tell."""

@@ -8,6 +8,7 @@ python -m experiments.claims.harness.page docs/results.md     writes the index a
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from experiments.claims.harness.settings_table import settings_table
 from servegym.evaluation.identity import versions
 from servegym.evaluation.markdown import header, row
 
+FAR = 10.0  # halves of an interval: how far beyond does not matter
 MARKS = {HOLDS: "yes", FAILS: "**no**", UNDECIDED: "?"}
 IMAGES, TABLES = "images", "tables"
 INTRODUCTION = Path(__file__).with_name("introduction.md")
@@ -177,7 +179,13 @@ def examined_table(outcome: Outcome) -> list[str]:
 
 
 def cell(check: Check) -> str:
-    return f"{measured(check)} {MARKS[check.verdict]}"
+    """What was measured, the verdict, and how far that is from another (`Check.distance`)."""
+    text = f"{measured(check)} {MARKS[check.verdict]}"
+    return text if math.isnan(check.distance) else f"{text} ({in_halves(check.distance)})"
+
+
+def in_halves(distance: float) -> str:
+    return ">10" if distance > FAR else "<-10" if distance < -FAR else f"{distance:.1f}"
 
 
 if __name__ == "__main__":
