@@ -72,7 +72,7 @@ def row(document: dict[str, Any]) -> list[str]:
         document["model"],
         kinds,
         f"{model.parameters / 1e9:,.2f}",
-        f"{100 * (model.parameters / document['parameters'] - 1):+.2f}",
+        f"{100 * (model.parameters / document['parameters'] - 1):+z.2f}",
         f"{model.kv_bytes_per_token:,}" if model.kv_bytes_per_token else "-",
         *(f"{size / 1e6:,.1f}" if size else "-" for size in (model.window_bytes, model.state_bytes)),
         *(f"{fitting(model, length):,}" for length in LENGTHS),
