@@ -107,16 +107,6 @@ register(
         "ours",
         forecast,
         parameters=P,
-        state=StateFields(
-            engine=(
-                "counted",
-                "bin",
-                "arrived",
-                "lately",
-                "expected",
-                "span_s",
-                *(f"bin_{k}" for k in range(MOST_BINS)),
-            )
-        ),
+        state=StateFields(engine=STATE),
     )
 )
