@@ -13,6 +13,7 @@ from servegym.latency_models.profile import Profile
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.settings import clients_of
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.policy import Policy
 from tests.adapters.vllm.mirror_engine import MOST, terms_of
@@ -129,13 +130,18 @@ class Engine:
     def serve(self) -> list[Step]:
         steps: list[Step] = []
         now_s, arrived, table = 0.0, 0, self.table
+        clients = clients_of(table)
         while arrived < len(table) or self.row_of:
             if not self.row_of:
                 now_s = max(now_s, float(table["arrival_s"][arrived]))
             while arrived < len(table) and table["arrival_s"][arrived] <= now_s:
                 sent = table[arrived]
                 row = self.mirror.add(
-                    float(sent.arrival_s), int(sent.prompt_tokens), MOST, int(sent.priority), terms_of(sent)
+                    float(sent.arrival_s),
+                    int(sent.prompt_tokens),
+                    MOST,
+                    int(sent.priority),
+                    terms_of(sent, int(clients[arrived])),
                 )
                 self.row_of[arrived], self.request_of[row] = row, arrived
                 self.know(arrived)

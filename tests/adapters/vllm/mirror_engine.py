@@ -5,18 +5,19 @@ import numpy as np
 from servegym.adapters.vllm.mirror import Mirror
 from servegym.adapters.vllm.terms import Terms
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.settings import clients_of
 from servegym.simulator.records.types import NO_LIMIT
 from tests.timelines import Iteration
 
 MOST = int(NO_LIMIT)
 
 
-def terms_of(request: np.record) -> Terms:
-    """The terms of a request of a workload."""
+def terms_of(request: np.record, client: int = 0) -> Terms:
+    """The terms of a request of a workload, and its client (`settings.clients_of`)."""
     names = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight", "predicted_output_tokens")
     numbers = {name: float(request[name]) for name in names}
-    groups = {name: int(request[name]) for name in ("urgency", "client", "application")}
-    return Terms(**numbers, **groups, malformed=0)
+    groups = {name: int(request[name]) for name in ("urgency", "application")}
+    return Terms(**numbers, **groups, client=client, malformed=0)
 
 
 def mirror_of(scenario: Scenario) -> Mirror:
@@ -39,6 +40,7 @@ def obey(scenario: Scenario) -> tuple[list[Iteration], Mirror]:
     """Serve the scenario's requests by the plans of a mirror; the device is the scenario's, without disturbance."""
     mirror, table, device = mirror_of(scenario), scenario.workload.table, scenario.deployment.device
     steps: list[Iteration] = []
+    clients = clients_of(table)
     row_of: dict[int, int] = {}
     request_of: dict[int, int] = {}
     computed = np.zeros(len(table), int)
@@ -51,7 +53,8 @@ def obey(scenario: Scenario) -> tuple[list[Iteration], Mirror]:
             now_s = max(now_s, float(table["arrival_s"][arrived]))
         while arrived < len(table) and table["arrival_s"][arrived] <= now_s:
             sent = table[arrived]
-            row = mirror.add(float(sent.arrival_s), int(sent.prompt_tokens), MOST, int(sent.priority), terms_of(sent))
+            terms = terms_of(sent, int(clients[arrived]))
+            row = mirror.add(float(sent.arrival_s), int(sent.prompt_tokens), MOST, int(sent.priority), terms)
             mirror.join(row)
             row_of[arrived], request_of[row] = row, arrived
             arrived += 1
