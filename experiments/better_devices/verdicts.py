@@ -15,7 +15,9 @@ from experiments.claims.harness.page import MARKS
 from servegym.errors import ExperimentError
 
 WORDS = {mark: verdict for verdict, mark in MARKS.items()}
-CELL = re.compile(rf"(?P<measured>.+) (?P<mark>{'|'.join(map(re.escape, WORDS))})")
+MARK = "|".join(map(re.escape, WORDS))
+DISTANCE = r"(?: \([<>]?-?[\d.]+\))?"  # `page.in_halves`
+CELL = re.compile(rf"(?P<measured>.+) (?P<mark>{MARK}){DISTANCE}")
 
 
 class Found(NamedTuple):
