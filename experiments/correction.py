@@ -7,7 +7,6 @@ Hypotheses: correction.md.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 from pathlib import Path
@@ -17,7 +16,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from experiments import arguments
 from experiments.claims.harness.cells import Cell, scenario
+from experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED, Range
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.selection import best, lead
 from experiments.claims.harness.settings import FAMILIES, SHIFT, Size, slo_recipe
@@ -38,7 +39,7 @@ THE_PAPERS = ("ascend910b-qwen2-7b", "ascend910b-qwen3-32b-tp4")
 DEVICES = ("a100-llama3-8b", "a100-llama3-70b-tp4", "ascend910b-qwen3-8b", *THE_PAPERS)
 FAR_OFF = "ascend910b-qwen3-8b"
 FIRST_SEED, CHOOSING = 20_160, 3
-EXPECTED_GAIN = 0.01
+EXPECTED_GAIN = Range(low=0.01)
 
 
 def figures_of(cell: Cell, corrected: bool) -> dict[str, Any]:
@@ -87,18 +88,17 @@ def counts(rows: pd.DataFrame, column: str, load: float, baselines: tuple[str, .
 
 def answers(rows: pd.DataFrame) -> list[str]:
     gain = correction_gain(rows[(rows["device"] == FAR_OFF) & (rows["load"] == HIGH[0])], "tdg_ratio")
-    verdict = "holds" if gain.low > EXPECTED_GAIN else "fails" if gain.high < EXPECTED_GAIN else "open"
     lines = [f"- 1. TDG ratio of slide-batching on {FAR_OFF} at load 1, with correction less without: "
-             f"{gain.text('+.4f')}: {verdict}."]  # fmt: skip
+             f"{gain.text('+.4f')}: {EXPECTED_GAIN.verdict(gain)}."]  # fmt: skip
     corrected = rows[rows["corrected"]]
     for (name, column), load in itertools.product(METRICS.items(), HIGH):
         ahead, behind, of = counts(corrected[corrected["device"].isin(THE_PAPERS)], column, load, OF_THE_FIGURE)
-        verdict = "holds" if ahead == of else "fails" if behind else "open"
+        verdict = HOLDS if ahead == of else FAILS if behind else UNDECIDED
         lines.append(f"- 2. {name} at load {load:g}: ahead in {ahead} of {of}, behind in {behind}: {verdict}.")
     for (name, column), load in itertools.product(METRICS.items(), HIGH):
         without, *_ = counts(rows[~rows["corrected"]], column, load, BASELINES)
         ahead, _, of = counts(corrected, column, load, BASELINES)
-        verdict = "holds" if ahead >= without else "fails"
+        verdict = HOLDS if ahead >= without else FAILS
         lines.append(f"- 3. {name} at load {load:g}: ahead in {ahead} of {of} with, {without} without: {verdict}.")
     return lines
 
@@ -151,12 +151,7 @@ def page(rows: pd.DataFrame, size: Size) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("page", type=Path, help="where the page is written")
-    parser.add_argument("--devices", nargs="+", default=DEVICES)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=2000)
-    asked = parser.parse_args()
+    asked = arguments.parse(__doc__, devices=DEVICES, seeds=5, requests=2000)
     seeds = tuple(np.arange(FIRST_SEED, FIRST_SEED + asked.seeds).tolist())
     size = Size("correction", FAMILIES, tuple(asked.devices), seeds, asked.requests)
     asked.page.write_text(page(runs(size), size), encoding="utf-8")

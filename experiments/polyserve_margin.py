@@ -7,7 +7,6 @@ Hypotheses: polyserve_margin.md.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,8 +15,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from experiments import arguments
+from experiments.claims.harness.checks import Range
 from servegym.evaluation.figures import figures
-from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.simulation import Simulation
@@ -29,6 +30,7 @@ WORDS = Path(__file__).with_suffix(".md")
 SLOS = {"0.3, 0.5 and 1 s by tier": "ttft_s=0.3-0.5-1", "1 s": "ttft_s=1"}
 DEVICE = "h200-llama3-8b"
 FIRST_SEED = 96_010
+FEW, LITTLE = Range(high=0.25), Range(high=0.05)  # violations and engine-seconds, as shares
 COST, VIOLATIONS = "cost_engine_s", "violations"
 COLUMNS = {"violations": VIOLATIONS, "SLO attainment": "slo_attainment", "TDG ratio": "tdg_ratio",
            "TTFT p99, s": "ttft_p99_s", "starved": "starved", "engine-seconds": COST}  # fmt: skip
@@ -83,23 +85,18 @@ def by_seed(rows: pd.DataFrame, slo: str, name: str, column: str) -> np.ndarray:
     return rows[(rows["slo"] == slo) & (rows["variant"] == name)].sort_values("seed")[column].to_numpy("f8")
 
 
-def verdict(interval: Interval, limit: float) -> str:
-    """Whether a figure is below a limit."""
-    return "holds" if interval.high < limit else "fails" if interval.low > limit else "open"
-
-
 def answers(rows: pd.DataFrame) -> list[str]:
     lines = []
     for number, name in ((1, SMALL), (3, "no margin, estimator `linear`"), (3, "no margin, corrected online")):
         for slo in SLOS:
             share = student_interval(by_seed(rows, slo, name, VIOLATIONS) / by_seed(rows, slo, WITHOUT, VIOLATIONS))
             lines.append(
-                f"- {number}. {name}, TTFT {slo}: {share.text('.3f')} of the violations: {verdict(share, 0.25)}."
+                f"- {number}. {name}, TTFT {slo}: {share.text('.3f')} of the violations: {FEW.verdict(share)}."
             )
     for slo in SLOS:
         more = student_interval(by_seed(rows, slo, SMALL, COST) / by_seed(rows, slo, WITHOUT, COST) - 1)
         lines.append(
-            f"- 2. {SMALL}, TTFT {slo}: {more.text('+.3f')} engine-seconds, as a share: {verdict(more, 0.05)}."
+            f"- 2. {SMALL}, TTFT {slo}: {more.text('+.3f')} engine-seconds, as a share: {LITTLE.verdict(more)}."
         )
     return lines
 
@@ -126,11 +123,7 @@ def page(rows: pd.DataFrame, seeds: int, requests: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("page", type=Path, help="where the page is written")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=20_000)
-    asked = parser.parse_args()
+    asked = arguments.parse(__doc__, seeds=5, requests=20_000)
     asked.page.write_text(page(runs(asked.seeds, asked.requests), asked.seeds, asked.requests), encoding="utf-8")
 
 

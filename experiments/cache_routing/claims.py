@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.cache_routing.setups import BASE, FIGURES, Setup
+from experiments.claims.harness.checks import Range
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
 
@@ -43,15 +44,11 @@ class Claim(NamedTuple):
     expected: str  # "above", "below", "within"
     bound: float = 0.0
 
-    def verdict(self, interval: Interval) -> str:
-        low, high = interval.low, interval.high
+    @property
+    def range(self) -> Range:
         if self.expected == "within":
-            return "holds" if low > -WITHIN and high < WITHIN else "refuted" if low > WITHIN or high < -WITHIN else "?"
-        if self.expected == "below":
-            low, high, bound = -high, -low, -self.bound
-        else:
-            bound = self.bound
-        return "holds" if low > bound else "refuted" if high < bound else "?"
+            return Range(-WITHIN, WITHIN)
+        return Range(low=self.bound) if self.expected == "above" else Range(high=self.bound)
 
     def says(self) -> str:
         return f"within {WITHIN:g} of 0" if self.expected == "within" else f"{self.expected} {self.bound:g}"
@@ -64,7 +61,9 @@ def table_of(rows: pd.DataFrame, claims: Sequence[Claim]) -> list[str]:
         interval = difference(rows, claim.one, claim.other, claim.figure)
         what = f"{FIGURES[claim.figure]}, {claim.one.label} - {claim.other.label}"
         measured = in_words(interval, "+")
-        lines.append(row(str(claim.number), claim.one.family, what, claim.says(), measured, claim.verdict(interval)))
+        lines.append(
+            row(str(claim.number), claim.one.family, what, claim.says(), measured, claim.range.verdict(interval))
+        )
     return lines
 
 

@@ -7,7 +7,6 @@ Hypothesis, rule of choice and what came before: slide_batching_eta.md.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from experiments import arguments
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.page import header, row
@@ -135,16 +135,11 @@ def in_words(interval: Interval, sign: str = "") -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("page", type=Path, help="where the page is written")
-    parser.add_argument("--factors", type=float, nargs="+", default=FACTORS)
-    parser.add_argument("--loads", type=float, nargs="+", default=LOADS)
-    parser.add_argument("--families", nargs="+", default=FAMILIES)
-    parser.add_argument("--devices", nargs="+", default=(DEVICES[0], "a100-llama3-70b-tp4", DEVICES[1]))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
-    parser.add_argument("--requests", type=int, default=1000)
-    asked = parser.parse_args()
+    devices = (DEVICES[0], "a100-llama3-70b-tp4", DEVICES[1])
+    asked = arguments.parse(
+        __doc__, factors=FACTORS, loads=LOADS, families=FAMILIES, devices=devices, seeds=5, first_seed=FIRST_SEED,
+        requests=1000,
+    )  # fmt: skip
     import pandas as pd
 
     seeds = tuple(range(asked.first_seed, asked.first_seed + asked.seeds))

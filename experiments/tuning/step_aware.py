@@ -7,7 +7,6 @@ Hypotheses: step_aware.md.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.console import Console
 from rich.progress import track
 
+from experiments import arguments
 from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import ABOVE_0
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.settings import Size
 from experiments.tuning.slide_batching_eta import difference, scored
@@ -104,7 +105,7 @@ def answers(training: pd.DataFrame, held_out: pd.DataFrame) -> list[str]:
     for number, rows in ((1, training), (2, held_out)):
         for name in STEPPED:
             gain = steps_gain(rows, name)
-            lines.append(f"{number}. {name}: score {gain.text('+.4f')}: {verdict(gain)}.")
+            lines.append(f"{number}. {name}: score {gain.text('+.4f')}: {ABOVE_0.verdict(gain)}.")
     lower = [
         f"{name} on {device}"
         for device, rows in held_out.groupby("device", sort=False)
@@ -117,19 +118,13 @@ def answers(training: pd.DataFrame, held_out: pd.DataFrame) -> list[str]:
         at = conv[conv["load"] == load]
         interval = difference(at, STEPPED["expected-gain"], "sjf", column)
         lines.append(f"3. {label} at load {load:g}, expected-gain with steps less sjf: {interval.text('+.4f')}: "
-                     f"{verdict(interval)}.")  # fmt: skip
+                     f"{ABOVE_0.verdict(interval)}.")  # fmt: skip
     for rows, title in ((training, "training"), (held_out, "held-out")):
         at = rows[rows["load"] == 1.0]
         interval = difference(at, EARLY, "slide-batching", "slo_attainment")
         lines.append(f"4. Attainment at load 1, {title} traces, `{EARLY}` less slide-batching: "
-                     f"{interval.text('+.4f')}: {verdict(interval)}.")  # fmt: skip
+                     f"{interval.text('+.4f')}: {ABOVE_0.verdict(interval)}.")  # fmt: skip
     return [f"- {line}" for line in lines]
-
-
-def verdict(interval: Interval) -> str:
-    if interval.low > 0:
-        return "holds"
-    return "fails" if interval.high < 0 else "open"
 
 
 def page(training: pd.DataFrame, held_out: pd.DataFrame, seeds: int, requests: int) -> str:
@@ -153,12 +148,7 @@ def page(training: pd.DataFrame, held_out: pd.DataFrame, seeds: int, requests: i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("page", type=Path, help="where the page is written")
-    parser.add_argument("--devices", nargs="+", default=DEVICES)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=1000)
-    asked = parser.parse_args()
+    asked = arguments.parse(__doc__, devices=DEVICES, seeds=5, requests=1000)
     training, held_out = (runs_of(panel, tuple(asked.devices), asked.seeds, asked.requests) for panel in PANELS)
     asked.page.write_text(page(training, held_out, asked.seeds, asked.requests), encoding="utf-8")
 

@@ -7,13 +7,13 @@ Hypothesis and rule of choice: step_tokens.md.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import track
 
+from experiments import arguments
 from experiments.claims.harness.page import header, row
 from experiments.claims.harness.settings import DEVICES, FAMILIES, Size
 from experiments.tuning.slide_batching_eta import (
@@ -94,13 +94,7 @@ def page(rows: pd.DataFrame, size: Size) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("page", type=Path, help="where the page is written")
-    parser.add_argument("--devices", nargs="+", default=SERVED_BY)
-    parser.add_argument("--families", nargs="+", default=FAMILIES)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=1000)
-    asked = parser.parse_args()
+    asked = arguments.parse(__doc__, devices=SERVED_BY, families=FAMILIES, seeds=5, requests=1000)
     import pandas as pd
 
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + asked.seeds))

@@ -18,21 +18,21 @@ ONE, OTHER = Setup("chat-sessions", "kv-aware"), Setup("chat-sessions", "min-loa
     "expected, bound, interval, verdict",
     [
         ("above", 0.0, (0.1, 0.3), "holds"),
-        ("above", 0.0, (-0.1, 0.3), "?"),
-        ("above", 0.0, (-0.3, -0.1), "refuted"),
+        ("above", 0.0, (-0.1, 0.3), "undecided"),
+        ("above", 0.0, (-0.3, -0.1), "fails"),
         ("below", -0.3, (-0.9, -0.4), "holds"),
-        ("below", -0.3, (-0.4, -0.2), "?"),
-        ("below", -0.3, (-0.2, 0.1), "refuted"),
+        ("below", -0.3, (-0.4, -0.2), "undecided"),
+        ("below", -0.3, (-0.2, 0.1), "fails"),
         ("within", 0.0, (-0.01, 0.01), "holds"),
-        ("within", 0.0, (-0.01, 0.03), "?"),
-        ("within", 0.0, (0.03, 0.04), "refuted"),
-        ("within", 0.0, (-0.04, -0.03), "refuted"),
+        ("within", 0.0, (-0.01, 0.03), "undecided"),
+        ("within", 0.0, (0.03, 0.04), "fails"),
+        ("within", 0.0, (-0.04, -0.03), "fails"),
     ],
 )
 def test_a_verdict_is_that_of_the_whole_interval(expected, bound, interval, verdict):
     claim = Claim(1, ONE, OTHER, "tdg", expected, bound)
     low, high = interval
-    assert claim.verdict(Interval((low + high) / 2, low, high)) == verdict
+    assert claim.range.verdict(Interval((low + high) / 2, low, high)) == verdict
 
 
 def test_a_page_and_its_pictures(tmp_path):

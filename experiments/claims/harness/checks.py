@@ -30,6 +30,14 @@ class Range:
             return f"> {self.low:g}"
         return f"{self.low:g} to {self.high:g}"
 
+    def verdict(self, interval: Interval) -> str:
+        """HOLDS when the whole interval is inside, FAILS when it is wholly outside, else UNDECIDED."""
+        if math.isnan(interval.low):
+            return UNDECIDED
+        if self.low < interval.low and interval.high < self.high:
+            return HOLDS
+        return FAILS if interval.high <= self.low or interval.low >= self.high else UNDECIDED
+
 
 ABOVE_0, BELOW_0 = Range(low=0), Range(high=0)
 
@@ -72,16 +80,8 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """HOLDS when the whole interval is in the expected range, FAILS when it is wholly outside or a seed has no
-        value, else UNDECIDED: so many seeds cannot tell."""
-        low, high, expected = self.interval.low, self.interval.high, self.expected
-        if self.missing:
-            return FAILS
-        if math.isnan(low):
-            return UNDECIDED
-        if expected.low < low and high < expected.high:
-            return HOLDS
-        return FAILS if high <= expected.low or low >= expected.high else UNDECIDED
+        """That of the expected range (`Range.verdict`); FAILS when a seed has no value."""
+        return FAILS if self.missing else self.expected.verdict(self.interval)
 
 
 def verdict_of(checks: list[Check]) -> Verdict:

@@ -36,12 +36,18 @@ def test_a_device_on_which_steps_are_worse_is_named() -> None:
     assert f"- 2. Decidedly lower on held-out traces: {', '.join(f'{name} on other' for name in STEPPED)}." in said
 
 
-def test_what_is_worse_fails_and_what_nobody_can_tell_is_open() -> None:
+def test_what_is_worse_or_no_other_fails_and_what_goes_both_ways_is_undecided() -> None:
     worse = rows(lambda policy, load, device: -0.1 if "steps=device" in policy else 0.0)
     said = answers(worse, worse)
     assert sum(line.endswith("fails.") for line in said) == len(said) - 1
-    said = answers(rows(lambda *_: 0.0), rows(lambda *_: 0.0))
-    assert sum(line.endswith("open.") for line in said) == len(said) - 1
+    same = rows(lambda *_: 0.0)
+    assert sum(line.endswith("fails.") for line in answers(same, same)) == len(said) - 1
+    both_ways = same.copy()
+    stepped = both_ways["candidate"].str.contains("steps=device")
+    for column in ("score", "tdg_ratio", "slo_attainment"):
+        both_ways[column] += stepped * 0.1 * (both_ways["seed"] - 2)
+    said = answers(both_ways, both_ways)
+    assert sum(line.endswith("undecided.") for line in said) == len(said) - 1
 
 
 def test_tables_have_a_row_a_device_and_a_policy() -> None:

@@ -1,0 +1,27 @@
+"""The command line of a study: the page it writes, and options by their defaults."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def parse(doc: str | None, **defaults: Any) -> argparse.Namespace:
+    """Reads `PAGE --name VALUE...`.
+
+    doc: the study's docstring; its first line is the help. defaults: by the name of the option, which takes several
+    values where its default is a tuple.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    parser.add_argument("page", type=Path, help="where the page is written")
+    for name, default in defaults.items():
+        several = isinstance(default, tuple)
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=type(default[0] if several else default),
+            nargs="+" if several else None,
+            default=default,
+            help="default: %(default)s",
+        )
+    return parser.parse_args()
