@@ -16,40 +16,26 @@ from typing import Any, Protocol
 import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.envs.summaries import summary_of
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
-from servegym.simulator.features.front import has_arrived
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import TrainingConfig
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.objective import GAIN_ALONE, Objective
 from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish
 from servegym.tuners.problem import Problem
 from servegym.tuners.runs import RunFolder
+from servegym.tuners.serving import outcome_of, tdg_ratio
 from servegym.tuners.validation import Judge
 
 
-def tdg_ratio(scenario: Scenario) -> float:
-    """Gain over ideal gain of a whole run, without computing the rest of a `Result`."""
-    simulation = Simulation(scenario)
-    arrays = simulation.run().arrays
-    arrived = has_arrived(arrays)
-    return float(arrays.status[0].gain / scenario.gain.ideal(scenario.workload.table)[arrived].sum())
-
-
 def score_of(runs: Sequence[Scenario], objective: Objective, index: int) -> float:
-    """What one of some scenarios counts by the objective. (They are sent to where they are run once, all
-    of them.)"""
-    scenario = runs[index]
+    """What one of some scenarios counts by the objective."""
     if objective.is_gain_alone:
-        return tdg_ratio(scenario)
-    simulation = Simulation(scenario)
-    simulation.run()
-    summary = summary_of(simulation)
-    return summary["gain_ratio"] + objective.beside_gain(summary)
+        return tdg_ratio(runs[index])
+    outcome = outcome_of(runs, index)
+    return outcome.gain_ratio + objective.beside_gain(outcome._asdict())
 
 
 def scores_of(

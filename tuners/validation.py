@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,10 @@ from servegym.evaluation.identity import deployment_digest
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import ValidationConfig
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.objective import GAIN_ALONE, Objective
+from servegym.tuners.serving import Outcome, outcome_of
 
 WITHIN_95 = 1.96  # standard errors
 
@@ -64,8 +64,7 @@ class Judge:
         self._base: np.ndarray | None = None
 
     def outcomes(self, policy: Policy | None = None) -> np.ndarray:
-        """float64[4, scenarios]: TDG ratios, SLO attainments, waits, s, and engines in service on average, of the
-        policy; None: of the base."""
+        """float64[4, scenarios]: an `Outcome` a scenario, of the policy; None: of the base."""
         runs = [self.head.with_policy(scenario, policy) for scenario in self.scenarios]
         return np.array(results_of(self._runner, partial(outcome_of, runs), range(len(runs)))).T
 
@@ -82,9 +81,8 @@ class Judge:
         (ratio, attainment, wait_s, _), (base, *_) = found.mean(axis=1), self.base.mean(axis=1)
         differences, attained, waited_s, _ = found - self.base
         n = len(differences)
-        names = ("gain_ratio", "slo_attainment", "ttft_s_p99", "engines_in_service")
-        seen = (dict(zip(names, one, strict=True)) for one in found.T)
-        score = ratio + np.mean([self.objective.beside_gain(summary) for summary in seen])
+        seen = (Outcome(*one)._asdict() for one in found.T)
+        score = ratio + np.mean([self.objective.beside_gain(outcome) for outcome in seen])
         error = differences.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
         return Verdict(
             float(ratio), float(base), float(differences.mean()), float(WITHIN_95 * error),
@@ -99,12 +97,3 @@ def distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
         others = {name: value for name, value in vars(scenario).items() if name not in ("workload", "deployment")}
         found.setdefault((scenario.workload.digest, deployment_digest(scenario.deployment), repr(others)), scenario)
     return list(found.values())
-
-
-def outcome_of(runs: Sequence[Scenario], index: int) -> tuple[float, float, float, float]:
-    """TDG ratio, SLO attainment, wait, s, and engines in service of one of some scenarios; 1 and 0 s where nothing was
-    served."""
-    summary = Simulation(runs[index]).run().summary
-    attainment, wait_s = summary["slo_attainment"], summary["ttft_s"]["p99"]
-    in_service = summary["cost_engine_s"] / summary["span_s"] if summary["span_s"] else 0.0
-    return summary["tdg_ratio"], 1.0 if attainment is None else attainment, wait_s or 0.0, in_service

@@ -28,7 +28,8 @@ from servegym.tuners.config import TrainingConfig, from_plain
 from servegym.tuners.evolution import ALL, SLOT, first_network, searched
 from servegym.tuners.generations import scenarios_of
 from servegym.tuners.problem import Problem, problem_of
-from servegym.tuners.validation import Judge, outcome_of
+from servegym.tuners.serving import outcome_of
+from servegym.tuners.validation import Judge
 
 WORDS = Path(__file__).with_name("together.md")
 ENGINES = 4

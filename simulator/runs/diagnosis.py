@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from servegym.errors import DeploymentError, PolicyError, ServegymError
+from servegym.errors import DeploymentError, PolicyError, ServegymError, StalledError
 from servegym.simulator.compilation.failures import Failure, culprit
 from servegym.simulator.compilation.kernels import Compiled, plain_function
 from servegym.simulator.features.front import next_to_send
@@ -66,7 +66,7 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
         engine = starting_engine(run)
         policy, leaving = run.settings.schedulers[engine.pool].name, engine.transfers.leaving_blocks
         kept = f"{leaving} of its {engine.total_blocks} blocks hold KV that no decode engine takes, and "
-        return PolicyError(
+        return StalledError(
             f"{where} engine {engine.index} ({run.settings.cluster.pools[engine.pool].name}) has computed "
             f"{layout.MOST_FILLINGS} times what its memory holds since a token came out: "
             f"{kept if leaving else ''}under scheduler {policy} requests take memory from each other again and again; "
@@ -80,7 +80,7 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
             "longer interval_s"
         )
     if reason == IN_VAIN:
-        return PolicyError(
+        return StalledError(
             f"{where} scaler {scaler} has moved engines out of the common pool more than {layout.MOST_STARTS:,} times "
             "since a token came out; it should leave an engine in its tier until that has served a request"
         )
@@ -106,11 +106,11 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
         )
     held = run.arrays.status[0].router.held
     if not takes_a_first(run):
-        return PolicyError(
+        return StalledError(
             f"{where} {held} requests wait, and nothing more can happen: scaler {scaler} has opened no engine that "
             "takes them; it should open or start one"
         )
-    return PolicyError(
+    return StalledError(
         f"{where} router {router} holds {held} requests, and nothing more can happen; it should send a request to an "
         "engine that has nothing to do"
     )

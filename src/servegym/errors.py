@@ -35,6 +35,10 @@ class PolicyError(ServegymError):
     """An unknown policy, or a parameter that is unknown, missing or out of range."""
 
 
+class StalledError(PolicyError):
+    """Policies have brought a run to a standstill: requests wait for ever, or are evicted for each other."""
+
+
 class ProfileError(ServegymError):
     """A latency profile is unknown or malformed: wrong shape, negative or NaN coefficients."""
 
