@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 SEED, BATCHES = 0, 6000  # as for the profiles that ship
 
 
+def range_of(profile: Profile) -> BatchRange:
+    """The batches that a profile's errors are measured on."""
+    return BatchRange(
+        batch_tokens=profile.valid["batch_tokens"][1],
+        decode_requests=profile.valid["sequences"][1],
+        cached_tokens=profile.valid["cached_tokens"][1],
+        cached_tokens_in_batch=profile.valid["cached_tokens_in_batch"][1],
+    )
+
+
 def with_estimator(profile: Profile, form: str) -> Profile:
     """The profile with an estimator of another form, fitted to its device model on random batches within its ranges.
 
@@ -27,13 +37,7 @@ def with_estimator(profile: Profile, form: str) -> Profile:
 
     if get_form(form).exec_s is None:
         raise ProfileError(f"form '{form}' cannot be an estimator; these can: {', '.join(estimator_forms())}")
-    limits = BatchRange(
-        batch_tokens=profile.valid["batch_tokens"][1],
-        decode_requests=profile.valid["sequences"][1],
-        cached_tokens=profile.valid["cached_tokens"][1],
-        cached_tokens_in_batch=profile.valid["cached_tokens_in_batch"][1],
-    )
-    batches = random_batches(BATCHES, SEED, limits)
+    batches = random_batches(BATCHES, SEED, range_of(profile))
     table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
     table["duration_s"] = profile.device.evaluate(batches)
     fitted = fit(form, table, SEED)

@@ -1,5 +1,7 @@
 """Non-negative least squares on relative error, and design columns that make the fitted curve rise."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -26,3 +28,11 @@ def rising(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
     walked = (x[:, None] - knots[:-1]) / np.diff(knots)
     walked[:, :-1] = walked[:, :-1].clip(max=1.0)
     return np.column_stack([np.ones(len(x)), walked.clip(min=0.0)])
+
+
+def reached(x: np.ndarray, knots: Sequence[float]) -> np.ndarray:
+    """The first knots, two or more, that x float64[n] determines: beyond the last one the last slope goes on, so x must
+    fill half of the last segment, or what is past it would cost nothing."""
+    rising_knots = np.array(knots, dtype=float)
+    kept = 1 + int(np.count_nonzero((rising_knots[:-1] + rising_knots[1:]) / 2 <= x.max()))
+    return rising_knots[: max(kept, 2)]

@@ -50,6 +50,12 @@ def table_vectors(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
+def shares_vectors(draw: st.DrawFn) -> dict[str, Any]:
+    vectors = draw(table_vectors())
+    return {**vectors, "prefill_s": (np.array(vectors["table_s"]) * draw(st.floats(0, 1 / 64))).tolist()}
+
+
+@st.composite
 def steps_vectors(draw: st.DrawFn, additive: bool = False) -> dict[str, Any]:
     """Any tables, or additive ones: a chunk added to a step costs time.
 
@@ -79,6 +85,7 @@ VECTORS = {
     "piecewise-requests": piecewise_vectors(),
     "steps": steps_vectors(),
     "table": table_vectors(),
+    "table-shares": shares_vectors(),
 }
 
 

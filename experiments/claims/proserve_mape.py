@@ -14,7 +14,8 @@ from experiments.claims.harness.claim import claim
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import FAMILIES, NO_FAMILY, Setting, Size, profile
 from servegym.evaluation.reports.iterations import iterations
-from servegym.latency_models.sampling import BatchRange, random_batches
+from servegym.latency_models.estimators import range_of
+from servegym.latency_models.sampling import random_batches
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,13 +46,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 def mape_random(device: str, seed: int) -> float:
     """Of batches drawn as those of the fit were, in the range the profile names, by seeds the fit did not see."""
     served = profile(device)
-    limits = BatchRange(
-        batch_tokens=served.valid["batch_tokens"][1],
-        decode_requests=served.valid["sequences"][1],
-        cached_tokens=served.valid["cached_tokens"][1],
-        cached_tokens_in_batch=served.valid["cached_tokens_in_batch"][1],
-    )
-    batches = random_batches(BATCHES, seed, limits)
+    batches = random_batches(BATCHES, seed, range_of(served))
     return percent(served.estimator.evaluate(batches), served.device.evaluate(batches))
 
 

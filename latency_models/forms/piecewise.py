@@ -12,7 +12,7 @@ import numpy as np
 from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.knots import segment
-from servegym.latency_models.least_squares import fit_relative, rising
+from servegym.latency_models.least_squares import fit_relative, reached, rising
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.records.signatures import latency
 
@@ -65,11 +65,10 @@ def batch_s(batch, coefficients):
 def knots_reached(tokens: np.ndarray) -> np.ndarray:
     """Those of FIT_KNOTS, two or more, that batches with these token counts, float64[n], determine.
 
-    Past the last knot the last segment's slope goes on. So batches must fill half of that segment: without any, its
-    slope would be 0 and tokens past it free. And it must not be one of the steps.
+    The last segment, whose slope goes on past the last knot, must not be one of the steps either.
     """
-    knots = np.array(FIT_KNOTS, dtype=float)
-    kept = 1 + int(np.count_nonzero((knots[:-1] + knots[1:]) / 2 <= tokens.max()))
+    knots = reached(tokens, FIT_KNOTS)
+    kept = len(knots)
     while kept > 2 and knots[kept - 1] - knots[kept - 2] < STEP_SHARE * knots[kept - 1]:
         kept -= 1
     return knots[: max(kept, 2)]

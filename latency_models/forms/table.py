@@ -5,7 +5,7 @@ import numpy as np
 from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.knots import on_plane, place
-from servegym.latency_models.least_squares import fit_relative, rising
+from servegym.latency_models.least_squares import fit_relative, reached, rising
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.records.requests import cached_of, left_of
 from servegym.simulator.records.signatures import latency, queue_latency, request_latency
@@ -17,13 +17,23 @@ FIT_CACHED = (0, 4096, 16384, 65536, 131072, 262144, 524288)
 
 
 @kernel
-def look_up(tokens, cached, coefficients):
-    """Seconds at (batch tokens, cached tokens): the edge's before the first knots, the last cell's past the last."""
-    rows, first_row = int(coefficients[TOKENS]), TOKENS + 1
+def cell_of(tokens, cached, coefficients, knots):
+    """Find (batch tokens, cached tokens) in a table whose two vectors of knots begin at `knots`: the cell's first corner,
+    the number of columns, and the shares of the cell (down, right). The edge's before the first knots, the last cell's
+    past the last.
+    """
+    rows, first_row = int(coefficients[knots]), knots + 1
     columns, first_column = int(coefficients[first_row + rows]), first_row + rows + 1
     row, down = place(tokens, coefficients, first_row, rows)
     column, right = place(cached, coefficients, first_column, columns)
-    return on_plane(coefficients, first_column + columns + 1 + row * columns + column, columns, down, right)
+    return first_column + columns + 1 + row * columns + column, columns, down, right
+
+
+@kernel
+def look_up(tokens, cached, coefficients):
+    """Seconds at (batch tokens, cached tokens)."""
+    corner, columns, down, right = cell_of(tokens, cached, coefficients, TOKENS)
+    return on_plane(coefficients, corner, columns, down, right)
 
 
 @latency
@@ -53,9 +63,10 @@ def exec_s(requests, queue, coefficients, ranks):
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     """Rising in tokens and in cached tokens, and in cached tokens the faster the more tokens there are."""
-    tokens, cached = np.array(FIT_TOKENS, dtype=float), np.array(FIT_CACHED, dtype=float)
-    rows = rising(batches["prefill_tokens"] + batches["decode_requests"], tokens)
-    columns = rising(batches["prefill_cached_tokens"] + batches["decode_cached_tokens"], cached)
+    computed = batches["prefill_tokens"] + batches["decode_requests"]
+    held = batches["prefill_cached_tokens"] + batches["decode_cached_tokens"]
+    tokens, cached = reached(computed, FIT_TOKENS), reached(held, FIT_CACHED)
+    rows, columns = rising(computed, tokens), rising(held, cached)
     design = (rows[:, :, None] * columns[:, None, :]).reshape(len(batches), -1)
     weights = fit_relative(design, duration_s).reshape(len(tokens), len(cached))
     return {
@@ -66,21 +77,26 @@ def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     }
 
 
-def _check(values: Values, where: str) -> None:
-    tokens, cached, seconds = (np.asarray(values[name]) for name in ("tokens", "cached_tokens", "table_s"))
+def check_table(values: Values, where: str, name: str) -> None:
+    """Raise ProfileError unless the table of this name has a number for each pair of knots and falls along neither."""
+    tokens, cached, seconds = (np.asarray(values[vector]) for vector in ("tokens", "cached_tokens", name))
     if min(len(tokens), len(cached)) < 2 or len(seconds) != len(tokens) * len(cached):
         raise ProfileError(
-            f"{where}: {len(tokens)} tokens, {len(cached)} cached_tokens and {len(seconds)} table_s; "
-            "there must be 2 or more of the first two and one table_s for each pair of them"
+            f"{where}: {len(tokens)} tokens, {len(cached)} cached_tokens and {len(seconds)} {name}; "
+            f"there must be 2 or more of the first two and one {name} for each pair of them"
         )
-    for name, knots in (("tokens", tokens), ("cached_tokens", cached)):
+    for axis, knots in (("tokens", tokens), ("cached_tokens", cached)):
         bad = np.flatnonzero(knots[1:] <= knots[:-1])
         if len(bad):
             before, after = knots[bad[0]], knots[bad[0] + 1]
-            raise ProfileError(f"{where}: {name}[{bad[0] + 1}] is {after} after {before}; they must increase")
+            raise ProfileError(f"{where}: {axis}[{bad[0] + 1}] is {after} after {before}; they must increase")
     grid = seconds.reshape(len(tokens), len(cached))
     if (np.diff(grid, axis=0) < 0).any() or (np.diff(grid, axis=1) < 0).any():
-        raise ProfileError(f"{where}: table_s falls along tokens or cached_tokens; more work must not take less time")
+        raise ProfileError(f"{where}: {name} falls along tokens or cached_tokens; more work must not take less time")
+
+
+def _check(values: Values, where: str) -> None:
+    check_table(values, where, "table_s")
 
 
 FORM = LatencyForm(

@@ -31,6 +31,12 @@ TABLE = {
 }  # fmt: skip
 
 
+SHARES = {
+    "f_p": 3e-4, "f_d": 5e-4, "t_c": 1e-3, "reads": 0.5, "tokens": [1.0, 11.0, 21.0], "cached_tokens": [0.0, 100.0],
+    "table_s": [0.01, 0.02, 0.03, 0.05, 0.04, 0.10], "prefill_s": [0.0, 0.0, 1e-4, 3e-4, 2e-4, 4e-4],
+}  # fmt: skip
+
+
 STEPS = {
     "t_c": 1e-3, "tokens": [1.0, 101.0], "rest_s": [0.01, 0.03], "prefills": [1.0, 4.0], "chunks": [1.0, 100.0],
     "prefixes": [0.0, 1000.0], "prefill_s": [1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6, 7e-6, 8e-6], "decodes": [1.0, 8.0],
@@ -54,7 +60,7 @@ ROOFLINE = {
 VALUES = {
     "linear": LINEAR, "piecewise": PIECEWISE, "piecewise-mixed": MIXED, "piecewise-requests": REQUESTS,
     "polynomial": POLYNOMIAL, "roofline": ROOFLINE, "slowest": SLOWEST, "steps": STEPS,
-    "table": TABLE,
+    "table": TABLE, "table-shares": SHARES,
 }  # fmt: skip
 
 

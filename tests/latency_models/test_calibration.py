@@ -83,7 +83,7 @@ def test_a_profile_with_the_known_coefficients(table, like):
     assert len(result.regimes) == 60
 
 
-@pytest.mark.parametrize("form", ["piecewise", "slowest", "table"])
+@pytest.mark.parametrize("form", ["piecewise", "slowest", "table", "table-shares"])
 def test_errors_are_those_of_the_held_out_batches(table, like, form):
     result = calibrate(table, form, "mine", like, seed=2, held_out_share=0.3)
     _, held_out = split(300, 2, 0.3)

@@ -9,8 +9,10 @@ from servegym.errors import ProfileError
 from servegym.latency_models.fitting import fit, measure, regime, split
 from servegym.latency_models.forms.piecewise import knots_reached
 from servegym.latency_models.model import BATCH_COLUMNS, LatencyModel, as_batches
+from servegym.latency_models.profile import load_profile
 from servegym.latency_models.sampling import BatchRange, random_batches
 
+FORMS = ("table", "table-shares")
 LINEAR = {"a_p": 2e-9, "b_p": 3e-9, "c_p": 5e-5, "a_d": 8e-8, "b_d": 4e-5, "t_c": 0.01}
 
 
@@ -63,6 +65,24 @@ def test_piecewise_fitted_to_short_batches_goes_on_as_it_rose():
     fitted = fit("piecewise", table_of(batches, truth.evaluate(batches)), seed=1).model
     longer = prefills(1, 8192.0)
     assert fitted.evaluate(longer)[0] == pytest.approx(truth.evaluate(longer)[0], rel=0.3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_fitted_to_short_batches_go_on_as_they_rose(form):
+    batches = random_batches(900, 0, BatchRange(1024, 4, 64, 1024, 20_000))
+    truth = LatencyModel.from_values("linear", LINEAR)
+    fitted = fit(form, table_of(batches, truth.evaluate(batches)), seed=1).model
+    longer = prefills(1, 8192.0)
+    assert fitted.evaluate(longer)[0] == pytest.approx(truth.evaluate(longer)[0], rel=0.3)
+
+
+def test_table_shares_tells_prefilled_tokens_from_decodes_and_their_kv_apart(batches):
+    """Of each kind of batch the mean error is close to 0; of `table`, which cannot, it is not."""
+    table = table_of(batches, load_profile("h200-llama3-8b").device.evaluate(batches))
+    error = {form: fit(form, table, seed=1).model.evaluate(batches) / table["duration_s"] - 1 for form in FORMS}
+    kinds = regime(batches)
+    assert max(abs(error["table-shares"][kinds == kind].mean()) for kind in range(3)) < 0.003
+    assert max(abs(error["table"][kinds == kind].mean()) for kind in range(3)) > 0.01
 
 
 def test_piecewise_of_noise_stays_monotone_and_non_negative(batches):

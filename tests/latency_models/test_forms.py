@@ -81,6 +81,21 @@ def test_table_adds_tokens_and_cached_tokens_of_both_phases():
     assert seconds("table", prefills=[(4, 20)], decodes=[10, 20]) == pytest.approx(0.0275 + 1e-3, rel=1e-12)
 
 
+def test_table_shares_by_hand():
+    """Decodes read their KV once; 6 prefilled tokens after 5 read half of 6 x 5 + 6^2 / 2; both run their kernels."""
+    assert seconds("table-shares") == pytest.approx(0.01 + 1e-3, rel=1e-12)
+    decodes = seconds("table-shares", decodes=[20, 30] + [0] * 4)
+    assert decodes == pytest.approx(0.0275 + 5e-4 + 1e-3, rel=1e-12)
+    right = (6 * 5 + 18) / 2 / 100
+    table_s, prefill_s = 0.02 + right * 0.015, 0.5e-4 + right * 1e-4
+    prefill = seconds("table-shares", prefills=[(6, 5)])
+    assert prefill == pytest.approx(table_s + 6 * prefill_s + 3e-4 + 1e-3, rel=1e-12)
+    right = (50 + (2 * 0 + 2) / 2) / 100
+    table_s, prefill_s = 0.02 + right * 0.015, 0.5e-4 + right * 1e-4
+    mixed = seconds("table-shares", prefills=[(2, 0)], decodes=[50, 0, 0, 0])
+    assert mixed == pytest.approx(table_s + 2 * prefill_s + 3e-4 + 5e-4 + 1e-3, rel=1e-12)
+
+
 def test_slowest_is_the_longest_prefill_or_the_longest_decode():
     assert seconds("slowest") == 1e-3
     prefill = 1e-9 * 300**2 + 1e-4 * 300
@@ -145,7 +160,7 @@ cached = st.lists(st.integers(0, 20000), max_size=6)
 @st.composite
 def models(draw):
     form = draw(st.sampled_from(sorted(VALUES.keys() - {"steps"})))  # whose tables fall where what was measured does
-    if form in ("roofline", "table"):
+    if form in ("roofline", "table", "table-shares"):
         return LatencyModel.from_values(form, VALUES[form])
     if not form.startswith("piecewise"):
         return LatencyModel.from_values(form, {name: draw(scale) for name in VALUES[form]})
@@ -184,7 +199,8 @@ def test_times_are_proportional_to_the_coefficients_that_are_scaled(name, data, 
     if name in estimator_forms():
         for alone in ((300, 7, False), (1, 900, True)):
             expected = by * model.request_s(*alone, model.coefficients)
-            largest = by * model.coefficients[model.scaled].max()  # a difference of times is exact up to their size
+            # A difference of times is exact up to their size: of 300 tokens that each take a coefficient.
+            largest = 300 * by * model.coefficients[model.scaled].max()
             assert times.request_s(*alone, times.coefficients) == pytest.approx(expected, rel=1e-9, abs=1e-9 * largest)
 
 
@@ -282,6 +298,8 @@ def test_a_form_without_a_time_of_a_request_is_no_estimator():
         ("table", {"cached_tokens": [9.0, 1.0]}, r"cached_tokens\[1\] is 1.0 after 9.0; they must increase"),
         ("table", {"table_s": [0.3, 0.3, 0.2, 0.3, 0.4, 0.5]}, r"table_s falls along tokens or cached_tokens"),
         ("table", {"table_s": [0.3, 0.2, 0.4, 0.4, 0.5, 0.5]}, r"table_s falls along tokens or cached_tokens"),
+        ("table-shares", {"prefill_s": [0.1] * 5}, r"3 tokens, 2 cached_tokens and 5 prefill_s"),
+        ("table-shares", {"prefill_s": [0.3, 0.2, 0.4, 0.4, 0.5, 0.5]}, r"prefill_s falls along tokens or cached_tok"),
         ("slowest", {"gamma_2": -0.1}, r"gamma_2 is -0.1"),
         ("polynomial", {"c_2": -1e-9}, r"c_2 is -1e-09"),
         ("roofline", {"memory_efficiency": 1.2}, r"memory_efficiency is 1.2; it must be 1 or less"),

@@ -9,6 +9,7 @@ import pytest
 
 from servegym.errors import ProfileError
 from servegym.latency_models.building.specifications import GIB
+from servegym.latency_models.estimators import range_of
 from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
 from servegym.latency_models.sampling import BatchRange, random_batches
 from servegym.simulator.features.front_end import FrontEnd
@@ -52,12 +53,7 @@ def test_shipped_profiles(name):
     assert profile.kv.block_tokens == 16
     assert profile.kv.total_blocks == profile.kv.usable_bytes // (16 * profile.kv.bytes_per_token)
     assert profile.kv.total_blocks * 16 == pytest.approx(CACHE[name], rel=0.005)
-    limits = BatchRange(
-        batch_tokens=profile.valid["batch_tokens"][1],
-        decode_requests=profile.valid["sequences"][1],
-        cached_tokens=profile.valid["cached_tokens"][1],
-        cached_tokens_in_batch=profile.valid["cached_tokens_in_batch"][1],
-    )
+    limits = range_of(profile)
     assert limits.cached_tokens_in_batch <= profile.kv.total_blocks * 16
     batches = random_batches(30, 0, limits)
     device_s, estimate_s = profile.device.evaluate(batches), profile.estimator.evaluate(batches)
@@ -230,10 +226,10 @@ def test_loading_imports_neither_pandas_nor_the_solver():
 
 def test_another_estimator():
     """As it is fitted for a profile that ships, to the digits of the file; of the same device."""
-    shipped, fitted = load_profile("h200-llama3-8b"), load_profile("h200-llama3-8b:estimator=table")
+    shipped, fitted = load_profile("h200-llama3-8b"), load_profile("h200-llama3-8b:estimator=table-shares")
     assert fitted.estimator.coefficients == pytest.approx(shipped.estimator.coefficients, rel=1e-6)
     assert fitted.error["estimator_vs_device"] == shipped.error["estimator_vs_device"]
-    assert fitted.name == "h200-llama3-8b:estimator=table"
+    assert fitted.name == "h200-llama3-8b:estimator=table-shares"
     assert np.array_equal(fitted.device.coefficients, shipped.device.coefficients) and fitted.kv == shipped.kv
 
 

@@ -34,11 +34,11 @@ def test_a_scenario_has_the_fleet():
     assert {pool.scheduler.name for pool in whole.deployment.pools if pool.scheduler} == {"polyserve"}
     assert whole.router is not None and whole.scaler is not None
     assert (whole.router.name, whole.scaler.name, whole.scheduler.name) == ("polyserve",) * 3
-    # What users get: PolyServe's table of (batch, KV) is the profile's own estimator.
+    # What users get: the table is the profile's own estimator.
     own = profile(DEVICE).estimator
     assert all(pool.estimator.form == own.form for pool in whole.deployment.pools)
     assert all((pool.estimator.coefficients == own.coefficients).all() for pool in whole.deployment.pools)
-    assert profile(DEVICE).estimator.form == "table"
+    assert profile(DEVICE).estimator.form == "table-shares"
     assert scenario(co_chunk(SETTING).cell(SETTING, 1, 40), workload).scaler is None
 
 
