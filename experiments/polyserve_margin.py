@@ -48,23 +48,24 @@ class Variant(NamedTuple):
     """What PolyServe forecasts with."""
 
     margin: float
-    device: str = DEVICE
+    estimator: str = "table"
     corrected: bool = False
 
 
-WITHOUT, SMALL = "no margin", "margin 0.03"
+WITHOUT, SMALL, CORRECTED = "no margin", "margin 0.03", "no margin, corrected online"
+LINEAR, SHARES = (f"no margin, estimator `{form}`" for form in ("linear", "table-shares"))
 VARIANTS = {
     WITHOUT: Variant(0.0), SMALL: Variant(0.03), "margin 0.06": Variant(0.06), "margin 0.1": Variant(0.1),
-    "no margin, estimator `linear`": Variant(0.0, f"{DEVICE}:estimator=linear"),
-    "no margin, corrected online": Variant(0.0, corrected=True),
+    LINEAR: Variant(0.0, "linear"), SHARES: Variant(0.0, "table-shares"), CORRECTED: Variant(0.0, corrected=True),
 }  # fmt: skip
 
 
 def spec_of(variant: Variant, ttft: str, seed: int, requests: int) -> ServingSpec:
     return ServingSpec().with_overrides({
-        "device": variant.device, "engines": 20, "trace": "uniform-4096-1024", "rate_per_s": 50.0, "requests": requests,
-        "slo": f"polyserve:shares=40-30-20-10,{ttft}", "seed": seed, "scheduler": f"polyserve:margin={variant.margin}",
-        "router": f"polyserve:margin={variant.margin}", "scaler": "polyserve", "correction": variant.corrected,
+        "device": f"{DEVICE}:estimator={variant.estimator}", "engines": 20, "trace": "uniform-4096-1024",
+        "rate_per_s": 50.0, "requests": requests, "slo": f"polyserve:shares=40-30-20-10,{ttft}", "seed": seed,
+        "scheduler": f"polyserve:margin={variant.margin}", "router": f"polyserve:margin={variant.margin}",
+        "scaler": "polyserve", "correction": variant.corrected,
     })  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def by_seed(rows: pd.DataFrame, slo: str, name: str, column: str) -> np.ndarray:
 
 def answers(rows: pd.DataFrame) -> list[str]:
     lines = []
-    for number, name in ((1, SMALL), (3, "no margin, estimator `linear`"), (3, "no margin, corrected online")):
+    for number, name in ((1, SMALL), (3, LINEAR), (3, SHARES), (3, CORRECTED)):
         for slo in SLOS:
             share = student_interval(by_seed(rows, slo, name, VIOLATIONS) / by_seed(rows, slo, WITHOUT, VIOLATIONS))
             lines.append(

@@ -112,7 +112,7 @@ def answers(rows: pd.DataFrame) -> Iterator[str]:
     for number, of, within in ((1, RANDOM, 0.25), (2, FORMED, 0.5)):
         for form, expected in ((TABLE, Range(-within, within)), (PRINTED, Range(high=-1.0))):
             mean = interval_of(rows, of, MIXED, form, "mean")
-            yield f"- {number}. `{form}`, {of.lower()}: {mean.text('+.2f')} %: {expected.verdict(mean)}."
+            yield f"- {number}. `{form}`, {of[0].lower()}{of[1:]}: {mean.text('+.2f')} %: {expected.verdict(mean)}."
 
 
 def page(rows: pd.DataFrame, seeds: int, requests: int) -> str:

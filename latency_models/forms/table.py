@@ -18,9 +18,10 @@ FIT_CACHED = (0, 4096, 16384, 65536, 131072, 262144, 524288)
 
 @kernel
 def cell_of(tokens, cached, coefficients, knots):
-    """Find (batch tokens, cached tokens) in a table whose two vectors of knots begin at `knots`: the cell's first corner,
-    the number of columns, and the shares of the cell (down, right). The edge's before the first knots, the last cell's
-    past the last.
+    """Find (batch tokens, cached tokens) in a table whose two vectors of knots begin at `knots`.
+
+    The cell's first corner, the number of columns, and the shares of the cell (down, right): of the edge before the
+    first knots, of the last cell past the last ones.
     """
     rows, first_row = int(coefficients[knots]), knots + 1
     columns, first_column = int(coefficients[first_row + rows]), first_row + rows + 1
