@@ -29,7 +29,7 @@ from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.event import install_listener
 
 from servegym.simulator.compilation import linking
-from servegym.simulator.compilation.cache import use_cache
+from servegym.simulator.compilation.cache import KernelFiles, file_stamp
 from servegym.simulator.compilation.linking import InnerKernel, OuterCompiler, kernel_named
 from servegym.simulator.compilation.locks import alone_in
 from servegym.simulator.compilation.progress import CompileProgress
@@ -233,30 +233,32 @@ class Compiled(types.WrapperAddressProtocol):
     def dispatcher(self) -> Any:
         if JIT_DISABLED:
             return self.py_func
+        dispatcher = _njit(pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
         digest = source_digest(self)
-        directory = cache_root() / (digest or "none")
-        progress = CompileProgress(self.py_func, lambda: uncompiled_kernels(self))
-        before, _config.CACHE_DIR = _config.CACHE_DIR, str(directory)
-        try:
-            dispatcher = _njit(pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
-            if digest:
-                use_cache(dispatcher, directory)
-            # Of processes that start together one compiles, and the others read what it wrote. Numba's lock first: a
-            # thread that compiles holds it, and comes here for a kernel that its own reaches.
-            alone = alone_in(directory) if digest else contextlib.nullcontext()
-            listening = install_listener("numba:compile", progress)
-            with (
-                global_compiler_lock,
-                alone,
-                listening,
-                warnings.catch_warnings(),
-            ):  # first-class functions are what this is about
-                warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
-                dispatcher.compile(self._signature)
-        finally:
-            _config.CACHE_DIR = before
+        if digest:
+            stamp = "" if self.py_func.__module__.startswith(PACKAGE) else file_stamp(self.py_func)
+            dispatcher._cache = KernelFiles(digest, stamp, cache_root() / digest)
+            with global_compiler_lock:
+                kept = dispatcher._cache.load_overload(self._signature, dispatcher.targetctx)
+            if kept is not None:
+                dispatcher.add_overload(kept)
+        if not dispatcher.overloads:
+            self._compile(dispatcher)
         dispatcher.disable_compile()
         return dispatcher
+
+    def _compile(self, dispatcher: Any) -> None:
+        """Compile a dispatcher, or read what another process has compiled meanwhile."""
+        progress = CompileProgress(self.py_func, lambda: uncompiled_kernels(self))
+        directory = dispatcher._cache.cache_path
+        # Of processes that start together one compiles, and the others read what it wrote. Numba's lock first: a
+        # thread that compiles holds it, and comes here for a kernel that its own reaches.
+        alone = alone_in(Path(directory)) if directory else contextlib.nullcontext()
+        listening = install_listener("numba:compile", progress)
+        with global_compiler_lock, alone, listening, warnings.catch_warnings():
+            # first-class functions are what this is about
+            warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
+            dispatcher.compile(self._signature)
 
     @functools.cached_property
     def _address(self) -> int:

@@ -57,6 +57,9 @@ class Scenario:
         if isinstance(self.deployment, Deployment) and self.deployment.role != "both":
             name, role = self.deployment.name, self.deployment.role
             raise DeploymentError(f"{name}: a {role} pool is part of a Cluster, which has the engines for the rest")
+        for given in (self.scheduler, self.router, self.scaler, *(pool.scheduler for pool in self.deployment.pools)):
+            if given is not None:
+                given.check_uses()
         if any(pool.async_scheduling for pool in self.deployment.pools):
             self._check_ahead()
         for pool in self.deployment.pools:

@@ -162,7 +162,8 @@ def test_a_compiled_function_is_pickled_by_reference():
 
 def run(folder: Path, cache: Path, **environment: str) -> tuple[float, str]:
     """What the policy's function gives for 1 in a new process, and what it said."""
-    env = os.environ | {"SERVEGYM_CACHE": str(cache), "PYTHONPATH": str(folder), "NUMBA_DISABLE_JIT": "0"} | environment
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"SERVEGYM_CACHE": str(cache), "PYTHONPATH": path, "NUMBA_DISABLE_JIT": "0"} | environment
     code = "from policy import score; print(score(1.0))"
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -264,7 +265,7 @@ def test_a_cache_that_cannot_be_written_falls_back_to_a_temporary_folder(tmp_pat
     (folder / "rules.py").write_text(RULES)
     (tmp_path / "file").write_text("a folder cannot be made below a file")
     assert run(folder, tmp_path / "file" / "cache", TMPDIR=str(temporary))[0] == 30.5
-    assert list(temporary.rglob("*.nbi"))
+    assert list(temporary.rglob("*.kernel"))
 
 
 def test_where_the_cache_is(tmp_path, monkeypatch):

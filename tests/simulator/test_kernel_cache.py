@@ -1,4 +1,4 @@
-"""A damaged cache of kernels, and one that cannot be written to: the kernel is compiled again."""
+"""Files of compiled kernels: which is taken, and what happens where it is damaged or cannot be written."""
 
 import os
 import resource
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from servegym.simulator.compilation.cache import is_whole
+from servegym.simulator.compilation import cache
+from servegym.simulator.compilation.cache import LEVELS, Target, file_name, levels_here, levels_of, read_whole
+from servegym.simulator.compilation.kernels import JIT_DISABLED
 
-pytestmark = pytest.mark.slow
-
+needs_jit = pytest.mark.skipif(JIT_DISABLED, reason="nothing is compiled")
 KERNEL = """
 from numba import types
 from servegym.simulator.compilation.kernels import compiled
@@ -37,31 +38,37 @@ def cut(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
 
-def said(folder: Path, **more: object) -> str:
-    """What is written to standard error by a process that uses the kernel, which is right."""
+def said(folder: Path, before: str = "", environment: dict[str, str] | None = None, **more: object) -> str:
+    """What is written to standard error by a process that uses the kernel, which is right.
+
+    before: statements that it begins with. environment: variables beside those of the tests.
+    """
     (folder / "kernel.py").write_text(KERNEL)
-    env = os.environ | {"SERVEGYM_CACHE": str(folder / "cache"), "NUMBA_DISABLE_JIT": "0"}
-    done = subprocess.run([sys.executable, "kernel.py"], env=env, cwd=folder, capture_output=True, text=True, **more)  # type: ignore[call-overload]
+    env = os.environ | {"SERVEGYM_CACHE": str(folder / "cache"), "NUMBA_DISABLE_JIT": "0"} | (environment or {})
+    command = [sys.executable, "-c", f"{before}\nimport kernel"]
+    done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, **more)  # type: ignore[call-overload]
     assert (done.returncode, done.stdout) == (0, "42.0\n"), done.stderr
     return str(done.stderr)
 
 
-def kept(folder: Path, kind: str) -> Path:
-    (path,) = (folder / "cache").rglob(f"*.{kind}")
+def kept(folder: Path) -> Path:
+    (path,) = (folder / "cache").rglob("*.kernel")
     return path
 
 
-@pytest.mark.parametrize(("kind", "damages"), [("nbi", (empty, flipped)), ("nbc", (cut, flipped))])
-def test_what_is_damaged_is_compiled_again(kind, damages, tmp_path):
+@pytest.mark.slow
+def test_what_is_damaged_is_compiled_again(tmp_path):
     said(tmp_path)
-    path = kept(tmp_path, kind)
-    for damage in damages:
+    assert said(tmp_path) == "", "a second process reads it"
+    path = kept(tmp_path)
+    for damage in (empty, cut, flipped):
         path.write_bytes(damage(path.read_bytes()))
-        assert not is_whole(path)
+        assert read_whole(path) is None
         assert "compiling kernels of twice" in said(tmp_path)
-        assert is_whole(kept(tmp_path, "nbi")) and is_whole(kept(tmp_path, "nbc"))
+        assert read_whole(kept(tmp_path)) is not None
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_full_is_told_with_its_path(tmp_path):
     def few_bytes_a_file() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
@@ -69,4 +76,56 @@ def test_a_cache_that_is_full_is_told_with_its_path(tmp_path):
     line = said(tmp_path, preexec_fn=few_bytes_a_file).splitlines()[-1]
     assert line.startswith(f"servegym: compiled kernels cannot be kept in {tmp_path / 'cache'}")
     assert "File too large; each process compiles its own until there is room" in line
-    assert not list((tmp_path / "cache").rglob("*.nb*"))
+    assert not list((tmp_path / "cache").rglob("*.kernel*"))
+
+
+TARGET = Target("x86_64-unknown-linux-gnu", "x86-64-v3", "")
+
+
+def test_a_file_is_named_after_all_that_its_code_depends_on(monkeypatch):
+    names = {file_name("0a1b", "", TARGET)}
+    names.add(file_name("0a1c", "", TARGET))
+    names.add(file_name("0a1b", "policy.py", TARGET))
+    names |= {file_name("0a1b", "", TARGET._replace(**{field: "other"})) for field in Target._fields}
+    for module, version in (("numba", "__version__"), ("llvmlite", "__version__"), ("sys.implementation", "cache_tag")):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"servegym.simulator.compilation.cache.{module}.{version}", "other")
+            names.add(file_name("0a1b", "", TARGET))
+    assert len(names) == 9
+    assert file_name("0a1b", "", TARGET) in names
+
+
+def test_the_level_of_a_processor_is_the_best_whose_features_it_has():
+    assert levels_of(LEVELS["x86-64-v3"] | {"avx512f"}) == ("x86-64-v3", "x86-64-v2")
+    assert levels_of(LEVELS["x86-64-v3"] - {"bmi2"}) == ("x86-64-v2",)
+    assert levels_of({"sse3"}) == ()
+
+
+def test_kernels_of_a_wheel_are_taken_unless_numba_is_told_a_processor(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(cache.binding, "get_host_cpu_features", lambda: dict.fromkeys(LEVELS["x86-64-v2"], True))
+    monkeypatch.setattr(cache, "SHIPPED", tmp_path)
+    monkeypatch.setattr(cache._config, "CPU_NAME", None)
+    here = levels_here.__wrapped__
+    assert here() == ("x86-64-v2",)
+    monkeypatch.setattr(cache._config, "CPU_NAME", "x86-64-v2")
+    assert here() == ()
+    monkeypatch.setattr(cache._config, "CPU_NAME", None)
+    monkeypatch.setattr(cache, "SHIPPED", tmp_path / "none")
+    assert here() == ()
+
+
+@needs_jit
+@pytest.mark.slow
+def test_a_kernel_that_a_wheel_ships_is_not_compiled(tmp_path):
+    """Compiled for a level, put where a wheel has its kernels, and read by a process with an empty cache."""
+    levels = levels_of({name for name, is_there in cache.binding.get_host_cpu_features().items() if is_there})
+    if not levels:
+        pytest.skip("no level of x86-64 here")
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    said(tmp_path, environment={"NUMBA_CPU_NAME": levels[0], "NUMBA_CPU_FEATURES": ""})
+    kept(tmp_path).rename(shipped / kept(tmp_path).name)
+    there = "from pathlib import Path\nfrom servegym.simulator.compilation import cache\n"
+    assert said(tmp_path, f"{there}cache.SHIPPED = Path({str(shipped)!r})") == ""
+    assert not list((tmp_path / "cache").rglob("*.kernel"))

@@ -13,7 +13,17 @@ from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.errors import PolicyError
 from servegym.simulator.policies import policy as policies
 from servegym.simulator.policies.parameters import current_name
-from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, from_json, get_policy, register
+from servegym.simulator.policies.policy import (
+    ByWord,
+    Fact,
+    Parameter,
+    Policy,
+    StateFields,
+    from_json,
+    get_policy,
+    register,
+    registered,
+)
 from servegym.simulator.records.signatures import router
 from servegym.simulator.records.signatures import scheduler as scheduler_kernel
 from servegym.simulator.runs.simulation import Simulation
@@ -259,3 +269,18 @@ def test_earlier_names_of_parameters_are_understood_with_a_warning():
     with pytest.warns(DeprecationWarning, match="max_sequences is now called max_num_seqs"):
         assert scheduler("vllm-v1").with_settings(max_sequences=3).settings == {"max_num_seqs": 3}
     assert current_name("token_budget", {"token_budget"}) == "token_budget"  # a policy of one's own may have one
+
+
+def test_policies_that_ship_use_what_they_declare():
+    """They are not checked when they are loaded, which would take half a second."""
+    assert scheduler_names()
+    for policy in registered().values():
+        policy.check_uses()
+
+
+def test_a_scenario_checks_what_its_policies_use():
+    declared = scheduler("weighted-vtc")
+    undeclared = dataclasses.replace(declared, state=StateFields())
+    assert scene(requests(prompt_tokens=[2]), declared)
+    with pytest.raises(PolicyError, match=r"scheduler weighted-vtc uses state\.\w+ \(.*\), which it has not declared"):
+        scene(requests(prompt_tokens=[2]), undeclared)

@@ -172,7 +172,7 @@ def test_what_is_compiled_for_a_policy_stays_in_a_cache_of_its_own(tmp_path: Pat
     scored(file)
     assert kernels() == before
     own = cache_root() / OWN_CACHES / hashlib.sha256(file.read_bytes()).hexdigest()[:20]
-    assert list(own.rglob("*.nbi"))
+    assert list(own.rglob("*.kernel"))
     shutil.rmtree(own)
 
 
