@@ -1,4 +1,4 @@
-"""Semantic scheduling, Table 1: what the time of predictors costs, processed at once or in full batches."""
+"""Semantic scheduling, Table 1 as its caption has it: what predictors cost, processed at once or in full batches."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ N, GAP_S, SHORT_GAP_S = 5, 1.0, 0.1
 FULL = "processing=full-batch,batch_size=64"
 EACH = "processing=immediate,batch_size=1"
 AT_ONCE = "processing=immediate,batch_size=64"
-# The concurrency that the public code's scripts give each latency; the table's caption says 5 for all.
-CONCURRENT = {0.001: 4, 0.01: 16, 0.1: 32, 1.0: 64}
 FAR_AHEAD, TIE, BEHIND = Range(low=2.0), Range(0.95, 1.05), Range(1.0, 1.1)
 GROWS = Range(low=2.0)
 
@@ -51,9 +49,6 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
             for gap_s in (GAP_S, SHORT_GAP_S):
                 for processing in (FULL, EACH, AT_ONCE):
                     yield cell(seed, N, gap_s, processing, latency_s)
-            for processing in (FULL, AT_ONCE):
-                for latency_there_s in {latency_s, FAST_S}:
-                    yield cell(seed, CONCURRENT[latency_s], SHORT_GAP_S, processing, latency_there_s)
 
 
 def overall(rows: pd.DataFrame, processing: str, latency_s: float, gap_s: float = GAP_S, n: int = N) -> np.ndarray:
@@ -80,62 +75,16 @@ def table_checks(rows: pd.DataFrame, immediate: str, gap_s: float, examines: str
     ]
 
 
-def script_checks(rows: pd.DataFrame) -> list[Check]:
-    """More concurrent requests with each latency, as in the public scripts; and the same with the least latency."""
-
-    def waiting(processing: str, latency_s: float, told_s: float | None = None) -> np.ndarray:
-        return overall(rows, processing, told_s or latency_s, SHORT_GAP_S, CONCURRENT[latency_s])
-
-    examines = "4, 16, 32 and 64 concurrent requests for the four latencies, as in the public scripts, gap 0.1 s"
-    checks = []
-    for name, processing in (("full batches", FULL), ("immediate", AT_ONCE)):
-        base = waiting(processing, 0.01)
-        checks += [
-            Check(
-                f"overall, {name}, 0.1 s over 0.01 s (paper 2.0)",
-                waiting(processing, 0.1) / base,
-                Range(1.6, 2.5),
-                examines,
-            ),
-            Check(
-                f"overall, {name}, 1 s over 0.01 s (paper 4.1)",
-                waiting(processing, 1.0) / base,
-                Range(3.2, 5.2),
-                examines,
-            ),
-            Check(
-                f"overall, {name}, 64 concurrent, latency 0.001 s over 1 s",
-                waiting(processing, 1.0, FAST_S) / waiting(processing, 1.0),
-                Range(0.9, 1.1),
-                examines,
-            ),
-        ]
-    ties = [waiting(AT_ONCE, latency_s) / waiting(FULL, latency_s) for latency_s in LATENCIES_S]
-    return checks + [
-        Check(f"overall, immediate over full batches, {latency_s:g} s", tie, TIE, examines)
-        for latency_s, tie in zip(LATENCIES_S[1:], ties[1:], strict=True)
-    ]
-
-
 def picture(rows: pd.DataFrame, path: Path) -> None:
     from experiments.claims.harness import drawing
 
-    here = rows[rows["device"] == rows["device"].iloc[0]]
-    looks = {
-        f"5 concurrent, gap {GAP_S:g} s": (GAP_S, dict.fromkeys(LATENCIES_S, N)),
-        f"4 to 64 concurrent, gap {SHORT_GAP_S:g} s": (SHORT_GAP_S, CONCURRENT),
-    }
-    figure, row = drawing.panels(list(looks), "latency of a call, s", "waiting time, s per output token")
-    for axes, (gap_s, concurrent) in zip(row, looks.values(), strict=True):
-        shown = {"full batches of 64": FULL, "immediate, up to 64": AT_ONCE, "immediate, one by one": EACH}
-        for style, (name, processing) in enumerate(shown.items()):
-            if processing != EACH or gap_s == GAP_S:
-                by_seed = [
-                    overall(here, processing, latency_s, gap_s, concurrent[latency_s]) for latency_s in LATENCIES_S
-                ]
-                drawing.curve(axes, LATENCIES_S, by_seed, name, style)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+    figure, row = drawing.panels([f"5 concurrent, gap {GAP_S:g} s"], "latency of a call, s", "waiting time, s a token")
+    shown = {"full batches of 64": FULL, "immediate, up to 64": AT_ONCE, "immediate, one by one": EACH}
+    for style, (name, processing) in enumerate(shown.items()):
+        by_seed = [overall(rows, processing, latency_s) for latency_s in LATENCIES_S]
+        drawing.curve(row[0], LATENCIES_S, by_seed, name, style)
+    row[0].set_xscale("log")
+    row[0].set_yscale("log")
     drawing.save(figure, row, path)
 
 
@@ -152,5 +101,4 @@ def judge(rows: pd.DataFrame) -> list[Check]:
         *table_checks(rows, EACH, GAP_S),
         *table_checks(rows, AT_ONCE, GAP_S, "immediate calls take up to 64 requests, as in the public code"),
         *table_checks(rows, EACH, SHORT_GAP_S, "a gap of 0.1 s"),
-        *script_checks(rows),
     ]

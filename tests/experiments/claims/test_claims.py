@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import experiments.claims
-from experiments.claims import polyserve_fig8, polyserve_fig9
+from experiments.claims import polyserve_fig7, polyserve_fig8, polyserve_fig9
 from experiments.claims.harness import fleets
 from experiments.claims.harness.claim import claims, find_claims
 from experiments.claims.harness.selection import SHIFT
@@ -18,13 +18,14 @@ from servegym.errors import ExperimentError
 from tests.experiments.claims.synthetic import TINY
 
 IDS = (
-    "proserve-mape", "proserve-fig3", "proserve-fig5-6", "proserve-fig7", "proserve-fig10", "proserve-fig11",
-    "proserve-fig12", "proserve-fig13", "proserve-fig15", "proserve-fig16-17", "proserve-fig18",
-    "proserve-fig19", "schedulers-table",
-    "qoserve-fig7", "qoserve-fig8", "qoserve-fig11", "qoserve-fig12", "qoserve-fig14", "qoserve-fig15b",
-    "qoserve-table4", "qoserve-table5", "qoserve-medha",
-    "semantic-fig2a", "semantic-fig2b", "semantic-fig2cd", "semantic-table1",
-    "flowprefill-fig9", "flowprefill-fig10", "flowprefill-fig11", "flowprefill-fig12", "flowprefill-fig14",
+    "proserve-mape", "proserve-fig2", "proserve-fig3", "proserve-fig5-6", "proserve-fig7", "proserve-fig8",
+    "proserve-fig10", "proserve-fig11", "proserve-fig12", "proserve-fig13", "proserve-fig14", "proserve-fig15",
+    "proserve-fig16-17", "proserve-fig18", "proserve-fig19", "schedulers-table",
+    "qoserve-fig4-9", "qoserve-fig5", "qoserve-fig7", "qoserve-fig8", "qoserve-fig10", "qoserve-fig11", "qoserve-fig12",
+    "qoserve-fig13", "qoserve-fig14", "qoserve-fig15b", "qoserve-table4", "qoserve-table5", "qoserve-medha",
+    "semantic-fig2a", "semantic-fig2b", "semantic-fig2cd", "semantic-table1", "semantic-table1-scripts",
+    "polyserve-fig2-4", "polyserve-fig7",
+    "flowprefill-fig3-4", "flowprefill-fig9", "flowprefill-fig10", "flowprefill-fig11", "flowprefill-fig12", "flowprefill-fig14",
     "flowprefill-fig16", "flowprefill-rounds",
 )  # fmt: skip
 FEW_ENGINES = (2, 3, 4, 5)
@@ -74,6 +75,7 @@ class TestEach:
         monkeypatch.setattr(polyserve_fig9, "SIZES", FEW_ENGINES)
         monkeypatch.setattr(polyserve_fig8, "ENGINES", FEW_ENGINES[1])
         monkeypatch.setattr(polyserve_fig8, "SUPPLY", 2 * FEW_ENGINES[1])
+        monkeypatch.setattr(polyserve_fig7, "ENGINES", FEW_ENGINES[1])
         monkeypatch.setattr(fleets, "ENGINES", FEW_ENGINES[1])
         monkeypatch.setattr(fleets, "PRECISION", 1.2)
         monkeypatch.setattr(fleets, "ROUGH_PRECISION", 1.3)

@@ -1,0 +1,50 @@
+"""ProServe, Figure 2: strict priority and first come first served, overall and by priority."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from experiments.claims.harness.cells import Cell
+from experiments.claims.harness.checks import BELOW_0, Check, Range
+from experiments.claims.harness.claim import claim
+from experiments.claims.harness.measures import serve
+from experiments.claims.harness.rows import values
+from experiments.claims.harness.settings import Setting, Size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FCFS, PRIORITY = "sarathi-fcfs", "sarathi-priority"
+LOAD, HIGHER = 0.7, 1.0
+ALIKE = Range(-0.05, 0.05)  # high less low priority under FCFS
+AHEAD = Range(low=0.05)
+
+
+def cells(setting: Setting, size: Size) -> Iterator[Cell]:
+    for seed in size.seeds:
+        for load in (LOAD, HIGHER):
+            for scheduler in (FCFS, PRIORITY):
+                yield Cell(*setting, scheduler, load, seed, size.requests_of(setting))
+
+
+def checks(rows: pd.DataFrame, load: float, examines: str = "") -> list[Check]:
+    of = {
+        scheduler: {
+            group: values(rows, f"slo_attainment{group}", scheduler=scheduler, load=load)
+            for group in ("", "_high_priority", "_low_priority")
+        }
+        for scheduler in (FCFS, PRIORITY)
+    }
+    high = of[PRIORITY]["_high_priority"]
+    return [
+        Check("FCFS, high - low priority", of[FCFS]["_high_priority"] - of[FCFS]["_low_priority"], ALIKE, examines),
+        Check("high priority, Priority - FCFS", high - of[FCFS]["_high_priority"], AHEAD, examines),
+        Check("Priority, high - low priority", high - of[PRIORITY]["_low_priority"], AHEAD, examines),
+        Check("all, Priority - FCFS", of[PRIORITY][""] - of[FCFS][""], BELOW_0, examines),
+    ]
+
+
+@claim("proserve-fig2", cells=cells, measure=serve)
+def judge(rows: pd.DataFrame) -> list[Check]:
+    return [*checks(rows, LOAD), *checks(rows, HIGHER, f"load {HIGHER:g}")]
