@@ -11,7 +11,7 @@ import pytest
 
 from servegym.envs.scenarios import OneOf
 from servegym.errors import EnvError, ServegymError, SpecError, WorkloadError
-from servegym.latency_models.profile import load_profile
+from servegym.latency_models.profile import load_profile, profile_names
 from servegym.scenarios import saturation
 from servegym.scenarios.demand import BURST, STEADY, Demand
 from servegym.scenarios.episodes import EPISODES
@@ -324,8 +324,11 @@ def test_a_load_for_a_trace_that_is_not_in_the_table_is_measured(tmp_path):
 
 
 def test_the_table_of_saturations_is_what_is_measured():
-    known = saturation.measured_saturations()[DEVICE]
-    assert known["profile_sha256"] == saturation.profile_sha256(DEVICE)
+    table = saturation.measured_saturations()
+    assert {name: known["profile_sha256"] for name, known in table.items()} == {
+        name: saturation.profile_sha256(name) for name in profile_names()
+    }, saturation.COMMAND
+    known = table[DEVICE]
     measured = saturation.saturation_rate_per_s("azure-conv", load_profile(DEVICE))
     assert known["rates_per_s"]["proserve"]["azure-conv"] == pytest.approx(measured, rel=1e-9)
 
