@@ -61,6 +61,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"hopeless": "leave-out", "gamma": 0.1, "eta": 0.02, "reserve": 0.4},
         {"step_tokens": 32, "eta": 0.02},
     ],
+    "slos-serve": [
+        {},
+        {"deadlines": "slo", "max_num_batched_tokens": 96},
+        {"deadlines": "first-token", "output_tokens": 4.0, "max_num_seqs": 5},
+    ],
     "fairbatching": [{}, {"near": 0.0}, {"near": 1.0, "eta": 0.03}, {"near": 1000.0, "eta": 0.006}],
     "fixed-drafts": [{}, {"most_drafts": 0, "max_num_batched_tokens": 64}, {"most_drafts": 2, "max_num_seqs": 5}],
     "smartspec": [

@@ -12,6 +12,7 @@ from .proserve import Edf, Sjf, SlideBatching
 from .qoserve import Medha, Qoserve
 from .sarathi import SarathiEdf, SarathiFcfs, SarathiPriority, SarathiSjf, SarathiSrpf
 from .semantic import Hpjf, Semantic, Slots, SlotsSjf
+from .slos_serve import SlosServe
 from .smartspec import FixedDrafts, SmartSpec
 from .vllm import VllmFcfs, VllmV1
 from .vtc import WeightedVtc
@@ -39,6 +40,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "sjf": Sjf,
     "slide-batching": SlideBatching,
     "expected-gain": ExpectedGain,
+    "slos-serve": SlosServe,
     "slots-fcfs": Slots,
     "smartspec": SmartSpec,
     "slots-sjf": SlotsSjf,
