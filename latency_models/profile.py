@@ -32,7 +32,6 @@ from servegym.simulator.records.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
 SCHEMA = "schema.json"
-ESTIMATOR = ":estimator="
 MOST_GIB = 2**20  # of host memory: a PiB an engine
 
 
@@ -148,17 +147,18 @@ def load_profile(name: str | Path) -> Profile:
     """A profile that ships, by name; a JSON file of the same shape (schema.json), by path; or SYSTEM:MODEL[:tp=N...],
     made by aiconfigurator-core where that is installed (`step_models`).
 
-    "NAME:estimator=FORM" (or a path with the same suffix) replaces its estimator by one of that form, fitted to its
-    device model (`estimators.with_estimator`).
+    After the name or path, ":estimator=FORM" and ":cpu_overhead_ms=NUMBER" change it (`changed.CHANGES`).
 
     Raises ProfileError for an unknown name or an absent file, and for one that is not JSON, has another
     shape, names an unknown form, or holds a number that is out of range.
     """
-    if isinstance(name, str) and ESTIMATOR in name:
-        from servegym.latency_models.estimators import with_estimator
+    if isinstance(name, str) and ":" in name:
+        from servegym.latency_models.changed import CHANGES
 
-        name, _, form = name.rpartition(ESTIMATOR)
-        return with_estimator(load_profile(name), form)
+        rest, _, option = name.rpartition(":")
+        key, _, value = option.partition("=")
+        if key in CHANGES:
+            return CHANGES[key](load_profile(rest), value)
     return parse_profile(profile_document(name), _where(name))
 
 

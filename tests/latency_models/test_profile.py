@@ -233,9 +233,27 @@ def test_another_estimator():
     assert np.array_equal(fitted.device.coefficients, shipped.device.coefficients) and fitted.kv == shipped.kv
 
 
+def test_another_cpu_overhead():
+    """The device and what policies believe of it take so much longer; it goes together with another estimator."""
+    name = "h200-llama3-8b:cpu_overhead_ms=6.9"
+    shipped, slower = load_profile("h200-llama3-8b"), load_profile(name)
+    assert (slower.name, slower.kv) == (name, shipped.kv) and slower.cpu_overhead_s == pytest.approx(0.0069)
+    batches = random_batches(20, 0)
+    for model in ("device", "estimator"):
+        longer_s = getattr(slower, model).evaluate(batches) - getattr(shipped, model).evaluate(batches)
+        assert longer_s == pytest.approx(0.006)
+    both = load_profile(f"{name}:estimator=linear")
+    assert (both.name, both.estimator.form) == (f"{name}:estimator=linear", "linear")
+    assert np.array_equal(both.device.coefficients, slower.device.coefficients)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("h200-llama3-8b:cpu_overhead_ms=-1", "cpu_overhead_ms=-1: it should be a number"),
+        ("h200-llama3-8b:cpu_overhead_ms=nan", "0 or more"),
+        ("h200-llama3-8b:cpu_overhead_ms=fast", "0 or more"),
+        ("h200-llama3-8b:cpu_overhead=1", "unknown profile"),
         ("h200-llama3-8b:estimator=piecewise", "'piecewise' cannot be an estimator; these can: linear"),
         ("h200-llama3-8b:estimator=guess", "'guess'"),
         ("h200-llama3-8b:estimator=polynomial", "no time of a decode"),
@@ -243,7 +261,7 @@ def test_another_estimator():
         ("h200:estimator=table", "unknown profile 'h200'"),
     ],
 )
-def test_an_estimator_that_cannot_be(name, words):
+def test_a_change_that_cannot_be(name, words):
     with pytest.raises(ProfileError, match=words) as error:
         load_profile(name)
     assert "\n" not in str(error.value)
