@@ -33,6 +33,7 @@ from servegym.simulator.compilation.cache import KernelFiles, file_stamp
 from servegym.simulator.compilation.linking import InnerKernel, OuterCompiler, kernel_named
 from servegym.simulator.compilation.locks import alone_in
 from servegym.simulator.compilation.progress import CompileProgress
+from servegym.simulator.compilation.sources import source_of
 
 # Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
 # counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
@@ -107,17 +108,6 @@ def reached_values(function: python_types.FunctionType) -> Iterator[tuple[str, A
         yield name, cell.cell_contents
 
 
-@functools.cache  # to find where a function ends takes 0.1 ms, and most are reached by many
-def _source(function: python_types.FunctionType) -> str | None:
-    """A function's text; None where there is no file to read it from (typed at a prompt)."""
-    if hasattr(function, "kernel_text"):  # made, not written
-        return str(function.kernel_text)
-    try:
-        return inspect.getsource(function)
-    except OSError:
-        return None
-
-
 def signature_text(signature: Any) -> str:
     """A signature's types, and where the classes of its tuples are: what Numba keeps imports them from there."""
     classes: set[str] = set()
@@ -144,7 +134,7 @@ def source_digest(function: Any) -> str | None:
         if current in seen:
             continue
         seen.add(current)
-        source = _source(current)
+        source = source_of(current)
         if source is None:
             return None
         # With its module: what Numba keeps names the modules of all that is in it, and imports them when it is read.

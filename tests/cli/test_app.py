@@ -8,7 +8,7 @@ import pytest
 
 from servegym import __version__
 from servegym.cli import version
-from servegym.cli.app import run
+from servegym.cli.app import app, run, with_only
 from servegym.cli.version import kernels_digest
 from servegym.simulator.runs.simulation import Simulation
 
@@ -82,3 +82,13 @@ def test_an_error_of_the_program_itself_keeps_its_traceback(servegym, monkeypatc
     monkeypatch.setattr(sys, "argv", ["servegym", "simulate", "--rate", "5", "--requests", "10"])
     with pytest.raises(ZeroDivisionError):
         run()
+
+
+def test_only_the_command_that_is_named_is_prepared():
+    everything = {*app.registered_commands, *app.registered_groups}
+    for name in ("simulate", "trace"):
+        alone = with_only(name)
+        (prepared,) = {*alone.registered_commands, *alone.registered_groups}
+        assert prepared.name == name
+    assert with_only("simulat") is app and with_only("--help") is app
+    assert {*app.registered_commands, *app.registered_groups} == everything
