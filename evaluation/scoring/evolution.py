@@ -16,6 +16,8 @@ from servegym.evaluation.scoring.scoring import score
 from servegym.evaluation.shipped_files import load_mapping
 
 SETTINGS = ("panel", "baselines", "least", "limit_s", "memory_gib")
+# Each has a class EvaluationResult(metrics, artifacts).
+RESULT_MODULES = ("skydiscover.evaluation.evaluation_result", "openevolve.evaluation_result")
 Evaluate = Callable[[str], Any]
 
 
@@ -23,9 +25,10 @@ def evaluator(file: str | Path) -> Evaluate:
     """What a framework calls, of the task whose folder a file lies in.
 
     It returns a dictionary: "combined_score", which is to be maximised, each figure of `Score.metrics` by its name, and
-    "artifacts", texts for whoever changes the program. That is SkyDiscover's form; where OpenEvolve is loaded, it is
-    OpenEvolve's EvaluationResult, the same numbers as metrics and the texts as artifacts. A program that is refused has
-    a combined_score of 0, and as feedback the line that says why; nothing is raised for it.
+    "artifacts", texts for whoever changes the program. Where OpenEvolve or SkyDiscover is loaded, it is the
+    EvaluationResult of that framework, the same numbers as metrics and the texts as artifacts. A program that is
+    refused has a combined_score of 0, the least there is, and as feedback the line that says why; nothing is raised for
+    it.
 
     Raises ExperimentError, ServegymError for a task that is not what it should be.
     """
@@ -64,8 +67,8 @@ def evaluated(program_path: str | Path, settings: Mapping[str, Any]) -> dict[str
 
 def answer(result: dict[str, Any]) -> Any:
     """In the form of the framework that is loaded."""
-    openevolve = sys.modules.get("openevolve.evaluation_result")
-    if openevolve is None:
+    module = next((sys.modules[name] for name in RESULT_MODULES if name in sys.modules), None)
+    if module is None:
         return result
     metrics = {name: value for name, value in result.items() if name != "artifacts"}
-    return openevolve.EvaluationResult(metrics=metrics, artifacts=result["artifacts"])
+    return module.EvaluationResult(metrics=metrics, artifacts=result["artifacts"])

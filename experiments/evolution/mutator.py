@@ -1,6 +1,7 @@
 """A mutator without a language model: it changes numbers of a program's evolve block, and adds and drops lines.
 
-It knows the task batch_scheduler: what a key may be made of. From the same random numbers come the same programs.
+It knows what a key of the task batch_scheduler may be made of, and what a router may measure. From the same random
+numbers come the same programs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ BEGIN, END = "# EVOLVE-BLOCK-START", "# EVOLVE-BLOCK-END"
 RETURN = "    return key"
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 BUDGET = re.compile(r'(?<="max_num_batched_tokens": )\d+')
+MEASURE = re.compile(r"(?<=measure = float\().+(?=\))")
+DRAFTS = re.compile(r"(?<=most_drafts = min\()\d+")
+MEASURES = ("requests", "prefills", "decodes", "prefill_tokens", "decode_tokens", "busy_until_s")
 FACTORS = (0.25, 0.5, 0.8, 1.25, 2.0, 4.0)
 BUDGETS = (256, 384, 512, 768, 1024, 2048)
 SIZES = (0.01, 0.1, 1.0, 10.0, 100.0)
@@ -41,7 +45,7 @@ def mutated(program: str, random: np.random.Generator) -> str:
     for _ in range(int(random.integers(1, 3))):
         head, rest = program.split(BEGIN)
         block, tail = rest.split(END)
-        ways = (_another_number, _another_term, _another_case, _one_line_less, _another_budget)
+        ways = OF_KEYS if RETURN in block else OF_OTHERS
         way = ways[int(random.integers(len(ways)))]
         program = way(head, random) + BEGIN + block + END + tail if way is _another_budget else (
             head + BEGIN + way(block, random) + END + tail
@@ -85,3 +89,15 @@ def _one_line_less(block: str, random: np.random.Generator) -> str:
 
 def _another_budget(head: str, random: np.random.Generator) -> str:
     return BUDGET.sub(str(BUDGETS[int(random.integers(len(BUDGETS)))]), head)
+
+
+def _another_measure(block: str, random: np.random.Generator) -> str:
+    return MEASURE.sub(f"snapshots[e].{MEASURES[int(random.integers(len(MEASURES)))]}", block)
+
+
+def _another_depth(block: str, random: np.random.Generator) -> str:
+    return DRAFTS.sub(str(int(random.integers(8))), block)
+
+
+OF_KEYS = (_another_number, _another_term, _another_case, _one_line_less, _another_budget)
+OF_OTHERS = (_another_number, _another_measure, _another_depth)
