@@ -58,6 +58,12 @@ def bench(
         bool,
         typer.Option("--workers", help="Only this: what a second worker adds to a comparison and to a trial."),
     ] = False,
+    budgets: Annotated[
+        bool,
+        typer.Option(
+            "--budgets", help="Only this: starts of processes, first resets, the wheel's size, lines."
+        ),
+    ] = False,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,
     json: options.Json = None,
@@ -73,6 +79,7 @@ def bench(
         "tuning": tuning,
         "loops": loops,
         "workers": workers,
+        "budgets": budgets,
     }
     asked_for = tuple(name for name, wanted in wishes.items() if wanted)
     suite.run(json, quick, dynamo, vidur, asked_for)

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.benchmarks import (
+    budgets,
     cluster,
     decisions,
     dynamo_clusters,
@@ -50,9 +51,11 @@ BENCHMARKS: dict[str, Benchmark] = {
     "environments": environments.measure,
     "the whole process": startup.measure,
     "the first process ever": startup.measure_first,
+    "budgets": budgets.measure,
 }
 # Asked for by name, instead of the others.
 ASKED_FOR: dict[str, Benchmark] = {
+    "budgets": budgets.measure_all,
     "loops": loops.measure,
     "schedulers": schedulers.measure,
     "routers": routers.measure_all,

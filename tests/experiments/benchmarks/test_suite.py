@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.benchmarks import cluster, decisions, overload, schedulers, sessions, startup, suite
+from experiments.benchmarks import budgets, cluster, decisions, overload, schedulers, sessions, startup, suite
 from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes, scenario, workload
 from servegym.baselines.registry import router_names, scheduler_names
@@ -54,6 +54,11 @@ NAMES = {
     "overload_ns_per_queued_600",
     "overload_cost_growth_ratio",
     "cli_s",
+    "import_ratio",
+    "simulate_start_ratio",
+    "env_start_ratio",
+    "package_lines",
+    "study_lines",
     "cluster_minload_s",
     "cluster_minload_bound_ratio",
     "cluster_minload_rss_mib",
@@ -83,6 +88,7 @@ SPREAD = (*VECTORS, "step_per_s", "ppo_share")
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "QUICK", SIZES)
     monkeypatch.delitem(suite.BENCHMARKS, COMPILES)
+    monkeypatch.setattr(budgets, "WHEELS", budgets.ROOT / "none")
     monkeypatch.setattr(cluster, "BOUNDS_S", {"min-load": 45.0, "no-such-router": 90.0})
 
 
