@@ -7,7 +7,6 @@ Hypotheses: correction.md.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +25,6 @@ from experiments.claims.proserve_fig10 import BASELINES, CLIENTS, HIGH, METRICS,
 from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
-from servegym.simulator.features.disturbances import Correction
-from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -43,8 +40,7 @@ EXPECTED_GAIN = Range(low=0.01)
 
 
 def figures_of(cell: Cell, corrected: bool) -> dict[str, Any]:
-    one: Scenario = dataclasses.replace(scenario(cell), correction=Correction() if corrected else None)
-    found = figures(Simulation(one).run())
+    found = figures(Simulation(scenario(cell._replace(corrected=corrected))).run())
     return {column: found[column] for column in METRICS.values()}
 
 

@@ -14,6 +14,7 @@ from experiments.claims.harness.settings import POISSON, Setting, seed_of, serve
 from servegym.errors import ExperimentError
 from servegym.scenarios import fleets
 from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
@@ -36,6 +37,7 @@ class Cell(NamedTuple):
     engines: "engines=8" or "prefill=5,decode=3", as in a `Fleet`, whose total the load is relative to; empty: one.
     router: "name" or "name:key=value,..."; empty: request i goes to engine i mod n.
     operators: settings "check_s=1e-05,jitter_s=0.0005" of `Operators` in place of the profile's; empty: as it has them.
+    corrected: the estimator is corrected online, by the times that iterations took.
     """
 
     family: str
@@ -54,6 +56,7 @@ class Cell(NamedTuple):
     engines: str = ""
     router: str = ""
     operators: str = ""
+    corrected: bool = False
 
     @property
     def setting(self) -> Setting:
@@ -106,7 +109,8 @@ def scenario(cell: Cell) -> Scenario:
     deployment = deployment_of(cell.device, cell.engines, cell.operators)
     if cell.exact_estimator:
         deployment = exact(deployment)
-    return spec_of(cell).build(workload=requests, deployment=deployment)
+    built = spec_of(cell).build(workload=requests, deployment=deployment)
+    return dataclasses.replace(built, correction=Correction()) if cell.corrected else built
 
 
 def exact(deployment: Deployment | Cluster) -> Deployment | Cluster:

@@ -25,7 +25,8 @@ IDS = (
     "qoserve-fig13", "qoserve-fig14", "qoserve-fig15b", "qoserve-table4", "qoserve-table5", "qoserve-medha",
     "semantic-fig2a", "semantic-fig2b", "semantic-fig2cd", "semantic-table1", "semantic-table1-scripts",
     "polyserve-fig2-4", "polyserve-fig7",
-    "flowprefill-fig3-4", "flowprefill-fig9", "flowprefill-fig10", "flowprefill-fig11", "flowprefill-fig12", "flowprefill-fig14",
+    "flowprefill-fig3-4", "flowprefill-fig9", "flowprefill-fig10", "flowprefill-fig11", "flowprefill-fig12",
+    "flowprefill-fig13", "flowprefill-fig14",
     "flowprefill-fig16", "flowprefill-rounds",
 )  # fmt: skip
 FEW_ENGINES = (2, 3, 4, 5)
