@@ -30,7 +30,7 @@ from servegym.simulator.records.signatures import scheduler
 from servegym.simulator.records.types import LEAVE_OUT
 from servegym.simulator.runs.simulation import Simulation
 
-GAIN_NAMES = ("vanilla-slo", "weighted-slo", "ta-slo", "tdg")
+GAIN_NAMES = ("vanilla-slo", "weighted-slo", "tempo", "ta-slo", "tdg")
 DISCARD_UNTIL_S = 20.0  # the other request still decodes, so the discarded one is never served
 HELD_BACK_S = 1e-3  # a token held back goes out this long before the next
 LATE = 2  # the request that misses its TTFT

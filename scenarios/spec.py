@@ -57,7 +57,7 @@ class ServingSpec:
     imperfection: Imperfection = Imperfection()
     gain: str | Gain = option(
         "tdg", GAIN,
-        "What a token earns: tdg, ta-slo, weighted-slo, vanilla-slo; with first_weight, decode_weight, "
+        "What a token earns: tdg, ta-slo, tempo, weighted-slo, vanilla-slo; with first_weight, decode_weight, "
         "buffered_first_token=no.",
         metavar=POLICY_METAVAR,
     )  # fmt: skip

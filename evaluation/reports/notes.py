@@ -14,6 +14,8 @@ GAINS = {
     "its deadline, arrival + TTFT SLO + (i - 1) x TPOT SLO for token i.",
     "ta-slo": "Gain is TA-SLO: a first token earns its weight within the TTFT SLO, a later one if it follows the one "
     "before within the TPOT SLO.",
+    "tempo": "Gain is Tempo's service gain: 1 for each token of the prompt, with the first token, and 8 for each token "
+    "of the answer, less in proportion as they are late; with a TTLT SLO, all of it with the last token.",
     "weighted-slo": "Gain is the weight of each request that met its SLOs, earned with its last token.",
     "vanilla-slo": "Gain is 1 for each request that met its SLOs, earned with its last token.",
 }

@@ -13,6 +13,8 @@ from servegym.simulator.records.key_values import YES_OR_NO, key_values
 from servegym.simulator.records.requests import next_deadline_s
 from servegym.simulator.records.signatures import gain
 
+OUTPUT_WORTH = 8.0  # of an output token in Tempo's gain, over a prompt token: the public code's
+
 
 @gain
 def tdg(request, outcome, now_s):
@@ -62,16 +64,40 @@ def vanilla_slo(request, outcome, now_s):
     return 1.0 if attains_slo(request, outcome, now_s) else 0.0
 
 
+@gain
+def tempo(request, outcome, now_s):
+    """Tempo's service gain: a prompt token is worth 1 and an output token `OUTPUT_WORTH`, and less the later they are.
+
+    The prompt counts with the first token, times TTFT SLO / TTFT if that is late; each output token by the share of
+    the tokens due by now that are out. A TTLT class earns all with its last token, times TTLT SLO / TTLT if that is
+    late.
+    """
+    elapsed_s, out = now_s - request.arrival_s, request.num_output_tokens + 1
+    if request.ttlt_slo_s < np.inf:
+        if out < outcome.output_tokens:
+            return 0.0
+        whole = request.prompt_tokens + OUTPUT_WORTH * out
+        return whole if elapsed_s <= request.ttlt_slo_s else whole * request.ttlt_slo_s / elapsed_s
+    ttft_s = elapsed_s if out == 1 else outcome.first_token_s - request.arrival_s
+    due = (elapsed_s - min(ttft_s, request.ttft_slo_s)) / request.tpot_slo_s
+    earned = OUTPUT_WORTH if due <= out else OUTPUT_WORTH * out / due
+    if out == 1:
+        in_time = elapsed_s <= request.ttft_slo_s
+        earned += request.prompt_tokens if in_time else request.prompt_tokens * request.ttft_slo_s / elapsed_s
+    return earned
+
+
 BY_TOKEN: dict[str, Compiled] = {"tdg": tdg, "ta-slo": ta_slo}
 BY_REQUEST: dict[str, Compiled] = {"weighted-slo": weighted_slo, "vanilla-slo": vanilla_slo}
-FUNCTIONS = BY_TOKEN | BY_REQUEST
+TEMPO = "tempo"
+FUNCTIONS = BY_TOKEN | BY_REQUEST | {TEMPO: tempo}
 
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
     """A gain function and the weights of tokens, which policies see too.
 
-    name: tdg, ta-slo, weighted-slo or vanilla-slo.
+    name: tdg, ta-slo, tempo, weighted-slo or vanilla-slo.
     first_weight: w_p, worth of a first token; None: mean prompt tokens / mean output tokens of the workload.
     decode_weight: w_d, worth of a later token.
     buffered_first_token: deadlines count from the TTFT SLO; if False, from the first token where it is earlier
@@ -111,6 +137,8 @@ class Gain:
             return np.ones(len(workload))
         if self.name in BY_REQUEST:
             return workload["weight"].copy()
+        if self.name == TEMPO:
+            return workload["prompt_tokens"] + OUTPUT_WORTH * workload["output_tokens"]
         first, decode = self.token_gains(workload)
         return first + (workload["output_tokens"] - 1) * decode
 

@@ -15,9 +15,21 @@ def found() -> dict[tuple[str, str], Answer]:
 @pytest.mark.parametrize(
     ("trick", "verdicts"),
     [
-        ("discard", {"vanilla-slo": "free", "weighted-slo": "free", "ta-slo": "punished", "tdg": "punished"}),
-        ("postpone", {"vanilla-slo": "free", "weighted-slo": "free", "ta-slo": "free", "tdg": "punished"}),
-        ("postponed decoding", {"ta-slo": "rewarded", "tdg": "punished"}),
+        (
+            "discard",
+            {
+                "vanilla-slo": "free",
+                "weighted-slo": "free",
+                "ta-slo": "punished",
+                "tdg": "punished",
+                "tempo": "punished",
+            },
+        ),
+        (
+            "postpone",
+            {"vanilla-slo": "free", "weighted-slo": "free", "ta-slo": "free", "tdg": "punished", "tempo": "punished"},
+        ),
+        ("postponed decoding", {"ta-slo": "rewarded", "tdg": "punished", "tempo": "punished"}),
     ],
 )
 def test_table_1(found: dict[tuple[str, str], Answer], trick: str, verdicts: dict[str, str]) -> None:

@@ -64,6 +64,21 @@ def test_ta_slo(slos, gain):
 
 
 @pytest.mark.parametrize(
+    ("slos", "gain"),
+    [
+        ({}, 4 + 8 * 3),  # whatever the weight
+        ({"ttft_slo_s": 4.0}, 4 * 4 / 5 + 8 * 3),  # TTFT 5
+        ({"tpot_slo_s": 1.0}, 4 + 8 * (1 + 1 + 3 / 4)),  # at 5, 7 and 9: 0, 2 and 4 are due, 1, 2 and 3 are out
+        ({"ttft_slo_s": 4.0, "tpot_slo_s": 1.0}, 4 * 4 / 5 + 8 * (1 + 2 / 3 + 3 / 5)),  # 1, 3 and 5 are due
+        ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 9.0}, 4 + 8 * 3),
+        ({"ttlt_slo_s": 6.0}, (4 + 8 * 3) * 6 / 9),
+    ],
+)
+def test_tempo(slos, gain):
+    assert earned(Gain("tempo"), **slos) == pytest.approx(gain, rel=1e-12)
+
+
+@pytest.mark.parametrize(
     ("slos", "attained"),
     [
         ({}, True),
@@ -105,6 +120,7 @@ def test_the_first_weight_is_by_default_the_ratio_of_mean_lengths():
     first, decode = Gain(decode_weight=0.5).token_gains(table)
     assert first.tolist() == [3, 6] and decode.tolist() == [0.5, 1.0]  # 6 / 2
     assert Gain(decode_weight=0.5).ideal(table).tolist() == [3, 8]
+    assert Gain("tempo").ideal(table).tolist() == [12, 32]
     assert Gain("weighted-slo").ideal(table).tolist() == [1, 2] and Gain("vanilla-slo").ideal(table).tolist() == [1, 1]
 
 
