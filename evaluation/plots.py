@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.measures import ATTAINMENT, THROUGHPUT, ratio_of
 from servegym.evaluation.points import LOAD, axis_of
@@ -14,24 +14,32 @@ from servegym.scenarios.load import LOADS
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 150
 RATIO_UNIT = "share of the ideal gain"
 SERVED = (THROUGHPUT, "Throughput", "requests/s")  # of closed loops
 AXES = {"load": "load (rate / saturation)", "clients": "clients"}
-# Okabe and Ito's, brown and grey. Told apart without colour too: nine colours, eight markers and five dashes make no
-# pair alike before the 360th.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A", "#7F7F7F")
+# Okabe and Ito's, brown and grey: each shows on white and on a dark page, where black becomes white. Told apart without
+# colour too: nine colours, eight markers and five dashes make no pair alike before the 360th.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#A6671C", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GRID: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "linewidth": 0.8}  # shows on white and on black
 DODGE = 0.008  # horizontal shift between schedulers, of the range of loads, so that intervals do not overlap
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
 
 def plot_comparison(summary: pd.DataFrame, title: str, path: str | Path) -> Path:
-    """Draw TDG ratio (`ratio_of`) and SLO attainment against load, with the intervals of `summarise`, as a PNG.
+    """Save `comparison_figure` as a PNG, and return `path`."""
+    comparison_figure(summary, title).savefig(path, dpi=DOTS_PER_INCH)
+    return Path(path)
+
+
+def comparison_figure(summary: pd.DataFrame, title: str) -> Figure:
+    """Draw TDG ratio (`ratio_of`) and SLO attainment against load, with the intervals of `summarise`.
 
     In closed loops they and the throughput stand against the number of clients. title: what was served, on what, how
-    often. Returns `path`.
+    often.
     """
     from matplotlib.figure import Figure
 
@@ -52,8 +60,7 @@ def plot_comparison(summary: pd.DataFrame, title: str, path: str | Path) -> Path
     figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.2)
     bars = f"; bars are 95 % intervals over {over_of(summary)}" if summary["seeds"].min() > 1 else ""
     figure.suptitle(title + bars, fontsize=10, x=0.01, ha="left")
-    figure.savefig(path, dpi=DOTS_PER_INCH)
-    return Path(path)
+    return figure
 
 
 def _panel(axes: Axes, summary: pd.DataFrame, column: str) -> None:
@@ -86,7 +93,7 @@ def _panel(axes: Axes, summary: pd.DataFrame, column: str) -> None:
     axes.set_xticks(list(place.values()), [_tick(point) if axis == LOAD else f"{point:.0f}" for point in points])
     axes.set_xlim(first - 0.07 * span, last + 0.07 * span)
     axes.set_ylim(0, 1 if is_share else None)
-    axes.grid(axis="y", color="0.9", linewidth=0.8)
+    axes.grid(axis="y", **GRID)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.evaluation.plots import COLOURS, DASHES, MARKERS
+from servegym.evaluation.plots import COLOURS, DASHES, GRID, MARKERS
 from servegym.evaluation.recommend.judging import DEFAULT, DIFFERENCE, RECOMMENDED, SHARE
 from servegym.evaluation.recommend.matching import Match
 from servegym.evaluation.recommend.recommending import OfDevice
 from servegym.evaluation.recommend.rows import share_title
-from servegym.evaluation.reports.plots import GRID, HEIGHT, WIDTH
+from servegym.evaluation.reports.plots import HEIGHT, WIDTH
 from servegym.evaluation.targets import Target
 
 if TYPE_CHECKING:

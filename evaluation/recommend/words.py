@@ -16,12 +16,13 @@ NOT_MEASURED = (
 def title(found: Recommendation) -> str:
     """What was asked, in a line."""
     question, windows = found.question, found.windows
-    kind = "windows" if windows.over == WINDOWS else "resamples"
-    rate = sum(window.rate_per_s for window in windows.to_judge) / len(windows.to_judge)
+    chosen, judged = len(windows.to_choose), len(windows.to_judge)
+    kind = "window" if windows.over == WINDOWS else "resample"
+    rate = sum(window.rate_per_s for window in windows.to_judge) / judged
     return (
         f"{found.name}, {len(found.recording.trace):,} requests at {rate:.3g}/s, SLOs {question.spec.demand.slo}, "
-        f"{question.target.title}: chosen on {len(windows.to_choose)} {kind} of {windows.requests:,} requests, judged "
-        f"on {len(windows.to_judge)} others"
+        f"{question.target.title}: chosen on {chosen} {kind}{'s' * (chosen > 1)} of {windows.requests:,} "
+        f"requests, judged on {judged} other{'s' * (judged > 1)}"
     )
 
 

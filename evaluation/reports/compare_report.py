@@ -10,11 +10,13 @@ from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.comparison_rows import NAME, NOTES, class_tables, comparison_rows, difference_title
 from servegym.evaluation.figures import FIGURES
 from servegym.evaluation.measures import ATTAINMENT, SERVED, Measure, ratio_of
+from servegym.evaluation.plots import comparison_figure
 from servegym.evaluation.points import CLIENTS, LOAD, axis_of, point_title
 from servegym.evaluation.repeats import over_of
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import unit_of
 from servegym.evaluation.reports.notes import CLOSED_LOOP_NOTE, COMPARISON_NOTES, LOAD_NOTE, profile_notes
+from servegym.evaluation.reports.svg import inline_svg
 from servegym.evaluation.summary import classes_of, conclusion, rank_of
 
 if TYPE_CHECKING:
@@ -27,12 +29,10 @@ CAPTION = (
 GROWING = {LOAD: "load", CLIENTS: "the number of clients"}
 
 
-def compare_report(
-    comparison: Comparison, summary: pd.DataFrame, cells: pd.DataFrame, plot: str | Path, path: str | Path
-) -> Path:
+def compare_report(comparison: Comparison, summary: pd.DataFrame, cells: pd.DataFrame, path: str | Path) -> Path:
     """Write the page and return its path.
 
-    cells: what `run_comparison` returns; summary: of `summarise`; plot: the PNG of `plot_comparison`.
+    cells: what `run_comparison` returns; summary: of `summarise`.
     """
     axis = axis_of(summary)
     at_points, caption = list(summary.groupby(axis, sort=False)), CAPTION.format(GROWING[axis])
@@ -47,7 +47,7 @@ def compare_report(
         page.section(
             "In short",
             page.bullets(conclusion(at_point) for _, at_point in at_points),
-            page.figure(page.inline_png(plot, caption), caption),
+            page.figure(inline_svg(comparison_figure(summary, comparison.title), "comparison", caption), caption),
         ),
         *(_section(point_title(axis, point), at_point, comparison.slo) for point, at_point in at_points),
         page.section("What these figures are not", page.bullets(notes)),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from servegym.evaluation.plots import COLOURS, DASHES
-from servegym.evaluation.reports.plots import GRID, HEIGHT, WIDTH, dress
+from servegym.evaluation.plots import COLOURS, DASHES, GRID
+from servegym.evaluation.reports.plots import HEIGHT, WIDTH, dress
 from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:

@@ -1,15 +1,15 @@
 """Pictures of a run over time. Each function gives a matplotlib figure; `figure.savefig(path)` writes it.
 
-Curves and areas differ without colour too: by dashes, by light and dark, and by position.
+Curves and areas differ without colour too: by dashes, by hatching, and by position.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from servegym.evaluation.plots import COLOURS, DASHES
+from servegym.evaluation.plots import COLOURS, DASHES, GRID
 from servegym.evaluation.reports.bins import Bins
 from servegym.evaluation.reports.iterations import iterations, pieces
 from servegym.evaluation.reports.memory import kv_blocks
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 9.5, 2.8  # inches, of a figure with one row of panels
-GRID: dict[str, Any] = {"color": "0.5", "alpha": 0.25, "linewidth": 0.8}  # shows on white and on black
 STATE_BINS = 240  # of a curve: about two to a millimetre
 RATE_BINS = 60  # bins of a rate: few enough for many arrivals in each
+HATCH = "////"
 BLUE, ORANGE, GREEN = COLOURS[:3]
 
 
@@ -159,10 +159,12 @@ def _figure(rows: int = 1) -> tuple[Figure, list[Axes]]:
 
 
 def _stacked(axes: Axes, bins: Bins, parts: dict[str, np.ndarray]) -> None:
-    """Two parts, the first below and dark, the second above and light."""
+    """Two parts, the first below and plain, the second above and hatched."""
     below = np.zeros(bins.count)
-    for (name, part), colour, alpha in zip(parts.items(), (BLUE, ORANGE), (0.9, 0.45), strict=True):
-        axes.stairs(below + part, bins.edges_s, baseline=below, fill=True, color=colour, alpha=alpha, label=name)
+    for (name, part), colour, hatch in zip(parts.items(), (BLUE, ORANGE), ("", HATCH), strict=True):
+        axes.stairs(
+            below + part, bins.edges_s, baseline=below, fill=not hatch, color=colour, hatch=hatch, label=name
+        )  # fmt: skip
         below = below + part
 
 

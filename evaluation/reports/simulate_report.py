@@ -43,8 +43,9 @@ CAPTIONS = {
     "say how long iterations take and requests below how many tokens they give.",
 }
 URGENCY_CAPTION = (
-    "Requests that SlideBatching takes for urgent, since their deadlines are nearer than the work there is would take, "
-    "and ranks by gain per second of work (dark), below those it ranks by deadline (light): dark times are overload."
+    "Plain: urgent requests, whose deadlines are nearer than the time that all work at hand would take; SlideBatching "
+    "ranks them by gain per second of work. Hatched: the others, which it ranks by deadline. Times of many urgent "
+    "requests are overload."
 )
 
 

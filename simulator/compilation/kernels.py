@@ -243,7 +243,8 @@ class Compiled(types.WrapperAddressProtocol):
         directory = dispatcher._cache.cache_path
         # Of processes that start together one compiles, and the others read what it wrote. Numba's lock first: a
         # thread that compiles holds it, and comes here for a kernel that its own reaches.
-        alone = alone_in(Path(directory)) if directory else contextlib.nullcontext()
+        waiting = f"servegym: waiting for another process, which compiles kernels of {progress.name}"
+        alone = alone_in(Path(directory), waiting) if directory else contextlib.nullcontext()
         listening = install_listener("numba:compile", progress)
         with global_compiler_lock, alone, listening, warnings.catch_warnings():
             # first-class functions are what this is about

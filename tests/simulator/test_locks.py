@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from servegym.simulator.compilation import locks
 from servegym.simulator.compilation.kernels import JIT_DISABLED
 from servegym.simulator.compilation.locks import alone_in
 
@@ -25,6 +27,26 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         assert not entered.wait(0.2)
     assert entered.wait(20)
     other.join()
+
+
+def test_a_long_wait_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "QUIET_S", 0.05)
+    started = threading.Event()
+
+    def enter() -> None:
+        started.set()
+        with alone_in(tmp_path, "waiting for another"):
+            pass
+
+    other = threading.Thread(target=enter)
+    with alone_in(tmp_path, "not said, as it does not wait"):
+        other.start()
+        started.wait(20)
+        time.sleep(0.5)
+    other.join()
+    assert capfd.readouterr().err == "waiting for another\n"
 
 
 def test_another_folder_is_another_matter(tmp_path: Path) -> None:

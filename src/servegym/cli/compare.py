@@ -141,7 +141,7 @@ def compare(
     if report is not None:
         from servegym.evaluation.reports.compare_report import compare_report
 
-        console.print(f"Report: {compare_report(comparison, summary, cells, plot, report)}")
+        console.print(f"Report: {compare_report(comparison, summary, cells, report)}")
     if json is not None:
         write_json({**document(comparison, summary, files), "no_bound": no_bounds}, json)
 

@@ -128,3 +128,8 @@ def test_a_figure_is_written_as_png(tmp_path) -> None:
     path = tmp_path / "gain.png"
     plots.plot_gain(by_hand()).savefig(path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_areas_differ_without_colour(run: Result) -> None:
+    for axes in plots.plot_batches(run).axes:
+        assert [(area.get_fill(), area.get_hatch()) for area in axes.patches] == [(True, ""), (False, plots.HATCH)]
