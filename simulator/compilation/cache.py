@@ -29,7 +29,7 @@ from numba.core.serialize import dumps
 
 GZIP = 31  # zlib's name of the format, which ends with a checksum
 SUFFIX = ".kernel"
-SHIPPED = Path(__file__).parents[1] / "shipped_kernels"  # in a wheel that has some (`make wheel`)
+SHIPPED = Path(__file__).parents[2] / "shipped_kernels"  # in a wheel that has some (`make wheel`)
 # Levels of x86-64 that a wheel's kernels are compiled for, best first, and the features of each, as LLVM names them.
 V2 = frozenset({"cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2"})
 V3 = V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}

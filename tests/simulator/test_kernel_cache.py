@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import servegym
 from servegym.simulator.compilation import cache
 from servegym.simulator.compilation.cache import LEVELS, Target, file_name, levels_here, levels_of, read_whole
 from servegym.simulator.compilation.kernels import JIT_DISABLED
@@ -99,6 +100,12 @@ def test_the_level_of_a_processor_is_the_best_whose_features_it_has():
     assert levels_of(LEVELS["x86-64-v3"] | {"avx512f"}) == ("x86-64-v3", "x86-64-v2")
     assert levels_of(LEVELS["x86-64-v3"] - {"bmi2"}) == ("x86-64-v2",)
     assert levels_of({"sse3"}) == ()
+
+
+def test_where_a_wheel_has_its_kernels():
+    """.ci/wheel puts them there."""
+    assert Path(servegym.__file__).parent / "shipped_kernels" == cache.SHIPPED
+    assert "/servegym)/shipped_kernels" in (Path(__file__).parents[2] / ".ci" / "wheel").read_text()
 
 
 def test_kernels_of_a_wheel_are_taken_unless_numba_is_told_a_processor(tmp_path, monkeypatch):
