@@ -52,11 +52,11 @@ class Variant(NamedTuple):
     corrected: bool = False
 
 
-WITHOUT, SMALL, CORRECTED = "no margin", "margin 0.03", "no margin, corrected online"
-LINEAR, SHARES = (f"no margin, estimator `{form}`" for form in ("linear", "table-shares"))
+WITHOUT, SMALL = "no margin", "margin 0.03"
+LINEAR, CORRECTED = "no margin, estimator `linear`", "no margin, corrected online"
 VARIANTS = {
     WITHOUT: Variant(0.0), SMALL: Variant(0.03), "margin 0.06": Variant(0.06), "margin 0.1": Variant(0.1),
-    LINEAR: Variant(0.0, "linear"), SHARES: Variant(0.0, "table-shares"), CORRECTED: Variant(0.0, corrected=True),
+    LINEAR: Variant(0.0, "linear"), CORRECTED: Variant(0.0, corrected=True),
 }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def by_seed(rows: pd.DataFrame, slo: str, name: str, column: str) -> np.ndarray:
 
 def answers(rows: pd.DataFrame) -> list[str]:
     lines = []
-    for number, name in ((1, SMALL), (3, LINEAR), (3, SHARES), (3, CORRECTED)):
+    for number, name in ((1, SMALL), (3, LINEAR), (3, CORRECTED)):
         for slo in SLOS:
             share = student_interval(by_seed(rows, slo, name, VIOLATIONS) / by_seed(rows, slo, WITHOUT, VIOLATIONS))
             lines.append(
