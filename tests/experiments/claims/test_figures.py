@@ -36,6 +36,8 @@ def test_no_figure_is_forgotten(paper):
     of_claims = "\n".join(claim.prose.figure for id, claim in claims().items() if id.startswith(paper))
     for kind, count in (("Figure", figures), ("Table", tables)):
         assert numbers(of_claims, kind) | numbers(listed(heading), kind) == set(range(1, count + 1)), kind
+        # Of a figure in parts one may have a claim, and the other not.
+        assert numbers(of_claims, kind) & numbers(listed(heading), kind) <= {15}, kind
 
 
 def test_numbers_of_a_figure():
