@@ -1,5 +1,6 @@
 """A recommendation as files: flags that vLLM takes, a policy that loads, and a manifest."""
 
+import re
 import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,9 +10,10 @@ import yaml
 
 from servegym.baselines.artifact import load_artifact
 from servegym.evaluation.recommend.setups import Setup
-from servegym.export.recommended import export_recommendation, manifest, vllm_flags
+from servegym.export.recommended import DEPLOYED, export_recommendation, manifest, vllm_flags
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.inputs.workload import Workload
+from tests.pages import ROOT
 
 PROFILE = load_profile("a100-llama3-8b-tp2")
 TABLE = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [100], "output_tokens": [10]})
@@ -45,7 +47,7 @@ def test_a_plug_in(tmp_path):
     names = [path.name for path in written.files]
     assert names == ["policy.json", "policy.vllm.sh", "vllm.sh", "proxy.sh", "kubernetes.yaml"]
     assert 'policy.vllm.sh "$@" --max-num-batched-tokens' in (tmp_path / "vllm.sh").read_text()
-    assert "the image needs servegym" in (tmp_path / "kubernetes.yaml").read_text()
+    assert "image: servegym-vllm" in (tmp_path / "kubernetes.yaml").read_text()
 
 
 @pytest.mark.parametrize("setup", [Setup(), Setup("edf", "min-load")])
@@ -55,18 +57,40 @@ def test_the_scripts_are_right_shell(tmp_path, setup):
             assert subprocess.run(["sh", "-n", path], check=False).returncode == 0
 
 
-def test_the_manifest_is_valid():
+def documents(setup: Setup, engines: int) -> dict[tuple[str, str], dict]:
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(manifest(setup, engines, 2))}
+
+
+@pytest.mark.parametrize("engines", [1, 4])
+@pytest.mark.parametrize("setup", [Setup(router="min-load"), Setup("edf", "min-load")])
+def test_the_manifest_is_valid(setup, engines):
     validator = pytest.importorskip("kubernetes_validate")
-    for document in yaml.safe_load_all(manifest(Setup(), 4, 2)):
+    for document in documents(setup, engines).values():
         validator.validate(document, "1.34", strict=True)
 
 
-def test_the_manifest():
-    engines, service = yaml.safe_load_all(manifest(Setup(max_num_seqs=64), 4, 2))
-    assert engines["spec"]["replicas"] == 4 and "&" not in manifest(Setup(), 4, 2)
-    container = engines["spec"]["template"]["spec"]["containers"][0]
-    assert container["args"][-1] == "64" and container["resources"]["limits"]["nvidia.com/gpu"] == "2"
-    assert service["spec"]["selector"] == engines["spec"]["template"]["metadata"]["labels"]
+def test_the_manifest_of_a_plug_in_is_that_of_deploy_with_its_engines_and_flags():
+    deployed = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(DEPLOYED.read_text("utf-8"))}
+    found = documents(Setup("edf", "min-load", max_num_seqs=64), 4)
+    engine = found["Deployment", "engine"]["spec"]
+    container = engine["template"]["spec"]["containers"][0]
+    assert engine["replicas"] == 4 and container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert container["args"][0] == "MODEL" and container["args"][-1] == "64"
+    ours = deployed["Deployment", "engine"]["spec"]
+    engine["replicas"] = ours["replicas"]
+    for name in ("args", "resources"):
+        container[name] = ours["template"]["spec"]["containers"][0][name]
+    assert found == deployed
+
+
+def test_the_manifest_has_what_a_setup_needs():
+    plain = documents(Setup(), 1)
+    assert plain.keys() == {("Service", "engines"), ("Deployment", "engine")}
+    pod = plain["Deployment", "engine"]["spec"]["template"]["spec"]
+    assert "policy" not in yaml.safe_dump(pod) and "SERVEGYM" not in yaml.safe_dump(pod)
+    built_on = re.search(r"VLLM_VERSION=(\S+)", (ROOT / "deploy" / "vllm.Dockerfile").read_text("utf-8"))
+    assert built_on is not None and pod["containers"][0]["image"] == f"vllm/vllm-openai:{built_on[1]}"
+    assert ("Deployment", "proxy") in documents(Setup(router="min-load"), 2)
 
 
 def test_flags_of_what_is_not_a_limit():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import yaml
@@ -19,7 +19,9 @@ from servegym.export.sources import FIND
 from servegym.export.targets import export, write_text
 
 POLICY, ENGINE, PROXY, MANIFEST = "policy.json", "vllm.sh", "proxy.sh", "kubernetes.yaml"
-NAME, PORT, IMAGE = "vllm", 8000, "vllm/vllm-openai:latest"
+PORT, IMAGE = 8000, "vllm/vllm-openai:v0.33.0"
+DEPLOYED = Path(__file__).with_name("kubernetes.yaml")  # deploy/kubernetes.yaml is a link to it
+POLICY_VARIABLE = "SERVEGYM_POLICY"
 HERE = '"$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)"'  # the folder of a script
 
 
@@ -63,27 +65,26 @@ def vllm_flags(setup: Setup) -> list[str]:
 
 
 def manifest(setup: Setup, engines: int, gpus: int) -> str:
-    """A Deployment of so many engines and a Service that has the address of each, as YAML."""
-    labels = {"app": NAME}
-    container = {
-        "name": NAME, "image": IMAGE, "args": ["--model", "MODEL", "--port", str(PORT), *vllm_flags(setup)],
-        "ports": [{"containerPort": PORT}],
-        "readinessProbe": {"httpGet": {"path": "/health", "port": PORT}, "periodSeconds": 5},
-        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
-    }  # fmt: skip
-    template = {"metadata": {"labels": dict(labels)}, "spec": {"containers": [container]}}
-    documents: list[dict[str, Any]] = [
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME},
-         "spec": {"replicas": engines, "selector": {"matchLabels": dict(labels)}, "template": template}},
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "engines"},
-         "spec": {"clusterIP": "None", "selector": dict(labels), "ports": [{"name": "http", "port": PORT}]}},
-    ]  # fmt: skip
+    """The manifests of deploy/ as YAML, with the engines and flags of a setup; without what it does not need: the proxy
+    before a single engine, the policy of engines without plug-in."""
+    documents = list(yaml.safe_load_all(DEPLOYED.read_text("utf-8")))
+    found = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    deployment = found["Deployment", "engine"]["spec"]
+    deployment["replicas"], pod = engines, deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    container["args"] = ["MODEL", "--port", str(PORT), *vllm_flags(setup)]
+    container["resources"]["limits"]["nvidia.com/gpu"] = str(gpus)
+    if not setup.needs_plug_in:
+        container["image"] = IMAGE
+        container["env"] = [one for one in container["env"] if one["name"] != POLICY_VARIABLE]
+        for place, key in ((container, "volumeMounts"), (pod, "volumes")):
+            place[key] = [one for one in place[key] if one["name"] != "policy"]
+    if engines == 1:
+        documents = [one for one in documents if one["metadata"]["name"] != "proxy"]
     head = f"# {setup.label(engines)}; servegym {__version__}. MODEL is the model to serve.\n"
-    if setup.needs_plug_in:
-        head += f"# The scheduler is a plug-in: the image needs servegym and {POLICY}, and starts {ENGINE}.\n"
-        head += "# How: docs/deploy.md of servegym.\n"
-    if engines > 1:
-        head += f"# The proxy before them: servegym proxy --policy {POLICY} --backends-dns engines:{PORT}\n"
+    if setup.needs_plug_in or engines > 1:
+        head += f"#   kubectl create configmap servegym-policy --from-file={POLICY}\n"
+        head += "# Images servegym-...: docs/deploy.md of servegym.\n"
     return head + yaml.safe_dump_all(documents, sort_keys=False)
 
 
