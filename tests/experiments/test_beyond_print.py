@@ -1,0 +1,66 @@
+"""What the studies beyond print compare and say of it."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.beyond_print import independent_routers, qoserve_prefill
+from experiments.beyond_print.study import COLUMNS, COST, VIOLATIONS, more_than, served, tables
+from servegym.scenarios.spec import ServingSpec
+
+
+def rows(variants, figure) -> pd.DataFrame:
+    """Two families, two shares and three seeds; figure: (variant, share, seed) -> the value of every column."""
+    cells = itertools.product(("one", "two"), (0.5, 0.7, 0.8, 1.1), variants, (1, 2, 3))
+    return pd.DataFrame([
+        {"family": family, "share": share, "variant": name, "seed": seed}
+        | dict.fromkeys(COLUMNS.values(), figure(name, share, seed) + 0.1 * (family == "two"))
+        for family, share, name, seed in cells
+    ])  # fmt: skip
+
+
+def test_fleets_apart_serve_every_request_once():
+    whole = ServingSpec().with_overrides({"engines": 4, "requests": 30, "rate_per_s": 20.0}).build()
+    fleets = independent_routers.parts(whole, 4)
+    assert [part.deployment.engines for part in fleets] == [1] * 4
+    arrivals = np.concatenate([part.workload.table["arrival_s"] for part in fleets])
+    assert sorted(arrivals) == whole.workload.table["arrival_s"].tolist()
+    assert independent_routers.parts(whole, 1)[0].workload.digest == whole.workload.digest
+
+
+def test_figures_of_fleets_apart_are_those_of_all_requests():
+    whole = ServingSpec().with_overrides({"engines": 2, "requests": 31, "rate_per_s": 20.0}).build()
+    parts = independent_routers.parts(whole, 2)
+    one, other = (served([part]) for part in parts)
+    both, sizes = served(parts), [len(part.workload) for part in parts]
+    assert sizes == [16, 15]
+    for name in COLUMNS.values():
+        assert both[name] == pytest.approx((16 * one[name] + 15 * other[name]) / 31)
+
+
+def test_differences_are_paired_by_family_and_seed():
+    found = rows(("a", "b"), lambda name, share, seed: 0.1 * seed + 0.02 * (name == "b") * (share == 0.5))
+    more = more_than(found, "b", "a", VIOLATIONS, 0.5)
+    assert more.mean == pytest.approx(0.02) and more.half_width < 1e-9
+    assert more_than(found, "b", "a", VIOLATIONS, 0.7).mean == pytest.approx(0.0)
+    relative = np.mean([[0.02 / (0.1 * seed + shift) for shift in (0, 0.1)] for seed in (1, 2, 3)])
+    assert more_than(found, "b", "a", COST, 0.5, relative=True).mean == pytest.approx(relative)
+
+
+def test_what_is_said_of_the_hypotheses():
+    def figure(name, share, seed):
+        worse = {independent_routers.FOUR: 0.1, independent_routers.EIGHT: 0.05, qoserve_prefill.BY_DEADLINE: 0.02}
+        better = 0.02 * (name == qoserve_prefill.QOSERVE) * (share == 1.1)
+        return 0.3 + worse.get(name, 0.0) - better + 0.001 * seed
+
+    said = independent_routers.answers(rows(independent_routers.VARIANTS, figure))
+    assert [line.split(": ")[-1] for line in said] == ["holds."] * 3
+    said = qoserve_prefill.answers(rows(qoserve_prefill.VARIANTS, figure))
+    assert [line.split(": ")[-1] for line in said] == ["holds.", "fails."] * 2
+
+
+def test_a_row_for_each_variant_at_each_rate():
+    lines = tables(rows(("a", "b"), lambda *_: 0.2), ("a", "b"), (0.5, 0.7))
+    assert len(lines) == 2 + 2 * 2 * 2 and lines[-1] == "| two | 0.7 | b | 0.3000 | 0.3000 | 0.3000 |"
