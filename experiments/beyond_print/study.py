@@ -23,7 +23,7 @@ from servegym.simulator.runs.simulation import Simulation
 if TYPE_CHECKING:
     import pandas as pd
 
-DURATION_S = 60.0  # of arrivals
+DURATION_S = 40.0  # of arrivals
 VIOLATIONS, TDG, COST = "violations", "tdg_ratio", "engine_s"
 COLUMNS = {"violations": VIOLATIONS, "TDG ratio": TDG, "engine-seconds a request": COST}
 
