@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from experiments import arguments
 from experiments.beyond_print.study import COST, VIOLATIONS, more_than, scenario, served, write
 from experiments.claims.harness.checks import ABOVE_0, Range
+from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ MUCH, NO_MORE = Range(low=0.05), Range(high=0.01)
 def parts(whole: Scenario, fleets: int) -> list[Scenario]:
     """The scenario of each fleet: its share of the engines, and every `fleets`-th request."""
     deployment, workload = whole.deployment, whole.workload
+    assert isinstance(deployment, Deployment)
     return [
         dataclasses.replace(
             whole,
@@ -41,7 +43,7 @@ def parts(whole: Scenario, fleets: int) -> list[Scenario]:
 
 
 def serve(family: str, fleets: int, share: float, seed: int) -> dict[str, float]:
-    return served(parts(scenario(family, ENGINES, False, share, seed), fleets))
+    return served(parts(scenario(family, ENGINES, share, seed), fleets))
 
 
 def answers(rows: pd.DataFrame) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from experiments.claims.harness.fleets import DEVICE, LINK_GB_PER_S, optimum, slo_of
+from experiments.claims.harness.fleets import DEVICE, optimum, slo_of
 from experiments.claims.harness.settings import Setting, seed_of
 from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import Interval, student_interval
@@ -42,23 +42,19 @@ PANELS = (
 )
 
 
-def scenario(family: str, engines: int, disaggregated: bool, share: float, seed: int, **policies: str) -> Scenario:
-    """A fleet with PolyServe's router and scaler, unless `policies` names others, at a share of its optimal goodput."""
-    setting = Setting(family, DEVICE)
-    best = optimum(setting, engines, disaggregated)
-    prefill = best.prefill_engines or 0
-    rate_per_s = share * best.requests_per_s
-    fleet = {"prefill": prefill, "decode": engines - prefill, "link_gb_per_s": LINK_GB_PER_S}
+def scenario(family: str, engines: int, share: float, seed: int) -> Scenario:
+    """Co-located engines under PolyServe's policies, at a share of their optimal goodput."""
+    rate_per_s = share * optimum(Setting(family, DEVICE), engines, False).requests_per_s
     return ServingSpec().with_overrides({
-        "device": DEVICE, "trace": family, "slo": slo_of(DEVICE), "keep_slos": True, "seed": seed_of(family, seed),
-        "rate_per_s": rate_per_s, "requests": int(DURATION_S * rate_per_s), "scheduler": "polyserve",
-        "router": "polyserve", "scaler": "polyserve", **(fleet if disaggregated else {"engines": engines}), **policies,
+        "device": DEVICE, "engines": engines, "trace": family, "slo": slo_of(DEVICE), "keep_slos": True,
+        "seed": seed_of(family, seed), "rate_per_s": rate_per_s, "requests": int(DURATION_S * rate_per_s),
+        "scheduler": "polyserve", "router": "polyserve", "scaler": "polyserve",
     }).build()  # fmt: skip
 
 
 def served(scenarios: list[Scenario]) -> dict[str, float]:
     """The figures of `COLUMNS` of fleets together, that serve apart."""
-    found = [figures(Simulation(one).run()) for one in scenarios]
+    found: list[dict[str, Any]] = [dict(figures(Simulation(one).run())) for one in scenarios]
     requests = np.array([len(one.workload) for one in scenarios], dtype=float)
     means = {name: float(np.average([one[name] for one in found], weights=requests)) for name in (VIOLATIONS, TDG)}
     return means | {COST: float(sum(one["cost_engine_s"] for one in found) / requests.sum())}
