@@ -97,7 +97,7 @@ def slower_requests(model: LatencyModel, s_per_request: float) -> LatencyModel:
 
     Its knots are where computing a batch begins to take longer than reading the weights.
     """
-    of = model.coefficients_by_name
+    of = {name: float(value) for name, value in model.coefficients_by_name.items() if isinstance(value, float)}
     flop_per_s, bytes_per_s = (
         of["peak_flop_per_s"] * of["compute_efficiency"],
         of["memory_bytes_per_s"] * of["memory_efficiency"],

@@ -49,7 +49,8 @@ def tokens_of(device: str, seconds: np.ndarray) -> np.ndarray:
 def measure(cell: Cell) -> dict[str, Any]:
     """Shares of the draws in which R1, R2 and all requests meet their TTFT; mean TTFT of R1."""
     draws = max(1, DRAWS * cell.requests // 1000)
-    seconds = np.random.default_rng(cell.seed).uniform(*np.transpose(PREFILL_S), (draws, len(PREFILL_S)))
+    least_s, most_s = np.transpose(PREFILL_S)
+    seconds = np.random.default_rng(cell.seed).uniform(least_s, most_s, size=(draws, len(PREFILL_S)))
     spec, deployment = spec_of(cell), deployment_of(cell.device, cell.engines)
     ttft_s = np.array([
         begin(spec.build(workload=workload_of(prompts), deployment=deployment)).run().requests["ttft_s"]
