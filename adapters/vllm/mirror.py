@@ -135,7 +135,7 @@ class Mirror:
         record["arrival_s"], record["prompt_tokens"] = arrival_s, prompt_tokens
         record["first_token_gain"] = terms.weight * self.first_token_weight
         record["decode_token_gain"] = record["weight"] = terms.weight
-        for name in ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "predicted_output_tokens", "urgency"):
+        for name in ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "predicted_output_tokens", "urgency", "session_tokens"):
             record[name] = getattr(terms, name)
         record["priority"] = max(-(2**31), min(2**31 - 1, priority))
         record["client"], record["application"] = terms.client, terms.application

@@ -52,6 +52,7 @@ class Terms:
     weight: float
     predicted_output_tokens: float
     urgency: int
+    session_tokens: int
     client: int
     application: int
     malformed: int
@@ -82,6 +83,7 @@ class TermsReader:
             weight=taken.number("weight", defaults.weight_of_priority.get(priority, 1.0), MOST_WEIGHT),
             predicted_output_tokens=taken.number("predicted_output_tokens", math.nan, MOST_TOKENS),
             urgency=int(taken.number("urgency", 0.0, MOST_TOKENS, least=0.0)),
+            session_tokens=int(taken.number("session_tokens", 0.0, MOST_TOKENS * MOST_GROUPS, least=0.0)),
             client=taken.group("client", self.clients) or self.client_of(priority),
             application=taken.group("application", self.applications),
             malformed=taken.malformed + (extra_args is not None and sent is not extra_args),

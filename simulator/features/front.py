@@ -91,7 +91,9 @@ def end_request(run, router_state, r, now_s):
     session.unfinished -= 1
     if session.unfinished == 0:
         front.sessions -= 1
-    follower = following[r].first
+    request, outcome, follower = run.requests[r], run.outcomes[r], following[r].first
+    computed = request.prompt_tokens - outcome.cached_tokens + outcome.output_tokens
     while follower != NO_TURN:
+        run.requests[follower].session_tokens = request.session_tokens + computed
         push(router_state.thinking, front, now_s + following[follower].think_s, 0, follower)
         follower = following[follower].next

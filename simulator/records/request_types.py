@@ -48,11 +48,9 @@ REQUEST = record(
         ("urgency", "i4"),
         ("first_token_s", "f8"),  # when its first token came out; nan: it has not
         ("session", "i4"),  # it is a turn of: the session's first request; -1: it is by itself
-        (
-            "sent_cached_tokens",
-            "i4",
-        ),  # what its engine had of it when it was last sent there, as far as the router knew
+        ("sent_cached_tokens", "i4"),  # had by its engine when it was last sent there, as far as the router knew
         ("session_engine", "i2"),  # where the router sent its session's last request; -1: nowhere yet
+        ("session_tokens", "i8"),  # tokens computed for the requests that it follows: prompts, less cached, and answers
     ],
     lines_of=64,
 )

@@ -174,8 +174,12 @@ FIGURES: dict[str, Callable[[Result], Any]] = {
     "blocking_longest_s": blocking_longest_s,
     "kv_use_mean": lambda of: float(of.kv_use_mean().mean()),
     "kv_use_peak": kv_use_peak,
+    "sessions": lambda of: len(of.session_columns["session"]),
+    "session_slo_attainment": lambda of: float(of.session_columns["attained"].mean()),
+    "session_s": lambda of: quantiles(of.session_columns["session_s"]),
     "cost_engine_s": lambda of: math.fsum(of.service_s()),  # exactly engines x span where all are in service throughout
 }
+OF_SESSIONS = ("sessions", "session_slo_attainment", "session_s")
 OF_DRAFTS = ("drafted_tokens", "accepted_share")
 # Figures that are there with a column.
 OF_ENGINES = {name: name for name in (f"engine_{latency}" for latency in LATENCIES)} | {

@@ -16,7 +16,8 @@ from servegym.simulator.inputs.workload import FIELDS
 from servegym.simulator.records.state import SimulationState
 from servegym.simulator.records.types import ROLE_PREFILL, TIMELINE_KINDS
 from servegym.simulator.runs.fairness import length_groups
-from servegym.simulator.runs.figures import FIGURES, OF_DRAFTS, OF_ENGINES
+from servegym.simulator.runs.figures import FIGURES, OF_DRAFTS, OF_ENGINES, OF_SESSIONS
+from servegym.simulator.runs.sessions import session_columns
 from servegym.simulator.runs.slos import LATENCIES, latencies_of, starved, violated, within_slos
 
 if TYPE_CHECKING:
@@ -139,6 +140,18 @@ class Result:
 
         return pd.DataFrame(self.columns, index=self.columns.get("request"))
 
+    @functools.cached_property
+    def session_columns(self) -> dict[str, np.ndarray]:
+        """The columns of `sessions`."""
+        return session_columns(self)
+
+    @property
+    def sessions(self) -> pd.DataFrame:
+        """One row a session that has begun (`session_columns`); empty where requests follow none."""
+        import pandas as pd
+
+        return pd.DataFrame() if self.scenario.workload.turns is None else pd.DataFrame(self.session_columns)
+
     @property
     def engines(self) -> pd.DataFrame:
         """One row an engine.
@@ -239,14 +252,20 @@ class Result:
         return FIGURES[name](self)
 
     def _has(self, name: str) -> bool:
-        """Whether a summary says it: figures of drafts where engines draft, of engines where there is a front end."""
+        """Whether a summary says it: figures of drafts where engines draft, of engines where there is a front end, of
+        sessions where one has begun."""
+        if name in OF_SESSIONS:
+            return self.scenario.workload.turns is not None and len(self.columns["session"]) > 0
         if name in OF_ENGINES:
             return OF_ENGINES[name] in self.columns
         return self.speculates or name not in OF_DRAFTS
 
     def tables(self, timeline: bool = True) -> dict[str, pd.DataFrame]:
-        """What `save` writes, by name: requests, engines and (if recorded, and wanted) the timeline."""
+        """What `save` writes, by name: requests, engines, of a workload with sessions these, and (if recorded, and
+        wanted) the timeline."""
         tables = {"requests": self.requests, "engines": self.engines}
+        if self.scenario.workload.turns is not None:
+            tables["sessions"] = self.sessions
         if timeline and self.arrays.status[0].recording:
             tables["timeline"] = self.timeline
         return tables

@@ -32,6 +32,7 @@ FIELDS = {  # of a request's record, by what a row calls them
     "first_token_s": "first_token_s",
     "first_token_gain": "first_token_gain",
     "decode_token_gain": "decode_token_gain",
+    "session_tokens": "session_tokens",
 }
 
 

@@ -205,6 +205,8 @@ def show(document: dict[str, Any], console: Console) -> None:
         if f"engine_{name}_s" in document:  # there is a front end
             of_engine = (number(value, 4) for value in document[f"engine_{name}_s"].values())
             latencies.add_row(f"  at the engine {name.upper()}", *of_engine)
+    if "sessions" in document:
+        latencies.add_row("sessions", *(number(value, 4) for value in document["session_s"].values()))
     console.print(figures, latencies)
 
 
@@ -234,8 +236,10 @@ def slos_met(document: dict[str, Any]) -> dict[str, str]:
 
 
 def asked_for(document: dict[str, Any]) -> dict[str, str]:
-    """Figures that not every run has: of shared prefixes, incidents, a scaler."""
+    """Figures that not every run has: of sessions, shared prefixes, incidents, a scaler."""
     arguments, figures = document["arguments"], {}
+    if "sessions" in document:
+        figures["sessions in time"] = f"{number(document['session_slo_attainment'])} of {document['sessions']:,}"
     if document["cached_tokens"]:
         figures["tokens from prefix caches"] = (
             f"{number(document['cached_tokens'])}, {document['cached_share']:.1%} of those admitted"

@@ -17,7 +17,7 @@ def terms_of(request: np.record, client: int = 0) -> Terms:
     names = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight", "predicted_output_tokens")
     numbers = {name: float(request[name]) for name in names}
     groups = {name: int(request[name]) for name in ("urgency", "application")}
-    return Terms(**numbers, **groups, client=client, malformed=0)
+    return Terms(**numbers, **groups, client=client, session_tokens=0, malformed=0)
 
 
 def mirror_of(scenario: Scenario) -> Mirror:

@@ -10,7 +10,7 @@ from servegym.adapters.vllm.terms import MOST_GROUPS, MOST_SECONDS, MOST_WEIGHT,
 
 DEFAULTS = Defaults(ttft_slo_s=2.0, tpot_slo_s=0.1, weight_of_priority={0: 4.0, 1: 2.0}, first_token_weight=3.0)
 NAMES = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "ttft_slo_ms", "weight", "predicted_output_tokens", "urgency",
-         "client", "application")  # fmt: skip
+         "session_tokens", "client", "application")  # fmt: skip
 
 
 def test_a_request_that_says_nothing_has_the_defaults() -> None:
@@ -80,6 +80,7 @@ def test_whatever_is_sent_there_are_terms(extra_args: object, priority: int) -> 
     assert 0 <= terms.client < MOST_GROUPS
     assert 0 <= terms.application < MOST_GROUPS
     assert 0 <= terms.urgency < 2**31
+    assert 0 <= terms.session_tokens < 2**62
 
 
 def test_defaults_come_from_the_artifact() -> None:

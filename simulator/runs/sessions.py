@@ -1,0 +1,67 @@
+"""Sessions of a run as a whole: when each ended, and whether by its deadline (docs/sessions.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from servegym.simulator.features.session_dependencies import SessionDependencies
+
+if TYPE_CHECKING:
+    from servegym.simulator.runs.results import Result
+
+
+def slo_s(table: np.ndarray) -> np.ndarray:
+    """float64[requests], s: how long each takes that just meets its SLOs."""
+    by_tokens_s = table["ttft_slo_s"] + (table["output_tokens"] - 1) * table["tpot_slo_s"]
+    return np.where(np.isfinite(table["ttlt_slo_s"]), table["ttlt_slo_s"], by_tokens_s)
+
+
+def deadlines_s(table: np.ndarray, turns: SessionDependencies) -> np.ndarray:
+    """float64[requests], s from the start of its session: when each ends if it and all before it just meet their SLOs.
+
+    deadline = that of the request it follows (0: none) + think time + `slo_s`.
+    """
+    found = slo_s(table)
+    left = np.flatnonzero(turns.after >= 0)
+    known = turns.after < 0
+    while len(left):
+        ready = known[turns.after[left]]
+        rows = left[ready]
+        found[rows] += found[turns.after[rows]] + turns.think_s[rows]
+        known[rows] = True
+        left = left[~ready]
+    return found
+
+
+def session_columns(result: Result) -> dict[str, np.ndarray]:
+    """Of each session that has begun, in the order of their first requests.
+
+    session: its first request. arrival_s: of that. requests: of the session, finished: of these. finish_s: when its
+    last request ended, session_s: that less arrival_s; NaN: not all have finished. deadline_s: the latest of
+    `deadlines_s`, from its arrival on. attained: finished by then.
+    """
+    workload, columns = result.scenario.workload, result.columns
+    turns = workload.turns
+    assert turns is not None
+    of_all = turns.session
+    place = np.full(len(workload), -1)
+    first = np.unique(columns["session"])
+    place[first] = np.arange(len(first))
+    count = np.bincount(of_all, minlength=len(workload))[first]
+    deadline_s = np.zeros(len(first))
+    begun = place[of_all] >= 0
+    np.maximum.at(deadline_s, place[of_all[begun]], deadlines_s(workload.table, turns)[begun])
+    ended = np.isfinite(columns["finish_s"])
+    finish_s, finished = np.zeros(len(first)), np.zeros(len(first), "i8")
+    at = place[columns["session"][ended]]
+    np.maximum.at(finish_s, at, columns["finish_s"][ended])
+    np.add.at(finished, at, 1)
+    finish_s[finished < count] = np.nan
+    arrival_s = columns["arrival_s"][columns["after"] < 0]  # rows of first requests, in their order
+    session_s = finish_s - arrival_s
+    return {
+        "session": first, "arrival_s": arrival_s, "requests": count, "finished": finished, "finish_s": finish_s,
+        "session_s": session_s, "deadline_s": deadline_s, "attained": session_s <= deadline_s,
+    }  # fmt: skip
