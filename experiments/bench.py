@@ -60,9 +60,7 @@ def bench(
     ] = False,
     budgets: Annotated[
         bool,
-        typer.Option(
-            "--budgets", help="Only this: starts of processes, first resets, the wheel's size, lines."
-        ),
+        typer.Option("--budgets", help="Only this: starts of processes, first resets, the wheel's size, lines."),
     ] = False,
     load_policies: options.LoadPolicies = None,
     check: options.Check = None,

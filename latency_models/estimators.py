@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from servegym.latency_models.profile import Profile
 
 SEED, BATCHES = 0, 6000  # as for the profiles that ship
+ESTIMATOR = ":estimator="  # in the name of a profile whose estimator was replaced
 
 
 def range_of(profile: Profile) -> BatchRange:
@@ -43,7 +44,7 @@ def with_estimator(profile: Profile, form: str) -> Profile:
     fitted = fit(form, table, SEED)
     return dataclasses.replace(
         profile,
-        name=f"{profile.name}:estimator={form}",
+        name=f"{profile.name}{ESTIMATOR}{form}",
         estimator=fitted.model,
         error={**profile.error, "estimator_vs_device": percent(fitted.error)},
     )

@@ -211,7 +211,8 @@ def _save(path: Path, device: str, run: object, found: Shadow) -> None:
     from servegym.evaluation.measured.runs import Run
     from servegym.evaluation.shadow.estimating import NOTHING_BESIDE
     from servegym.latency_models.documents import to_text
-    from servegym.latency_models.profile import ESTIMATOR, load_profile, profile_document
+    from servegym.latency_models.estimators import ESTIMATOR
+    from servegym.latency_models.profile import load_profile, profile_document
 
     assert isinstance(run, Run)
     base = load_profile(device)

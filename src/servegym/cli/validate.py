@@ -149,7 +149,8 @@ def _fit(
     from servegym.evaluation.measured.fitted_profile import fitted_document
     from servegym.evaluation.measured.fitting import fit
     from servegym.latency_models.documents import to_text
-    from servegym.latency_models.profile import ESTIMATOR, profile_document
+    from servegym.latency_models.estimators import ESTIMATOR
+    from servegym.latency_models.profile import profile_document
 
     terms = fit(settings)
     base = profile_document(profile.partition(ESTIMATOR)[0])
