@@ -62,7 +62,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
             for half, name in enumerate(PRIORITIES):
                 of = quantiles(here, metric, name, scheduler)
                 drawing.curve(axes, QUANTILES, of.T, f"{label}, {name}", 2 * style + half)
-        axes.set_yscale("log")
+    row[0].set_yscale("log")
     drawing.save(figure, row, path)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 130
+LINE_INCHES, LETTER_INCHES = 0.75, 0.07  # of a legend's entry at 9 points: its line, and each letter of its label
 # Okabe and Ito, from dark to light: told apart in grey too, and by markers and dashes besides.
 STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#000000", "marker": "o", "linestyle": "-"},
@@ -82,7 +83,13 @@ def save(figure: Figure, row: list[Axes], path: Path) -> None:
     named = {label: handle for handles, labels in pairs for handle, label in zip(handles, labels, strict=True)}
     labels, handles = list(named), list(named.values())
     figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False, fontsize=9,
-        handlelength=3.4,
+        handles, labels, loc="outside upper center", ncols=legend_columns(labels, figure.get_figwidth()), frameon=False,
+        fontsize=9, handlelength=3.4,
     )  # fmt: skip
     figure.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def legend_columns(labels: list[str], width: float) -> int:
+    """How many entries fit beside each other into so many inches; 5 at most."""
+    entry = LINE_INCHES + LETTER_INCHES * max(map(len, labels))
+    return max(1, min(len(labels), 5, int(width / entry)))
