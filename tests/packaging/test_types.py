@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_users_file_is_checked_by_its_types() -> None:
     """Without errors, and without a "type: ignore" that is not needed: what is wrong there is found."""
     command = [

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler as find
+from servegym.simulator.inputs.settings import clients_of
 from servegym.simulator.policies.policy import Policy, StateFields
 from servegym.simulator.records.signatures import scheduler
 from servegym.simulator.runs.simulation import Simulation
@@ -61,11 +62,12 @@ def test_statistics_are_those_of_what_was_served(data):
     simulation = Simulation(scenario)
     simulation.run()
     arrays, table = simulation.arrays, scenario.workload.table
-    for field, counted in (("client", arrays.state.by_client), ("application", arrays.state.by_application)):
+    groups = ((clients_of(table), arrays.state.by_client), (table["application"], arrays.state.by_application))
+    for group, counted in groups:
         assert (counted["queued"] == 0).all()
         for e in range(scenario.deployment.engines):
-            for i, value in enumerate(np.unique(table[field])):
-                mine = table[(table[field] == value) & (arrays.requests["engine"] == e)]
+            for i, value in enumerate(np.unique(group)):
+                mine = table[(group == value) & (arrays.requests["engine"] == e)]
                 lengths = mine["output_tokens"]
                 assert counted[e, i]["finished"] == len(mine)
                 # An eviction and a second admission do not count the prompt again.
