@@ -277,6 +277,9 @@ class Compiled(types.WrapperAddressProtocol):
         return result.entry_point
 
     def __call__(self, *arguments: Any) -> Any:
+        # Tells Numba the type of a kernel that is an argument; nothing else has imported it where nothing was compiled.
+        import numba.experimental.function_type  # noqa: F401
+
         return self.dispatcher(*arguments)
 
     def __reduce__(self) -> Any:

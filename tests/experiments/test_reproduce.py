@@ -113,7 +113,7 @@ def test_without_a_claim_those_are_listed_that_have_a_setting_on_the_device_repl
     arguments = ("--list", "--device", "h100-llama3-8b", "--instead-of", "a100-qwen2.5-14b-tp2", "--json", "-")
     assert servegym(*arguments) == 0
     stated = json.loads(capsys.readouterr().out)["claims"]
-    assert [claim["claim"] for claim in stated] == ["flowprefill-fig9", "flowprefill-fig12"]
+    assert [claim["claim"] for claim in stated] == ["flowprefill-fig9", "flowprefill-fig12", "flowprefill-fig13"]
 
 
 def broken(monkeypatch, id, error):
