@@ -30,10 +30,11 @@ from experiments.profiles.ascend_points import Point, decodes, eager_points, gra
 from servegym.evaluation.figures import figures
 from servegym.evaluation.markdown import header, row
 from servegym.latency_models.documents import latency, to_text
+from servegym.latency_models.estimators import range_of
 from servegym.latency_models.fitting import fit
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import Profile, load_profile, profile_document
-from servegym.latency_models.sampling import BatchRange, random_batches
+from servegym.latency_models.sampling import random_batches
 from servegym.simulator.records.types import BATCH_SUMS
 
 WORDS = Path(__file__).with_suffix(".md")
@@ -116,14 +117,10 @@ def slower_requests(model: LatencyModel, s_per_request: float) -> LatencyModel:
 
 def at_end(old: Profile, factor: float, s_per_request: float) -> dict[str, Any]:
     """The document of a profile whose batches take so many times as long, and each request so much more."""
-    limits = BatchRange(
-        batch_tokens=old.valid["batch_tokens"][1], decode_requests=old.valid["sequences"][1],
-        cached_tokens=old.valid["cached_tokens"][1], cached_tokens_in_batch=old.valid["cached_tokens_in_batch"][1],
-    )  # fmt: skip
     device = old.device.plus_constant(-old.cpu_overhead_s).times(factor)
     if s_per_request > 0:
         device = slower_requests(device, s_per_request)
-    batches = random_batches(BATCHES, SEED, limits)
+    batches = random_batches(BATCHES, SEED, range_of(old))
     table = pd.DataFrame({name: batches[name] for name in BATCH_SUMS})
     table["duration_s"] = device.plus_constant(old.cpu_overhead_s).evaluate(batches)
     return profile_document(old.name) | {"device": latency(device), "estimator": latency(fit("linear", table).model)}
@@ -199,8 +196,7 @@ def main() -> None:
             *leads(runs(ends, seeds, asked.requests)),
             "\n## Estimator\n", *mapes(ends, seeds),
         ]  # fmt: skip
-    if READING.exists():
-        lines += ["\n## Reading (written after the run)\n", READING.read_text(encoding="utf-8").rstrip()]
+    lines += ["\n## Reading (written after the run)\n", READING.read_text(encoding="utf-8").rstrip()]
     asked.page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

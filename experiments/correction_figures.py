@@ -7,7 +7,6 @@ Hypotheses: correction_figures.md.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from experiments import arguments
 from experiments.claims import proserve_fig11, proserve_fig12
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED, Check, Range
@@ -153,11 +153,7 @@ def page(pairs: list[Pair], routers: dict[str, list[Check]], size: Size) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("page", type=Path, help="where the page is written")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=1000)
-    asked = parser.parse_args()
+    asked = arguments.parse(__doc__, seeds=5, requests=1000)
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + asked.seeds))
     size = Size("correction", (SETTING.family,), (SETTING.device,), seeds, asked.requests)
     pairs = [pair for claim in CLAIMS for pair in pairs_of(claim, size)]

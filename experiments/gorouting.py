@@ -7,7 +7,6 @@ Hypotheses: gorouting.md.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +15,14 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from experiments import arguments
 from experiments.claims.harness.cells import Cell, scenario
+from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Range
 from experiments.claims.harness.clusters import CLIENTS, HIGH, MIN_LOAD, first_tokens
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import LONGER, Setting, slo_recipe
 from experiments.claims.proserve_fig11 import SLIDE, engines
-from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
 from servegym.simulator.runs.simulation import Simulation
 
@@ -41,7 +42,7 @@ ROUTERS = {
     LEAST_EXEC: f"{LOCAL},fallback=least-loaded,alpha=0,mu=1,lambda=2",
     TOKENS: "min-tokens",
 }
-COLUMN, OVERLOAD, ALIKE = "first_token_tdg_ratio", HIGH[-1], 0.01
+COLUMN, OVERLOAD, ALIKE = "first_token_tdg_ratio", HIGH[-1], Range(-0.01, 0.01)
 
 
 def runs(seeds: tuple[int, ...], requests: int) -> pd.DataFrame:
@@ -65,12 +66,6 @@ def over_min_load(rows: pd.DataFrame, name: str, **where: Any) -> np.ndarray:
     return ours - other
 
 
-def verdict(interval: Interval, low: float = -np.inf, high: float = np.inf) -> str:
-    if low < interval.low and interval.high < high:
-        return "holds"
-    return "fails" if interval.high < low or interval.low > high else "open"
-
-
 def answers(rows: pd.DataFrame) -> list[str]:
     lines = []
     for family in rows["family"].unique():
@@ -79,15 +74,15 @@ def answers(rows: pd.DataFrame) -> list[str]:
             for name in (PRINTED, LEAST_LOADED, LEAST_EXEC, TOKENS)
         )
         said = {
-            f"1. {PRINTED}": (printed, {"high": 0.0}),
-            f"2. {LEAST_LOADED}, less half of {PRINTED}": (instead - printed / 2, {"low": 0.0}),
-            f"3. {LEAST_EXEC}": (least, {"high": 0.0}),
-            f"3. {LEAST_EXEC}, less {LEAST_LOADED}": (least - instead, {"low": -ALIKE, "high": ALIKE}),
-            f"4. {TOKENS}": (tokens, {"high": 0.0}),
+            f"1. {PRINTED}": (printed, BELOW_0),
+            f"2. {LEAST_LOADED}, less half of {PRINTED}": (instead - printed / 2, ABOVE_0),
+            f"3. {LEAST_EXEC}": (least, BELOW_0),
+            f"3. {LEAST_EXEC}, less {LEAST_LOADED}": (least - instead, ALIKE),
+            f"4. {TOKENS}": (tokens, BELOW_0),
         }
-        for name, (differences, limits) in said.items():
+        for name, (differences, expected) in said.items():
             interval = student_interval(differences)
-            lines.append(f"- {name}, {family}: {interval.text('+.4f')}: {verdict(interval, **limits)}.")
+            lines.append(f"- {name}, {family}: {interval.text('+.4f')}: {expected.verdict(interval)}.")
     return lines
 
 
@@ -118,11 +113,7 @@ def page(rows: pd.DataFrame, seeds: tuple[int, ...], requests: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("page", type=Path, help="where the page is written")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=1000 * LONGER)
-    asked = parser.parse_args()
+    asked = arguments.parse(__doc__, seeds=5, requests=1000 * LONGER)
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + asked.seeds))
     asked.page.write_text(page(runs(seeds, asked.requests), seeds, asked.requests), encoding="utf-8")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,12 +76,17 @@ def table_checks(rows: pd.DataFrame, immediate: str, gap_s: float, examines: str
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
+    shown = {"full batches of 64": FULL, "immediate, up to 64": AT_ONCE, "immediate, one by one": EACH}
+    draw(path, f"5 concurrent, gap {GAP_S:g} s", "waiting time, s a token", shown, functools.partial(overall, rows))
+
+
+def draw(path: Path, title: str, y: str, shown: dict[str, str], waiting: Callable[[str, float], np.ndarray]) -> None:
+    """Waiting times against the latency of a call. shown: processings by label; waiting: (processing, latency)."""
     from experiments.claims.harness import drawing
 
-    figure, row = drawing.panels([f"5 concurrent, gap {GAP_S:g} s"], "latency of a call, s", "waiting time, s a token")
-    shown = {"full batches of 64": FULL, "immediate, up to 64": AT_ONCE, "immediate, one by one": EACH}
+    figure, row = drawing.panels([title], "latency of a call, s", y)
     for style, (name, processing) in enumerate(shown.items()):
-        by_seed = [overall(rows, processing, latency_s) for latency_s in LATENCIES_S]
+        by_seed = [waiting(processing, latency_s) for latency_s in LATENCIES_S]
         drawing.curve(row[0], LATENCIES_S, by_seed, name, style)
     row[0].set_xscale("log")
     row[0].set_yscale("log")

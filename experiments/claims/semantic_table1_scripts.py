@@ -14,7 +14,17 @@ from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
 from experiments.claims.harness.settings import Setting, Size
 from experiments.claims.harness.waiting import DEVICES, cell_of_waves, serve_waiting
-from experiments.claims.semantic_table1 import AT_ONCE, FAST_S, FULL, LATENCIES_S, SHORT_GAP_S, TIE, overall, predictor
+from experiments.claims.semantic_table1 import (
+    AT_ONCE,
+    FAST_S,
+    FULL,
+    LATENCIES_S,
+    SHORT_GAP_S,
+    TIE,
+    draw,
+    overall,
+    predictor,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,15 +51,9 @@ def waiting(rows: pd.DataFrame, processing: str, latency_s: float, told_s: float
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
-    figure, row = drawing.panels(["4, 16, 32 and 64 concurrent"], "latency of a call, s", "waiting time, s per token")
-    for style, (name, processing) in enumerate(PROCESSINGS.items()):
-        by_seed = [waiting(rows, processing, latency_s) for latency_s in LATENCIES_S]
-        drawing.curve(row[0], LATENCIES_S, by_seed, name, style)
-    row[0].set_xscale("log")
-    row[0].set_yscale("log")
-    drawing.save(figure, row, path)
+    draw(
+        path, "4, 16, 32 and 64 concurrent", "waiting time, s per token", PROCESSINGS, functools.partial(waiting, rows)
+    )
 
 
 @claim(
