@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments import arguments
-from experiments.beyond_print.study import COST, VIOLATIONS, more_than, scenario, served, write
+from experiments.beyond_print.study import COST, VIOLATIONS, Study, more_than, scenario, served, write
 from experiments.claims.harness.checks import ABOVE_0, Range
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
@@ -57,12 +57,21 @@ def answers(rows: pd.DataFrame) -> list[str]:
     return lines
 
 
+STUDY = Study(
+    "Several routers, each with a fleet of its own",
+    WORDS,
+    "Measured by `python -m experiments.beyond_print.independent_routers docs/results/independent-routers.md`: "
+    f"{ENGINES} co-located engines.",
+    VARIANTS,
+    SHARES,
+    serve,
+    answers,
+)
+
+
 def main() -> None:
     asked = arguments.parse(__doc__, seeds=3)
-    how = ("Measured by `python -m experiments.beyond_print.independent_routers docs/results/independent-routers.md`: "
-           f"{ENGINES} co-located engines.")  # fmt: skip
-    write(asked.page, "Several routers, each with a fleet of its own", WORDS, how, VARIANTS, SHARES, asked.seeds, serve,
-          answers)  # fmt: skip
+    write(asked.page, STUDY, asked.seeds)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from rich.progress import track
 
 from experiments.claims.harness.fleets import DEVICE, optimum, slo_of
 from experiments.claims.harness.settings import Setting, seed_of
+from experiments.panels import Panel
 from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
@@ -25,16 +26,9 @@ if TYPE_CHECKING:
 
 DURATION_S = 40.0  # of arrivals
 VIOLATIONS, TDG, COST = "violations", "tdg_ratio", "engine_s"
+ATTAINMENT, WAIT, STARVED = "slo_attainment", "ttft_p99_s", "starved"
 COLUMNS = {"violations": VIOLATIONS, "TDG ratio": TDG, "engine-seconds a request": COST}
-
-
-class Panel(NamedTuple):
-    """Traces and the first seed that they are drawn with."""
-
-    title: str
-    families: tuple[str, ...]
-    first_seed: int
-
+WITH_WAITS = {**COLUMNS, "SLO attainment": ATTAINMENT, "TTFT p99, s": WAIT, "starved": STARVED}
 
 PANELS = (
     Panel("Training traces", ("uniform-4096-1024", "azure-conv"), 71_100),
@@ -42,37 +36,56 @@ PANELS = (
 )
 
 
-def scenario(family: str, engines: int, share: float, seed: int) -> Scenario:
-    """Co-located engines under PolyServe's policies, at a share of their optimal goodput."""
+def scenario(family: str, engines: int, share: float, seed: int, **other: Any) -> Scenario:
+    """Engines under PolyServe's policies, at a share of the optimal goodput of as many co-located ones.
+
+    other: fields of the spec, in place of co-located engines and of these policies.
+    """
     rate_per_s = share * optimum(Setting(family, DEVICE), engines, False).requests_per_s
-    return ServingSpec().with_overrides({
-        "device": DEVICE, "engines": engines, "trace": family, "slo": slo_of(DEVICE), "keep_slos": True,
+    counts = {} if "prefill" in other else {"engines": engines}
+    return ServingSpec().with_overrides(counts | {
+        "device": DEVICE, "trace": family, "slo": slo_of(DEVICE), "keep_slos": True,
         "seed": seed_of(family, seed), "rate_per_s": rate_per_s, "requests": int(DURATION_S * rate_per_s),
-        "scheduler": "polyserve", "router": "polyserve", "scaler": "polyserve",
+        "scheduler": "polyserve", "router": "polyserve", "scaler": "polyserve", **other,
     }).build()  # fmt: skip
 
 
 def served(scenarios: list[Scenario]) -> dict[str, float]:
-    """The figures of `COLUMNS` of fleets together, that serve apart."""
+    """The figures of `COLUMNS` of fleets together, that serve apart; of one fleet also those of `WITH_WAITS`."""
     found: list[dict[str, Any]] = [dict(figures(Simulation(one).run())) for one in scenarios]
     requests = np.array([len(one.workload) for one in scenarios], dtype=float)
     means = {name: float(np.average([one[name] for one in found], weights=requests)) for name in (VIOLATIONS, TDG)}
-    return means | {COST: float(sum(one["cost_engine_s"] for one in found) / requests.sum())}
+    alone = {name: float(found[0][name]) for name in (ATTAINMENT, WAIT, STARVED)} if len(found) == 1 else {}
+    return means | alone | {COST: float(sum(one["cost_engine_s"] for one in found) / requests.sum())}
 
 
-def runs(
-    panel: Panel, variants: Mapping[str, Any], shares: tuple[float, ...], seeds: int,
-    serve: Callable[[str, Any, float, int], dict[str, float]],
-) -> pd.DataFrame:  # fmt: skip
-    """A row a run: family, variant, share, seed, and the figures. serve: (family, variant, share, seed) -> figures."""
+class Study(NamedTuple):
+    """What a study compares, and what it says of it.
+
+    words: the file of its hypotheses. how: the command and the engines. shares: of the optimal goodput. serve: (family,
+    variant, share, seed) -> figures. answers: what holds, of a panel's rows. columns: of its tables, by title. reading:
+    a file, written after the run.
+    """
+
+    title: str
+    words: Path
+    how: str
+    variants: Mapping[str, Any]
+    shares: tuple[float, ...]
+    serve: Callable[[str, Any, float, int], dict[str, float]]
+    answers: Callable[[pd.DataFrame], list[str]]
+    columns: Mapping[str, str] = COLUMNS
+    reading: Path | None = None
+
+
+def runs(study: Study, panel: Panel, seeds: int) -> pd.DataFrame:
+    """A row a run: family, variant, share, seed, and the figures."""
     import pandas as pd
 
-    first = range(panel.first_seed, panel.first_seed + seeds)
-    cells = list(itertools.product(panel.families, shares, first, variants))
+    cells = list(itertools.product(panel.families, study.shares, panel.seeds(seeds), study.variants.items()))
     return pd.DataFrame([
-        {"family": family, "variant": name, "share": share, "seed": seed}
-        | serve(family, variants[name], share, seed)
-        for family, share, seed, name in track(cells, panel.title, console=Console(stderr=True))
+        {"family": family, "variant": name, "share": share, "seed": seed} | study.serve(family, variant, share, seed)
+        for family, share, seed, (name, variant) in track(cells, panel.title, console=Console(stderr=True))
     ])  # fmt: skip
 
 
@@ -83,25 +96,25 @@ def more_than(rows: pd.DataFrame, name: str, base: str, column: str, share: floa
     return student_interval(less.groupby("seed").mean().to_numpy("f8"))
 
 
-def tables(rows: pd.DataFrame, variants: Mapping[str, Any], shares: tuple[float, ...]) -> list[str]:
+def tables(rows: pd.DataFrame, study: Study) -> list[str]:
     """For each trace and share of the optimal goodput: a row a variant, means over seeds."""
-    lines = header("trace", "rate, share of optimum", "", *COLUMNS)
-    for family, share, name in itertools.product(dict.fromkeys(rows["family"]), shares, variants):
+    lines = header("trace", "rate, share of optimum", "", *study.columns)
+    for family, share, name in itertools.product(dict.fromkeys(rows["family"]), study.shares, study.variants):
         here = rows[(rows["family"] == family) & (rows["share"] == share) & (rows["variant"] == name)]
-        found = (student_interval(here[column].to_numpy("f8")).text(".4f") for column in COLUMNS.values())
+        found = (student_interval(here[column].to_numpy("f8")).text(".4f") for column in study.columns.values())
         lines.append(row(family, f"{share:g}", name, *found))
     return lines
 
 
-def write(
-    path: Path, title: str, words: Path, how: str, variants: Mapping[str, Any], shares: tuple[float, ...], seeds: int,
-    serve: Callable[[str, Any, float, int], dict[str, float]], answers: Callable[[pd.DataFrame], list[str]],
-) -> None:  # fmt: skip
-    """Run both panels and write the page. how: the command and the setting; answers: what holds, of a panel's rows."""
-    by_panel = {panel: runs(panel, variants, shares, seeds, serve) for panel in PANELS}
-    lines = [f"# {title}\n", words.read_text(encoding="utf-8"), how + f" {DURATION_S:g} s of arrivals on {DEVICE}, "
-             f"{seeds} seeds a panel; means and 95 % intervals over seeds, differences paired by seed.\n"]  # fmt: skip
+def write(path: Path, study: Study, seeds: int) -> None:
+    """Run both panels and write the page."""
+    by_panel = {panel: runs(study, panel, seeds) for panel in PANELS}
+    words, arrivals = study.words.read_text(encoding="utf-8"), f" {DURATION_S:g} s of arrivals on {DEVICE}, "
+    lines = [f"# {study.title}\n", words, f"{study.how}{arrivals}{seeds} seeds a panel; means and 95 % intervals over "
+             "seeds, differences paired by seed.\n"]  # fmt: skip
     for panel, rows in by_panel.items():
         lines += [f"## {panel.title}\n", f"{', '.join(panel.families)}; seeds from {panel.first_seed:,}.\n",
-                  *answers(rows), "", *tables(rows, variants, shares), ""]  # fmt: skip
+                  *study.answers(rows), "", *tables(rows, study), ""]  # fmt: skip
+    if study.reading is not None:
+        lines += ["## Reading (written after the run)\n", study.reading.read_text(encoding="utf-8")]
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import track
@@ -19,6 +19,7 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.settings import Size
+from experiments.panels import Panel
 from experiments.tuning.slide_batching_eta import difference, scored
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import header, row
@@ -39,14 +40,6 @@ WAITS = {"TTFT p99, s": "ttft_p99_s", "starved": "starved"}
 FORMATS = {"tdg_ratio": ".4f", "slo_attainment": ".4f", "ttft_p99_s": ".1f", "starved": ".4f"}
 
 
-class Panel(NamedTuple):
-    """Traces and the first seed that they are drawn with."""
-
-    title: str
-    families: tuple[str, ...]
-    first_seed: int
-
-
 PANELS = (
     Panel("Training traces", ("azure-conv", "sharegpt"), 20_140),
     Panel(
@@ -61,9 +54,7 @@ def runs_of(panel: Panel, devices: tuple[str, ...], seeds: int, requests: int) -
     """A row a run: panel, family, device, load, seed, candidate, and the figures of `COLUMNS`."""
     import pandas as pd
 
-    size = Size(
-        "step-aware", panel.families, devices, tuple(range(panel.first_seed, panel.first_seed + seeds)), requests
-    )
+    size = Size("step-aware", panel.families, devices, tuple(panel.seeds(seeds)), requests)
     cells = list(itertools.product(size.settings, LOADS, size.seeds, POLICIES))
     rows = []
     for setting, load, seed, policy in track(cells, panel.title, console=Console(stderr=True)):

@@ -6,17 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.beyond_print import independent_routers
-from experiments.beyond_print.study import COLUMNS, COST, VIOLATIONS, more_than, served, tables
+from experiments.beyond_print import independent_routers, tiered_decodes
+from experiments.beyond_print.study import COLUMNS, COST, VIOLATIONS, WITH_WAITS, more_than, scenario, served, tables
 from servegym.scenarios.spec import ServingSpec
 
 
 def rows(variants, figure) -> pd.DataFrame:
     """Two families, two shares and three seeds; figure: (variant, share, seed) -> the value of every column."""
-    cells = itertools.product(("one", "two"), (0.5, 0.7, 0.8, 1.1), variants, (1, 2, 3))
+    cells = itertools.product(("one", "two"), (0.5, 0.7, 0.9), variants, (1, 2, 3))
     return pd.DataFrame([
         {"family": family, "share": share, "variant": name, "seed": seed}
-        | dict.fromkeys(COLUMNS.values(), figure(name, share, seed) + 0.1 * (family == "two"))
+        | dict.fromkeys(WITH_WAITS.values(), figure(name, share, seed) + 0.1 * (family == "two"))
         for family, share, name, seed in cells
     ])  # fmt: skip
 
@@ -58,6 +58,49 @@ def test_what_is_said_of_the_hypotheses():
     assert [line.split(": ")[-1] for line in said] == ["holds."] * 3
 
 
+def test_what_is_said_of_prefills_before_tiers():
+    level = {
+        tiered_decodes.POLYSERVE: 0.3, tiered_decodes.PRINTED_CHUNK: 0.4, tiered_decodes.QOSERVE: 0.305,
+        tiered_decodes.FCFS: 0.5, tiered_decodes.TOGETHER: 0.8,
+    }  # fmt: skip
+    said = tiered_decodes.answers(rows(tiered_decodes.VARIANTS, lambda name, share, seed: level[name] + 0.001 * seed))
+    assert [line.split(": ")[-1] for line in said] == ["holds."] * 5
+    level[tiered_decodes.QOSERVE] = 0.9  # more violations than any other, and dearer
+    said = tiered_decodes.answers(rows(tiered_decodes.VARIANTS, lambda name, share, seed: level[name] + 0.001 * seed))
+    assert [line.split(": ")[-1] for line in said] == ["holds.", "fails.", "fails.", "holds.", "fails."]
+
+
+@pytest.mark.parametrize("name", tiered_decodes.VARIANTS)
+def test_engines_and_policies_of_each_variant(name, monkeypatch):
+    made = []
+    monkeypatch.setattr(tiered_decodes, "served", lambda scenarios: made.extend(scenarios) or {})
+    tiered_decodes.serve("azure-conv", tiered_decodes.VARIANTS[name], 0.001, 1)
+    (whole,) = made
+    pools = whole.deployment.pools if hasattr(whole.deployment, "pools") else (whole.deployment,)
+    assert sum(pool.engines for pool in pools) == tiered_decodes.ENGINES
+    if name == tiered_decodes.TOGETHER:
+        assert whole.scaler is None and whole.router.name == "round-robin" and len(pools) == 1
+    else:
+        assert (whole.router.name, whole.scaler.name) == ("polyserve", "polyserve")
+        assert [pool.role for pool in pools] == ["prefill", "decode"]
+        assert pools[1].scheduler.name == "polyserve"
+
+
+def test_one_fleet_has_waits_and_fleets_apart_do_not():
+    whole = ServingSpec().with_overrides({"engines": 2, "requests": 12, "rate_per_s": 20.0}).build()
+    assert set(served([whole])) == set(WITH_WAITS.values())
+    assert set(served(independent_routers.parts(whole, 2))) == set(COLUMNS.values())
+
+
+def test_rates_are_shares_of_the_optimum_of_co_located_engines_whatever_serves():
+    both = [
+        scenario("azure-conv", 4, 0.01, 1, **other)
+        for other in ({}, {"prefill": 2, "decode": 2, "scaler": "polyserve"})
+    ]
+    assert both[0].workload.digest == both[1].workload.digest
+
+
 def test_a_row_for_each_variant_at_each_rate():
-    lines = tables(rows(("a", "b"), lambda *_: 0.2), ("a", "b"), (0.5, 0.7))
+    study = independent_routers.STUDY._replace(variants={"a": 1, "b": 2})
+    lines = tables(rows(study.variants, lambda *_: 0.2), study)
     assert len(lines) == 2 + 2 * 2 * 2 and lines[-1] == "| two | 0.7 | b | 0.3000 | 0.3000 | 0.3000 |"
