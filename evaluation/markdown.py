@@ -1,18 +1,46 @@
-"""Tables in Markdown."""
+"""All tables that pages have in Markdown, and the few words that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+
+def row(*cells: object) -> str:
+    """A line of a table."""
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def header(*names: str) -> list[str]:
+    """The first two lines of a table of words."""
     return [row(*names), row(*("---" for _ in names))]
 
 
-def row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
+def narrow_row(*cells: str) -> str:
+    """A line with no more than a space in an empty cell."""
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, the first column text."""
-    return "\n".join(row(*line) for line in [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]) + "\n"
+def narrow_header(*names: str) -> list[str]:
+    """`header` as pages have it that are in part written by hand."""
+    return [narrow_row(*names), "|" + "---|" * len(names)]
+
+
+def table(columns: Sequence[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:
+    """A table of numbers, but for the first columns. words: how many those are."""
+    rule = ["---"] * words + ["--:"] * (len(columns) - words)
+    return "\n".join(row(*line) for line in [columns, rule, *rows]) + "\n"
+
+
+def escaped(text: str) -> str:
+    """A text that may have bars, as a cell."""
+    return text.replace("|", r"\|")
+
+
+def with_versions(versions: Mapping[str, str]) -> str:
+    """What a page says it was made with."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def refuted(is_refuted: bool) -> str:
+    """What has become of a hypothesis."""
+    return "**refuted**" if is_refuted else "not refuted"

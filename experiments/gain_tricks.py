@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from servegym.evaluation.markdown import narrow_header, row
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.batching.ends import emit
 from servegym.simulator.inputs.deployment import Deployment
@@ -148,12 +149,12 @@ def answers() -> list[Answer]:
 def as_markdown(found: list[Answer]) -> str:
     """The answers as a table: gain when served honestly -> with the trick, and what that makes of the trick."""
     tricks = list(dict.fromkeys(answer.trick for answer in found))
-    lines = ["| gain function | " + " | ".join(tricks) + " |", "|---" * (len(tricks) + 1) + "|"]
+    lines = narrow_header("gain function", *tricks)
     for gain in GAIN_NAMES:
         cells = [
             f"{answer.honest:.4g} -> {answer.tricked:.4g}, {answer.verdict}" for answer in found if answer.gain == gain
         ]
-        lines.append(f"| {gain} | " + " | ".join(cells) + " |")
+        lines.append(row(gain, *cells))
     return "\n".join(lines)
 
 

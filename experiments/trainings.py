@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from servegym.evaluation.intervals import Interval
+from servegym.evaluation.markdown import narrow_header, row
 
 DOTS_PER_INCH = 150
 HEADING = Path(__file__).with_name("trainings.md")
@@ -74,18 +75,19 @@ def page(trainings: Sequence[Training], picture: Path) -> str:
         "Difference of the TDG ratio to the base in validation, and its 95 % interval; 0 steps: the base. Attainment, "
         "wait: differences of SLO attainment and of the p99 of the time to a first token, s, of the best. Minutes: by "
         "the clock, and of processors.\n",
-        "| training | base | its TDG ratio | steps | minutes | of processors | best: after steps | difference "
-        "| attainment | wait, s | at the end | learns |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        *narrow_header(
+            "training", "base", "its TDG ratio", "steps", "minutes", "of processors", "best: after steps", "difference",
+            "attainment", "wait, s", "at the end", "learns",
+        ),
     ]  # fmt: skip
     for one in trainings:
-        lines.append(
-            f"| `{one.name}` | `{one.summary['base']}` | {one.curve[0]['base']:.4f} | {one.summary['steps']:,} | "
-            f"{one.summary['minutes']:.1f} | {one.summary['cpu_minutes']:.1f} | {one.best['steps']:,} | "
-            f"{difference(one.best)} | {one.best['attainment_difference']:+.3f} | "
-            f"{one.best['wait_difference_s']:+.1f} | "
-            f"{difference(one.curve[-1])} | {'yes' if one.learned else '**no**'} |"
-        )
+        said = one.summary
+        lines.append(row(
+            f"`{one.name}`", f"`{said['base']}`", f"{one.curve[0]['base']:.4f}", f"{said['steps']:,}",
+            f"{said['minutes']:.1f}", f"{said['cpu_minutes']:.1f}", f"{one.best['steps']:,}", difference(one.best),
+            f"{one.best['attainment_difference']:+.3f}", f"{one.best['wait_difference_s']:+.1f}",
+            difference(one.curve[-1]), "yes" if one.learned else "**no**",
+        ))  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from servegym.evaluation.markdown import narrow_header, row
+
 if TYPE_CHECKING:
     from minari import MinariDataset
 
@@ -41,8 +43,8 @@ def card(dataset: MinariDataset, seeds: range, scenarios: Any) -> str:
     }
     lines = [
         f"# {dataset.id}", "", "Episodes of LLM serving, simulated. No real requests are in it: lengths and times are "
-        "drawn from public traces (those below).", "", "| | |", "|---|---|",
-        *(f"| {name} | {value} |" for name, value in rows.items()), "",
+        "drawn from public traces (those below).", "", *narrow_header("", ""),
+        *(row(name, value) for name, value in rows.items()), "",
         "Each step has in its infos the base policy's action, the action mask where actions are choices, gain, TDG "
         "ratio and time. The same seeds on the same scenarios give the same bytes.", "",
         "```python", "import minari", "", f'dataset = minari.load_dataset("{dataset.id}")',

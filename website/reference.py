@@ -7,6 +7,7 @@ import inspect
 import servegym
 from servegym import errors
 from servegym.envs.registration import ENVIRONMENTS
+from servegym.evaluation.markdown import narrow_header, row
 
 # By the package that a public name comes from: the page, its title and what is on it.
 PARTS = {
@@ -32,12 +33,12 @@ ENVIRONMENT_PARTS = (
 def reference_pages() -> dict[str, str]:
     """The Markdown of each page of the reference, by its path in the site."""
     public = {name: home for name, home in servegym._HOMES.items() if home != "errors"}
-    pages, table = {}, ["| name | |", "|---|---|"]
+    pages, table = {}, narrow_header("name", "")
     for package, (page, title, words) in PARTS.items():
         names = [name for name, home in public.items() if home.split(".")[0] == package]
         homes = [f"servegym.{public[name]}.{name}" for name in names]
         pages[f"reference/{page}.md"] = page_of(title, words, homes)
-        table += [f"| [`{name}`]({page}.md) | {first_sentence(getattr(servegym, name))} |" for name in names]
+        table += [row(f"[`{name}`]({page}.md)", first_sentence(getattr(servegym, name))) for name in names]
     classes = [f"servegym.envs.{module}.{env}" for _, module, env in ENVIRONMENTS]
     pages["reference/environments.md"] = page_of(
         "Environments", "For Gymnasium and others ([how](../environments.md)).", [*classes, *ENVIRONMENT_PARTS]

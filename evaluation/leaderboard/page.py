@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from servegym.evaluation.leaderboard.entry import PANELS, Entry, entries, loads_in
+from servegym.evaluation.markdown import narrow_header, row
 
 HEADING = Path(__file__).with_name("leaderboard.md")
 TITLES = {"scheduler": "Schedulers", "router": "Routers"}
@@ -24,20 +25,16 @@ def page() -> str:
 def table(found: list[Entry]) -> list[str]:
     """The best first; those whose interval holds the score of the first are bold."""
     loads = loads_in(found[0].figures)
-    heads = ["", "policy", "score", "95 %", *(name.removeprefix("share, ") for name in loads), "TDG ratio",
-             "SLO attainment", "starved", "fairness", "by", "when", "version"]  # fmt: skip
-    lines = [
-        f"Panel `{found[0].panel}`, TDG over {found[0].relative_to}.", "",
-        "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads),
-    ]  # fmt: skip
+    heads = narrow_header("", "policy", "score", "95 %", *(name.removeprefix("share, ") for name in loads), "TDG ratio",
+             "SLO attainment", "starved", "fairness", "by", "when", "version")  # fmt: skip
+    lines = [f"Panel `{found[0].panel}`, TDG over {found[0].relative_to}.", "", *heads]
     for place, entry in enumerate(found, start=1):
         figures = entry.figures
         policy = f"`{entry.policy}`"
-        cells = [
-            str(place), f"**{policy}**" if entry.high >= found[0].score else policy, f"{entry.score:.4f}",
+        lines.append(row(
+            place, f"**{policy}**" if entry.high >= found[0].score else policy, f"{entry.score:.4f}",
             f"{entry.low:.4f} to {entry.high:.4f}", *(f"{figures[name]:.3f}" for name in loads),
             *(f"{figures[name]:.3f}" for name in ("tdg_ratio", "slo_attainment", "starved", "fairness_by_length")),
             entry.who, entry.when, entry.version,
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
+        ))  # fmt: skip
     return lines

@@ -17,7 +17,7 @@ from experiments.better_devices.plan import PLAN, Planned, left_out
 from experiments.better_devices.study import OLD, OUT, verdicts_file
 from experiments.better_devices.verdicts import Change, Found, changes, counts
 from servegym.evaluation.identity import versions
-from servegym.evaluation.markdown import header, row
+from servegym.evaluation.markdown import header, row, with_versions
 
 WORDS, READING = (Path(__file__).with_name(name) for name in ("better_devices.md", "reading.md"))
 COMMAND = "SERVEGYM_DATA=DATA python -m experiments.better_devices"
@@ -47,10 +47,10 @@ def read(planned: Planned, pages: Path, out: Path) -> Again:
 
 
 def render(claims: list[Again], tunings: str, date: datetime.date) -> str:
-    with_versions = ", ".join(f"{name} {version}" for name, version in versions().items())
     parts = [
         "# Claims and tunings on better devices\n",
-        f"Written by `{COMMAND}.page docs/results/better-devices.md` on {date.isoformat()}, with {with_versions}; do "
+        f"Written by `{COMMAND}.page docs/results/better-devices.md` on {date.isoformat()}, with "
+        f"{with_versions(versions())}; do "
         f"not edit. What it prints was run, and is kept, by `{COMMAND}.study`. Any claim runs on any device with\n",
         "    servegym reproduce proserve-fig15 --device mine.json --instead-of a100-llama3-8b\n",
         WORDS.read_text(encoding="utf-8").partition("\n\n")[2],

@@ -27,7 +27,7 @@ from experiments.degradation.conditions import (
 )  # fmt: skip
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.ledger import Row
-from servegym.evaluation.markdown import table
+from servegym.evaluation.markdown import refuted, table
 from servegym.evaluation.panels.statistics import bootstrap, difference, mean
 
 DOTS_PER_INCH = 150
@@ -80,21 +80,21 @@ def hypotheses(scores: Scores) -> list[list[str]]:
     for condition in (Condition(what, level) for what, levels in MODEST.items() for level in levels):
         for other in (TUNED, DEFAULT):
             interval = scores.less(GAIN, other, condition)
-            lines.append(["1", f"above {other}", name(condition), interval.in_words(), said(interval.high < 0)])
+            lines.append(["1", f"above {other}", name(condition), interval.in_words(), refuted(interval.high < 0)])
     for level in WRONG:
         condition, corrected = Condition(ESTIMATOR, level), Condition(ESTIMATOR, level, True)
         more = bootstrap(difference, scores.lost(GAIN, condition), scores.lost(TUNED, condition))
-        lines.append(["2", f"loses more than {TUNED}", name(condition), more.in_words(), said(more.high < 0)])
+        lines.append(["2", f"loses more than {TUNED}", name(condition), more.in_words(), refuted(more.high < 0)])
         left = bootstrap(difference, scores.lost(GAIN, corrected), scores.lost(GAIN, condition) / 2)
-        lines.append(["3", "left of the loss, less half of it", name(corrected), left.in_words(), said(left.low > 0)])
+        lines.append(
+            ["3", "left of the loss, less half of it", name(corrected), left.in_words(), refuted(left.low > 0)]
+        )
     for level in (0.33, 3.0):
         lost = bootstrap(mean, scores.lost(GAIN, Condition(LENGTHS, level)))
-        lines.append(["4", f"lost, at most {CHEAP}", f"{LENGTHS} {level:g}", lost.in_words(), said(lost.low > CHEAP)])
+        lines.append(
+            ["4", f"lost, at most {CHEAP}", f"{LENGTHS} {level:g}", lost.in_words(), refuted(lost.low > CHEAP)]
+        )
     return lines
-
-
-def said(refuted: bool) -> str:
-    return "**refuted**" if refuted else "not refuted"
 
 
 def name(condition: Condition) -> str:

@@ -24,6 +24,7 @@ from experiments.engines.vllm_driving import Limits
 from experiments.engines.vllm_driving_ahead import drive_ahead
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
+from servegym.evaluation.markdown import narrow_header, narrow_row, row
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.policy import get_policy
@@ -56,8 +57,9 @@ def workload_for(caching: bool, seed: int, count: int, rate_per_s: float) -> Wor
 
 def lines(profile: Profile) -> Iterator[str]:
     """The table."""
-    yield "| decides | blocks | caching | steps of both | steps | preemptions | gain | not as decided | fallback |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield from narrow_header(
+        "decides", "blocks", "caching", "steps of both", "steps", "preemptions", "gain", "not as decided", "fallback"
+    )
     total = equal = 0
     for decides, blocks, seed, count, rate_per_s, caching in CASES:
         stock, workload = isinstance(decides, int), workload_for(caching, seed, count, rate_per_s)
@@ -77,13 +79,12 @@ def lines(profile: Profile) -> Iterator[str]:
         counts = {} if stock else made.servegym.metrics.counts
         simulated = len(batches_of(result))
         said = "all equal" if first is None else f"equal up to step {first:,} of {simulated:,} simulated"
-        yield (
-            f"| {'its own, vllm-v1' if stock else f'{decides}, plug-in'} | {blocks} | {'yes' if caching else 'no'} | "
-            f"{said} | "
-            f"{steps:,} | {sum(len(step.preempted) for step in served.steps)} | {gain:.4f} | "
-            f"{counts.get('deviating_steps', 0):.0f} | {counts.get('fallback_steps', 0):.0f} |"
-        )
-    yield f"| in all | | | {equal:,} before the first difference of each | {total:,} | | | | |"
+        yield row(
+            "its own, vllm-v1" if stock else f"{decides}, plug-in", blocks, "yes" if caching else "no", said,
+            f"{steps:,}", sum(len(step.preempted) for step in served.steps), f"{gain:.4f}",
+            f"{counts.get('deviating_steps', 0):.0f}", f"{counts.get('fallback_steps', 0):.0f}",
+        )  # fmt: skip
+    yield narrow_row("in all", "", "", f"{equal:,} before the first difference of each", f"{total:,}", *[""] * 4)
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ import sys
 
 import pandas as pd
 
+from servegym.evaluation.markdown import table
+
 SIMULATED, VIRTUAL, SERVED = "simulated", "virtual", "served"
 OVERHEAD = {
     "steps": ("steps", "{:.0f}"),
@@ -30,7 +32,8 @@ def virtual_table(lines: pd.DataFrame) -> str:
         differing = [name for name in both if both[name][SIMULATED] != both[name][VIRTUAL]]
         cell = f"{both['tdg'][SIMULATED]:.4f} = {both['tdg'][VIRTUAL]:.4f}"
         rows.setdefault(seed, []).append(cell + (f" (not: {', '.join(differing)})" if differing else ""))
-    return table(["seed", *lines["scheduler"].unique()], [[str(seed), *cells] for seed, cells in rows.items()])
+    heads = ["seed", *lines["scheduler"].unique()]
+    return table(heads, ([str(seed), *cells] for seed, cells in rows.items()), words=len(heads))
 
 
 def served_table(lines: pd.DataFrame) -> str:
@@ -45,13 +48,14 @@ def served_table(lines: pd.DataFrame) -> str:
                 f"{bold}{run.tdg:.3f}{bold}", f"{run.slo_attainment:.3f}", *times,
             ])  # fmt: skip
     heads = ["seed", "scheduler", "", "TDG", "SLO attainment", "TTFT p50 / p90, s", "TPOT p50 / p90, ms"]
-    return table(heads, rows)
+    return table(heads, rows, words=len(heads))
 
 
 def overhead_table(lines: pd.DataFrame) -> str:
     runs = [run for _, run in lines.loc[lines["way"] == SERVED].iterrows()]
     heads = ["overhead of a step, ms of the device", *(f"{run['scheduler']}, seed {run['seed']}" for run in runs)]
-    return table(heads, [[name, *(form.format(run[key]) for run in runs)] for name, (key, form) in OVERHEAD.items()])
+    rows = ([name, *(form.format(run[key]) for run in runs)] for name, (key, form) in OVERHEAD.items())
+    return table(heads, rows, words=len(heads))
 
 
 def _served(lines: pd.DataFrame) -> pd.DataFrame:
@@ -59,15 +63,11 @@ def _served(lines: pd.DataFrame) -> pd.DataFrame:
     return lines.loc[lines.groupby(["seed", "scheduler"])["way"].transform(lambda ways: SERVED in set(ways))]
 
 
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
-
-
 def main(paths: list[str]) -> int:
     lines = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
     for write, way in ((virtual_table, VIRTUAL), (served_table, SERVED), (overhead_table, SERVED)):
         if (lines["way"] == way).any():
-            print(write(lines) + "\n")
+            print(write(lines))
     return 0
 
 

@@ -23,6 +23,7 @@ from experiments.engines.fuzz_run import SETTINGS, Run, plugged_in, scene_of
 from experiments.engines.plugin_parity import own_scheduler
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
+from servegym.evaluation.markdown import narrow_header, row
 
 COUNTERS = ("decisions", "deviating_steps", "deviating_hits", "fallback_steps", "malformed_xargs")
 
@@ -42,12 +43,10 @@ class Fuzzed(NamedTuple):
         return self.by_part["all"]["steps"]
 
     def table(self) -> str:
-        lines = ["| scenes with | steps | " + " | ".join(name.replace("_", " ") for name in COUNTERS) + " |"]
-        lines.append("|---|---|" + "---|" * len(COUNTERS))
+        lines = narrow_header("scenes with", "steps", *(name.replace("_", " ") for name in COUNTERS))
         for part, counts in self.by_part.items():
             if counts["steps"] > 0:
-                cells = " | ".join(f"{counts[name]:,}" for name in ("steps", *COUNTERS))
-                lines.append(f"| {part} | {cells} |")
+                lines.append(row(part, *(f"{counts[name]:,}" for name in ("steps", *COUNTERS))))
         return "\n".join(lines)
 
 

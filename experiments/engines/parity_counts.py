@@ -32,6 +32,7 @@ from experiments.engines.vllm_driving_ahead import drive_ahead
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.errors import VllmError
+from servegym.evaluation.markdown import narrow_header, row
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.policies.policy import get_policy
 
@@ -174,9 +175,8 @@ def page_with(page: str, columns: Mapping[str, Mapping[str, Counts]]) -> str:
     cells = cells_on(page) | {version: rows_of(counts) for version, counts in columns.items()}
     versions = sorted(cells, key=lambda version: [int(part) for part in re.findall(r"\d+", version)])
     labels = list(dict.fromkeys(label for version in versions for label in cells[version]))
-    lines = ["| steps as simulated, or as decided, of steps | " + " | ".join(versions) + " |"]
-    lines.append("|---|" + "---|" * len(versions))
-    lines += [f"| {label} | " + " | ".join(cells[v].get(label, "") for v in versions) + " |" for label in labels]
+    lines = narrow_header("steps as simulated, or as decided, of steps", *versions)
+    lines += [row(label, *(cells[v].get(label, "") for v in versions)) for label in labels]
     head, _, rest = page.partition(BEGIN)
     return "\n".join([head + BEGIN, *lines, END + rest.partition(END)[2]])
 

@@ -24,6 +24,7 @@ from servegym.baselines.schedulers.slide_batching import slide_batching as decid
 from servegym.evaluation.compared import COMPARED
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.intervals import student_interval
+from servegym.evaluation.markdown import narrow_header, row
 from servegym.simulator.compilation.kernels import specialised
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy, get_policy
@@ -94,14 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     comparison = Comparison(spec, given.seeds)
     print(f"{comparison.title}: {decided.label}\n")
-    print("| load | what vLLM is made to do | TDG ratio | difference | 95 % interval |\n|---|---|---|---|---|")
+    print(*narrow_header("load", "what vLLM is made to do", "TDG ratio", "difference", "95 % interval"), sep="\n")
     for load in given.loads:
         found = ratios(comparison, policies, load)
         for name, values in found.items():
             mean = sum(values) / len(values)
             change = student_interval([a - b for a, b in zip(values, found["as decided"], strict=True)])
-            gap = "" if name == "as decided" else f"{change.mean:+.4f} | {change.low:+.4f} to {change.high:+.4f}"
-            print(f"| {load:g} | {name} | {mean:.4f} | {gap or ' | '} |", flush=True)
+            gap = [f"{change.mean:+.4f}", f"{change.low:+.4f} to {change.high:+.4f}"]
+            print(row(f"{load:g}", name, f"{mean:.4f}", *(["", ""] if name == "as decided" else gap)), flush=True)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from experiments.engines.vllm_driving import Drive, Limits, drive, make_schedule
 from servegym.baselines import registry
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.evaluation.assumptions import estimator_of
+from servegym.evaluation.markdown import narrow_header, row
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.inputs.deployment import Deployment
@@ -131,8 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "watermark=0"
     )
     policy = get_policy("scheduler", own if stock else given.policy)
-    print("| seed | steps | simulated | first difference | evictions | gain | steps not as decided | tokens |")
-    print("|---|---|---|---|---|---|---|---|")
+    heads = "seed", "steps", "simulated", "first difference", "evictions", "gain", "steps not as decided", "tokens"
+    print(*narrow_header(*heads), sep="\n")
     for seed in range(given.seeds):
         workload = random_workload(seed, given.requests, given.rate, given.prompt, given.output)
         result = simulate(workload, limits, policy, profile, corrected=not stock)
@@ -144,17 +145,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         first = first_difference(served, result)
         evictions = sum(len(step.preempted) for step in served.steps)
         gain = served.gain(workload)[0] / float(result.arrays.status[0].gain)
-        deviating = " | "
+        deviating = ["", ""]
         if not stock:
             counts = scheduler.servegym.metrics.counts
             tokens = sum(n for step in served.steps for _, n in step.scheduled)
             steps = counts["deviating_steps"] / len(served.steps)
-            deviating = f"{steps:.4f} | {counts['deviating_tokens'] / tokens:.4f}"
-        print(
-            f"| {seed} | {len(served.steps)} | {len(batches_of(result))} | {'none' if first is None else first} | "
-            f"{evictions} | {gain:.4f} | {deviating} |",
-            flush=True,
-        )
+            deviating = [f"{steps:.4f}", f"{counts['deviating_tokens'] / tokens:.4f}"]
+        simulated, differs = len(batches_of(result)), "none" if first is None else first
+        cells = seed, len(served.steps), simulated, differs, evictions, f"{gain:.4f}", *deviating
+        print(row(*cells), flush=True)
 
 
 if __name__ == "__main__":

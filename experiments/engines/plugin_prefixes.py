@@ -30,6 +30,7 @@ from experiments.engines.prefix_parity import (
 from experiments.engines.vllm_driving import Drive, Limits, Step, drive
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
+from servegym.evaluation.markdown import narrow_header, narrow_row, row
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.inputs.deployment import Deployment
@@ -81,11 +82,10 @@ def plugged_and_simulated(
 
 def plugin_lines(profile: Profile) -> Iterator[str]:
     """The table of policies in the plug-in."""
-    yield (
-        "| policy | blocks | decisions of both | memory of both | steps | preemptions | found by vLLM |"
-        " found, simulated | hits not as planned |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield from narrow_header(
+        "policy", "blocks", "decisions of both", "memory of both", "steps", "preemptions", "found by vLLM",
+        "found, simulated", "hits not as planned",
+    )  # fmt: skip
     total, different = 0, 0
     for policy, blocks, seed, count, rate_per_s in PLUGGED:
         workload = demanding_sessions(seed, count, rate_per_s)
@@ -97,12 +97,12 @@ def plugin_lines(profile: Profile) -> Iterator[str]:
             said.append("all equal" if first is None else f"differ from step {first:,}")
         total, different = total + len(served.steps), different + said[0].startswith("differ")
         preemptions = sum(len(step.preempted) for step in served.steps)
-        yield (
-            f"| {policy} | {blocks} | {' | '.join(said)} | {len(served.steps):,} | {preemptions} | "
-            f"{found_share(served.steps, workload):.4f} | {found_share(steps, workload):.4f} | "
-            f"{counts['deviating_hits']:.0f} |"
-        )
-    yield f"| in all, {different} of {len(PLUGGED)} runs with other decisions | | | | {total:,} | | | | |"
+        yield row(
+            policy, blocks, *said, f"{len(served.steps):,}", preemptions, f"{found_share(served.steps, workload):.4f}",
+            f"{found_share(steps, workload):.4f}", f"{counts['deviating_hits']:.0f}",
+        )  # fmt: skip
+    runs = f"in all, {different} of {len(PLUGGED)} runs with other decisions"
+    yield narrow_row(runs, "", "", "", f"{total:,}", *[""] * 4)
 
 
 def opened(workload: Workload, arrival_s: np.ndarray) -> Workload:
@@ -135,8 +135,9 @@ def session_workload(trace: str, rate_per_s: float | None, requests: int, limits
 
 def hit_lines(profile: Profile, traces: Sequence[tuple[str, float | None, int, int]]) -> Iterator[str]:
     """The table of hit rates."""
-    yield "| trace | requests | prompt tokens | blocks | scheduler | vLLM | simulator | difference | steps of both |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield from narrow_header(
+        "trace", "requests", "prompt tokens", "blocks", "scheduler", "vLLM", "simulator", "difference", "steps of both"
+    )
     for trace, rate_per_s, requests, blocks in traces:
         limits = Limits(blocks, max_num_batched_tokens=2048, prefix_caching=True, max_model_len=2**17)
         workload = session_workload(trace, rate_per_s, requests, limits, profile)
@@ -149,12 +150,12 @@ def hit_lines(profile: Profile, traces: Sequence[tuple[str, float | None, int, i
             theirs, ours = found_share(served.steps, workload), found_share(steps, workload)
             first = first_difference(served, steps, contents=False)
             prompts = int(workload.table["prompt_tokens"].sum())
-            yield (
-                f"| {Path(trace).stem} | {len(workload)} | {prompts:,} | {blocks} | "
-                f"{'its own, vllm-v1' if policy == 'vllm-v1' else f'{policy}, plug-in'} | {theirs:.4f} | {ours:.4f} | "
-                f"{(ours - theirs) / theirs:+.2%} | "
-                f"{'all equal' if first is None else f'differ from step {first:,}'} of {len(served.steps):,} |"
-            )
+            yield row(
+                Path(trace).stem, len(workload), f"{prompts:,}", blocks,
+                "its own, vllm-v1" if policy == "vllm-v1" else f"{policy}, plug-in", f"{theirs:.4f}", f"{ours:.4f}",
+                f"{(ours - theirs) / theirs:+.2%}",
+                f"{'all equal' if first is None else f'differ from step {first:,}'} of {len(served.steps):,}",
+            )  # fmt: skip
 
 
 def parts(profile: Profile, traces: Sequence[tuple[str, float | None, int, int]]) -> str:

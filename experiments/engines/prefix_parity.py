@@ -24,6 +24,7 @@ from experiments.engines.vllm_driving import Drive, Limits, Step, drive, make_sc
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
+from servegym.evaluation.markdown import narrow_header, narrow_row, row
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.inputs.deployment import Deployment
@@ -243,18 +244,19 @@ def row_of(case: Case, profile: Profile) -> tuple[str, np.ndarray]:
         sum(len(step.overwritten) for step in served.steps),
     ])  # fmt: skip
     limits = case.limits
-    shape = f"{limits.blocks} of {limits.block_tokens} | {limits.max_num_batched_tokens} | {limits.max_num_seqs}"
+    shape = f"{limits.blocks} of {limits.block_tokens}", limits.max_num_batched_tokens, limits.max_num_seqs
     equal = "all equal" if first is None else f"differ from step {first}"
-    return f"| {case.label} | {shape} | {equal} | {' | '.join(f'{n:,}' for n in counts)} |", counts
+    return row(case.label, *shape, equal, *(f"{n:,}" for n in counts)), counts
 
 
 def section_of(version: str, profile: Profile, cases: Sequence[Case] = CASES) -> str:
     """What the page says of a version."""
     lines = [
         f"## vLLM {version}", "",
-        "| | blocks | tokens in a batch | sequences | steps of both | steps | tokens scheduled | found | preemptions |"
-        " blocks overwritten |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        *narrow_header(
+            "", "blocks", "tokens in a batch", "sequences", "steps of both", "steps", "tokens scheduled", "found",
+            "preemptions", "blocks overwritten",
+        ),
     ]  # fmt: skip
     total = np.zeros(5, "i8")
     for case in cases:
@@ -262,7 +264,7 @@ def section_of(version: str, profile: Profile, cases: Sequence[Case] = CASES) ->
         total += counts
         lines.append(line)
         print(line, flush=True)
-    lines.append(f"| in all | | | | | {' | '.join(f'{n:,}' for n in total)} |")
+    lines.append(narrow_row("in all", "", "", "", "", *(f"{n:,}" for n in total)))
     return "\n".join(lines) + "\n"
 
 

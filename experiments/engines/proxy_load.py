@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from experiments.engines.proxy_cost import cpu_s
+from servegym.evaluation.markdown import narrow_header, row
 
 HOST = "127.0.0.1"
 DEVICE = "h100-llama3-8b"
@@ -281,12 +282,12 @@ def main() -> None:
     """Print what was measured as JSON, and as a table for the page."""
     runs = measured()
     print(json.dumps(runs, indent=2))
-    print("\n| router | lost | to the engine p50 | p99 | a token p50 | p99 | CPU a request |")
-    print("|---|---|---|---|---|---|---|")
+    heads = "router", "lost", "to the engine p50", "p99", "a token p50", "p99", "CPU a request"
+    print("", *narrow_header(*heads), sep="\n")
     for name, of in runs.items():
         lost, asked = sum(run["lost"] for run in of), sum(run["requests"] for run in of)
         middle = [mean(run[key] for run in of) for key in KEYS]
-        print(f"| {name} | {lost} of {asked} | " + " | ".join(f"{value:.1f} ms" for value in middle) + " |")
+        print(row(name, f"{lost} of {asked}", *(f"{value:.1f} ms" for value in middle)))
 
 
 if __name__ == "__main__":

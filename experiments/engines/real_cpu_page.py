@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from servegym.evaluation.markdown import narrow_header, row
+
 WIDTH = 120  # characters of a line of text
 MOST_WAITED = 0.05  # of an engine's time, for a core, in a measurement that is to be trusted
 
@@ -73,19 +75,18 @@ def fit_section(document: Mapping[str, Any]) -> str:
             WIDTH,
         ),
         "",
-        "| error on batches held out, % | mean | decode | prefill | mixed | p95 | largest |",
-        "|---|---|---|---|---|---|---|",
+        *narrow_header("error on batches held out, %", "mean", "decode", "prefill", "mixed", "p95", "largest"),
     ]
     for form, error in document["fit"].items():
         chosen = ", used" if form == document["form"] else ""
-        lines.append(f"| device `{form}`{chosen} | {_errors(error)} |")
-    lines.append(f"| estimator `linear`, against the device | {_errors(document['estimator'])} |")
+        lines.append(row(f"device `{form}`{chosen}", *_errors(error)))
+    lines.append(row("estimator `linear`, against the device", *_errors(document["estimator"])))
     return "\n".join(lines)
 
 
-def _errors(error: Mapping[str, float]) -> str:
+def _errors(error: Mapping[str, float]) -> list[str]:
     names = ("mape_percent", "decode_mape_percent", "prefill_mape_percent", "mixed_mape_percent", "p95_percent")
-    return " | ".join(f"{error[name]:.1f}" for name in (*names, "max_percent"))
+    return [f"{error[name]:.1f}" for name in (*names, "max_percent")]
 
 
 def runs_section(document: Mapping[str, Any]) -> str:
@@ -137,43 +138,40 @@ def runs_section(document: Mapping[str, Any]) -> str:
         *comparison(document, "measured", {"batches alone": "simulated", "simulated": "on_server"}),
     ]
     lines += disturbed(document)
-    lines += ["", "| load | requests | engine waited for a core | sent late, at most |", "|---|---|---|---|"]
+    lines += ["", *narrow_header("load", "requests", "engine waited for a core", "sent late, at most")]
     for run in document["runs"]:
         for one in run["measured"]:
             ended = ", ".join(f"{count} {status}" for status, count in one["statuses"].items())
             late_ms, waited = 1e3 * one["lateness_s"]["max"], 100 * one["engine_waited_share"]
-            lines.append(f"| {run['load']:g} | {ended} | {waited:.1f} % of the time | {late_ms:.0f} ms |")
+            lines.append(row(f"{run['load']:g}", ended, f"{waited:.1f} % of the time", f"{late_ms:.0f} ms"))
     return "\n".join(lines)
 
 
 def comparison(document: Mapping[str, Any], way: str, simulations: Mapping[str, str]) -> list[str]:
     """The table of a way of serving beside simulations, by the heads of their columns; errors are the last one's."""
-    heads = ["load", "figure", *simulations, "measured", "of each serving", "error"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = narrow_header("load", "figure", *simulations, "measured", "of each serving", "error")
     for run in document["runs"]:
         for name, read in (SHARES | TIMES).items():
             guesses, found = [read(run[key]) for key in simulations.values()], [read(one) for one in run[way]]
-            guess, said = guesses[-1], " | ".join(f"{one:.3f}" for one in guesses)
-            mean = statistics.fmean(found)
+            guess, mean = guesses[-1], statistics.fmean(found)
             error = f"{guess - mean:+.3f}" if name in SHARES else f"{100 * (guess / mean - 1):+.1f} %"
             each = ", ".join(f"{value:.3f}" for value in found)
-            lines.append(f"| {run['load']:g} | {name} | {said} | {mean:.3f} | {each} | {error} |")
+            said = (f"{one:.3f}" for one in (*guesses, mean))
+            lines.append(row(f"{run['load']:g}", name, *said, each, error))
     return lines
 
 
 def steps(document: Mapping[str, Any]) -> list[str]:
     """The table of the steps of the first serving of each load in process."""
-    lines = [
-        "| load | batches | steps | profile, s in all | measured, s in all | error | mean error of a step |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = narrow_header(
+        "load", "batches", "steps", "profile, s in all", "measured, s in all", "error", "mean error of a step"
+    )
     for run in document["runs"]:
         for name, each in run["in_process"][0]["by_regime"].items():
             error = 100 * (each["modelled_s"] / each["measured_s"] - 1)
-            lines.append(
-                f"| {run['load']:g} | {name} | {each['steps']:,} | {each['modelled_s']:.2f} | "
-                f"{each['measured_s']:.2f} | {error:+.1f} % | {each['mape_percent']:.1f} % |"
-            )
+            seconds = (f"{each[key]:.2f}" for key in ("modelled_s", "measured_s"))
+            errors = f"{error:+.1f} %", f"{each['mape_percent']:.1f} %"
+            lines.append(row(f"{run['load']:g}", name, f"{each['steps']:,}", *seconds, *errors))
     return lines
 
 

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.engines.proxy_load import HOST, running
+from servegym.evaluation.markdown import header, row
 
 BASE, SLOWER, FACTOR = "ascend910b-qwen3-8b-eager", 4.0, 1.25
 RUNNING, OTHER = "round-robin", "gorouting"
@@ -105,9 +106,8 @@ def at_factors(log: Path, device: str, factors: Sequence[float] = FACTORS) -> di
 
 def factor_table(found: dict[float, float]) -> str:
     """As Markdown."""
-    lines = [["factor", *(f"{factor:.2f}" for factor in found)], ["---"] * (len(found) + 1)]
-    lines.append(["TDG ratio", *(f"{ratio:.3f}" for ratio in found.values())])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    heads = header("factor", *(f"{factor:.2f}" for factor in found))
+    return "\n".join([*heads, row("TDG ratio", *(f"{ratio:.3f}" for ratio in found.values()))])
 
 
 def main() -> None:

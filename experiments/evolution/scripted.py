@@ -22,6 +22,7 @@ import numpy as np
 
 import servegym
 from experiments.evolution.mutator import mutated
+from servegym.evaluation.markdown import narrow_header, row
 from servegym.evaluation.scoring.evolution import evaluated, settings_of
 from servegym.evaluation.scoring.results import Score
 
@@ -104,14 +105,13 @@ def page(done: list[Step], scores: dict[str, Score], folder: Path, seed: int, hi
         HEADING.read_text(encoding="utf-8"),
         f"**{verdict}** on the hidden panel: {starts:.4f} before, {ends:.4f} after {len(later)} steps (TDG over that\n"
         f"of {scores['best'].relative_to}; first seed {hidden_seed}, named when it was started).\n",
-        "| program | public panel | hidden panel | SLO attainment, hidden | starved, hidden |",
-        "|---|---|---|---|---|",
+        *narrow_header("program", "public panel", "hidden panel", "SLO attainment, hidden", "starved, hidden"),
     ]
     for who, public in (("start", done[0].combined_score), ("best", done[-1].best), ("sarathi-fcfs", None)):
         score, seen = scores[who], "-" if public is None else f"{public:.4f}"
         met, starved = (f"{score.metrics[name]:.3f}" for name in ("slo_attainment", "starved"))
         hidden = f"{score.combined_score:.4f} [{score.low:.4f}, {score.high:.4f}]"
-        lines.append(f"| {who} | {seen} | {hidden} | {met} | {starved} |")
+        lines.append(row(who, seen, hidden, met, starved))
     lines += [
         "\nThe public panel's numbers are shares of the best found; on the hidden one there is no such search. "
         "Intervals: 95 %, over three seeds of each cell.\n",
@@ -121,8 +121,8 @@ def page(done: list[Step], scores: dict[str, Score], folder: Path, seed: int, hi
         f"{max(seconds):.2f} s), and the start, with all that is made ready once, {done[0].seconds:.0f} s, on "
         f"{os.cpu_count()} cores ({platform.machine()}) that others used too: a load average of "
         f"{statistics.median(step.load for step in later):.1f}.\n",
-        "| step | score | seconds |", "|---|---|---|",
-        *(f"| {now.step} | {now.best:.4f} | {now.seconds:.2f} |"
+        *narrow_header("step", "score", "seconds"),
+        *(row(now.step, f"{now.best:.4f}", f"{now.seconds:.2f}")
           for before, now in zip([None, *done], done, strict=False) if before is None or now.best > before.best),
         "\nThe program it ends with:\n", "```python", (folder / BEST).read_text(encoding="utf-8").strip(), "```",
     ]  # fmt: skip

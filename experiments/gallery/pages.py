@@ -13,6 +13,7 @@ from servegym.baselines.observations.fields import Field, Layout
 from servegym.envs.env import ServingEnv
 from servegym.envs.headroom import headroom_of
 from servegym.envs.registration import ENVIRONMENTS
+from servegym.evaluation.markdown import escaped, narrow_header, row
 from servegym.scenarios.presets import presets_of
 
 PRESET = "overload"
@@ -24,21 +25,20 @@ animation, the spaces, and what it takes to begin.
 
 <!-- written by {COMMAND} -->
 
-| environment | | at overload |
-|---|---|---|
 """
 
 
 def gallery(scores: dict[str, Any]) -> dict[str, str]:
     """Every page by its file name. scores: what `films.measured` gave, by environment."""
-    pages, index = {}, INTRO
+    pages, rows = {}, []
     for name, _, _ in ENVIRONMENTS:
         env = gym.make(f"servegym:{name}", disable_env_checker=True).unwrapped
         assert isinstance(env, ServingEnv)
         parts = docstring_parts(env)
         pages[f"{name}.md"] = page(name, env, parts, scores.get(name))
-        index += f"| [{name}]({name}.md) | {first_sentence(parts['Description'])} | ![{name}]({name}.avif) |\n"
-    return {"index.md": index, **pages}
+        rows.append(row(f"[{name}]({name}.md)", first_sentence(parts["Description"]), f"![{name}]({name}.avif)"))
+    index = "\n".join([*narrow_header("environment", "", "at overload"), *rows])
+    return {"index.md": f"{INTRO}{index}\n", **pages}
 
 
 def page(name: str, env: ServingEnv, parts: dict[str, str], score: dict[str, Any] | None) -> str:
@@ -59,8 +59,8 @@ def page(name: str, env: ServingEnv, parts: dict[str, str], score: dict[str, Any
             observation_tables(env.interface.layout), "",
             "## Rewards", "", parts["Rewards"], "", parts["Episode End"], "",
             "## Arguments", "", parts["Arguments"], "",
-            "## Presets", "", "| `preset=` | what it is for |", "|---|---|",
-            *(f"| `{key}` | {preset.doc} |" for key, preset in presets_of(name).items()), "",
+            "## Presets", "", *narrow_header("`preset=`", "what it is for"),
+            *(row(f"`{key}`", preset.doc) for key, preset in presets_of(name).items()), "",
         ]
     )  # fmt: skip
 
@@ -86,11 +86,8 @@ def observation_tables(layout: Layout) -> str:
 
 
 def fields_table(part: str, fields: tuple[Field, ...]) -> str:
-    rows = "".join(
-        f"| `{field.name}` | {field.low:g} to {field.high:g} | {field.doc.replace('|', chr(92) + '|')} |\n"
-        for field in fields
-    )
-    return f"| {part} | bounds | what |\n|---|---|---|\n{rows}"
+    rows = (row(f"`{one.name}`", f"{one.low:g} to {one.high:g}", escaped(one.doc)) for one in fields)
+    return "\n".join([*narrow_header(part, "bounds", "what"), *rows]) + "\n"
 
 
 def score_line(score: dict[str, Any], base: str, other: str) -> str:

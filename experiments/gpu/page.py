@@ -22,6 +22,7 @@ from experiments.gpu.compare import SERVED, Compared, compared
 from experiments.gpu.driving import QUANTILES, summary_of
 from experiments.gpu.records import RUNS, read_lines
 from experiments.gpu.steps import steps
+from servegym.evaluation.markdown import narrow_header, row
 from servegym.latency_models.fitting import REGIMES, fit, regime
 from servegym.latency_models.measured_batches import DURATION, read_batches
 from servegym.latency_models.model import as_batches
@@ -52,7 +53,7 @@ def served_rows(runs: Sequence[Compared], folder: Path) -> Iterator[str]:
             for column in ("ttft_s", "tpot_s", "ttlt_s"):
                 figures = summary_of(result.requests[column].dropna())
                 cells.append(" / ".join(text_of(figures.get(q)) for q in ("mean", *QUANTILES)))
-            yield f"| {' | '.join(cells)} |"
+            yield row(*cells)
 
 
 def text_of(value: float | None) -> str:
@@ -72,23 +73,23 @@ def batch_rows(rows: pd.DataFrame, profiles: Sequence[Profile]) -> Iterator[str]
             if its.any():
                 each = 100.0 * np.abs(said_s[its] / measured_s[its] - 1.0).mean()
                 bias = 100.0 * (said_s[its].sum() / measured_s[its].sum() - 1.0)
-                yield f"| {profile.name} | {name} | {its.sum()} | {each:.1f} % | {bias:+.1f} % |"
+                yield row(profile.name, name, its.sum(), f"{each:.1f} %", f"{bias:+.1f} %")
 
 
 def batch_table(rows: pd.DataFrame, profiles: Sequence[Profile]) -> str:
-    head = "| profile | batches | number | error of a batch, mean | of their time together |\n|---|---|---|---|---|\n"
-    return head + "\n".join(batch_rows(rows, profiles)) + "\n\n"
+    heads = narrow_header("profile", "batches", "number", "error of a batch, mean", "of their time together")
+    return "\n".join([*heads, *batch_rows(rows, profiles)]) + "\n\n"
 
 
 def term_table(rows: pd.DataFrame, profiles: Sequence[Profile]) -> str:
     """The linear form (ProServe, Eq. 4 to 7) fitted to what the rows took, and to what each profile says of them."""
     batches = as_batches(rows)
     said = {"measured": rows[DURATION].to_numpy()} | {p.name: p.device.evaluate(batches) for p in profiles}
-    lines = [f"| | {' | '.join(TERMS)} |", "|---|" + "---|" * len(TERMS)]
+    lines = narrow_header("", *TERMS)
     for name, seconds in said.items():
         numbers: dict[str, Any] = fit("linear", rows.assign(**{DURATION: seconds})).model.coefficients_by_name
         cells = (f"{numbers[term] * scale:.2f}" for term, scale in TERMS.values())
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(row(name, *cells))
     return "\n".join(lines) + "\n\n"
 
 
@@ -107,11 +108,9 @@ def tables(folder: Path, profiles: Sequence[Profile]) -> tuple[str, list[Compare
         parts += ["Steps of the runs at saturation:\n\n", batch_table(table, profiles)]
         parts += ["The same steps, term by term:\n\n", term_table(table, profiles)]
     runs = list(compared(lines, profiles))
-    latencies = " | ".join(f"{name}, s: mean / {' / '.join(QUANTILES)}" for name in ("TTFT", "TPOT", "E2E"))
-    parts.append(
-        f"Served, and simulated:\n\n| run | | TDG | attainment | {latencies} |\n|---|---|---|---|---|---|---|\n"
-    )
-    parts.append("\n".join(served_rows(runs, folder / "requests")) + "\n")
+    latencies = (f"{name}, s: mean / {' / '.join(QUANTILES)}" for name in ("TTFT", "TPOT", "E2E"))
+    heads = narrow_header("run", "", "TDG", "attainment", *latencies)
+    parts.append("\n".join(["Served, and simulated:\n", *heads, *served_rows(runs, folder / "requests")]) + "\n")
     return "".join(parts), runs
 
 

@@ -6,10 +6,10 @@ python -m experiments.pages.model_table > docs/models.md
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from servegym.evaluation.markdown import table
 from servegym.latency_models.model_configs.kv_groups import grouped, kept_by
 from servegym.latency_models.model_configs.reading import Architecture, read
 
@@ -65,7 +65,7 @@ def documents() -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))]
 
 
-def row(document: dict[str, Any]) -> list[str]:
+def cells(document: dict[str, Any]) -> list[str]:
     model = read(document["config"], document["model"])
     kinds = ", ".join(f"{count} {kind}" for kind, count in model.kinds.items())
     return [
@@ -85,10 +85,8 @@ def fitting(model: Architecture, length: int) -> int:
 
 def page() -> str:
     found = documents()
-    rows: Iterable[list[str]] = map(row, found)
-    lines = [COLUMNS, ("---", "---", *["--:"] * (len(COLUMNS) - 2)), *rows]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return HEAD.format(count=len(found), room=ROOM_BYTES // 2**30, step=STEP_TOKENS) + table + "\n" + TAIL
+    head = HEAD.format(count=len(found), room=ROOM_BYTES // 2**30, step=STEP_TOKENS)
+    return head + table(COLUMNS, map(cells, found), words=2) + TAIL
 
 
 if __name__ == "__main__":

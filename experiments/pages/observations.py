@@ -21,6 +21,7 @@ from servegym.baselines.observations.routing import ARRIVAL_FIELDS, ROUTED_FIELD
 from servegym.baselines.observations.scheduling import SCHEDULING_WHOLE_FIELDS, WORTHY_REQUEST_FIELDS
 from servegym.baselines.observations.tiers import CLUSTER_FIELDS, OF_TIERS, SCALED_FIELDS, TIER_FIELDS
 from servegym.errors import ServegymError
+from servegym.evaluation.markdown import escaped, narrow_header, row
 
 # The fields of each table, and the place of the first of them in its part.
 TABLES = {
@@ -51,8 +52,8 @@ def table(fields: tuple[Field, ...], first: int) -> str:
 
     Fields that differ in the number at their end alone, such as `in_tier_0` and `in_tier_1`, share a row.
     """
-    rows = [row(list(group)) for _, group in itertools.groupby(enumerate(fields, first), unnumbered)]
-    return "| | name | what |\n|---|---|---|\n" + "".join(rows)
+    rows = (row(*cells(list(group))) for _, group in itertools.groupby(enumerate(fields, first), unnumbered))
+    return "\n".join([*narrow_header("", "name", "what"), *rows]) + "\n"
 
 
 def unnumbered(placed: tuple[int, Field]) -> tuple[str, str, float, float]:
@@ -62,7 +63,7 @@ def unnumbered(placed: tuple[int, Field]) -> tuple[str, str, float, float]:
     return (name, doc if name != field.name else field.doc, field.low, field.high)
 
 
-def row(group: list[tuple[int, Field]]) -> str:
+def cells(group: list[tuple[int, Field]]) -> tuple[str, str, str]:
     (first, field), (last, other) = group[0], group[-1]
     place, name, doc = str(first), f"`{field.name}`", field.doc
     if last > first:
@@ -70,7 +71,7 @@ def row(group: list[tuple[int, Field]]) -> str:
         doc += f", ..., {NUMBER.findall(other.doc)[0]}"
     if (field.low, field.high) != (0, 1):
         name += f", {field.low:g} to {field.high:g}"
-    return f"| {place} | {name} | {doc.replace('|', chr(92) + '|')} |\n"
+    return place, name, escaped(doc)
 
 
 def written(text: str) -> str:

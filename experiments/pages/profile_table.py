@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from servegym.evaluation.markdown import table
 from servegym.latency_models.operators import Operators
 from servegym.latency_models.profile import Profile, load_profile, profile_names
 from servegym.simulator.records.types import BATCH
@@ -122,12 +123,6 @@ def _prompt(tokens: int) -> np.ndarray:
     return batch
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [tuple(columns), *(tuple(row) for row in rows)]
-    lines.insert(1, ("---",) * len(lines[0]))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def page() -> str:
     """The page, as Markdown."""
     profiles = [load_profile(name) for name in profile_names()]
@@ -136,9 +131,9 @@ def page() -> str:
         remarks.setdefault(profile.error["statement"], []).append(f"`{profile.name}`")
     operator_rows = [_operator_row(profile, profile.operators) for profile in profiles if profile.operators]
     return (
-        f"{HEAD}\n{_table(ERROR_COLUMNS, map(_error_row, profiles))}"
-        f"{RANGES}\n{_table(RANGE_COLUMNS, map(_range_row, profiles))}"
-        f"{OPERATORS}{_table(OPERATOR_COLUMNS, operator_rows)}{DERIVED_NOTE}"
+        f"{HEAD}\n{table(ERROR_COLUMNS, map(_error_row, profiles), words=len(ERROR_COLUMNS))}"
+        f"{RANGES}\n{table(RANGE_COLUMNS, map(_range_row, profiles), words=len(RANGE_COLUMNS))}"
+        f"{OPERATORS}{table(OPERATOR_COLUMNS, operator_rows, words=len(OPERATOR_COLUMNS))}{DERIVED_NOTE}"
         f"{REMARKS}\n" + "\n".join(f"- {', '.join(names)}: {statement}" for statement, names in remarks.items()) + "\n"
     )
 

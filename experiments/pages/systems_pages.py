@@ -13,11 +13,12 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
+from servegym.evaluation.markdown import escaped, table
 from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, Value
 
 COMMAND = "python -m experiments.pages.systems_pages docs/systems"
@@ -111,7 +112,8 @@ def parameter_table(policy: Policy) -> str:
         (f"`{p.name}`", default(p), value_range(p), p.unit, p.doc, p.source)
         for p in policy.parameters
     ]  # fmt: skip
-    return table(("parameter", "default", "range", "unit", "meaning", "source"), rows)
+    columns = ("parameter", "default", "range", "unit", "meaning", "source")
+    return table(columns, (map(escaped, cells) for cells in rows), words=len(columns))
 
 
 def default(parameter: Parameter) -> str:
@@ -148,13 +150,7 @@ def policy_list(texts: dict[Path, str]) -> str:
     for path, text in texts.items():
         title = text.partition("\n")[0].removeprefix("# ")
         rows += [(f"[{title}]({path.name})", f"`{name}`", known[name].doc) for name in documented(text)]
-    return table(("system", "policy", "in one line"), rows)
-
-
-def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [tuple(columns), *(tuple(cell.replace("|", r"\|") for cell in row) for row in rows)]
-    lines.insert(1, ("---",) * len(lines[0]))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return table(("system", "policy", "in one line"), (map(escaped, cells) for cells in rows), words=3)
 
 
 def main(arguments: list[str]) -> None:

@@ -19,7 +19,7 @@ from experiments.claims.harness.outcome import Outcome, SettingOutcome, grouped,
 from experiments.claims.harness.settings import FULL, NO_FAMILY, QUICK, Size, profile, rules_of, served_by
 from experiments.claims.harness.settings_table import settings_table
 from servegym.evaluation.identity import versions
-from servegym.evaluation.markdown import header, row
+from servegym.evaluation.markdown import header, row, with_versions
 
 FAR = 10.0  # halves of an interval: how far beyond does not matter
 MARKS = {HOLDS: "yes", FAILS: "**no**", UNDECIDED: "?"}
@@ -85,9 +85,8 @@ def render(outcome: Outcome, date: datetime.date, appendix: str = "") -> str:
     seeds = [seed for seed in size.seeds if seed in set(outcome.rows["seed"])]  # a claim may take some of them
     parts = [
         f"# {claim.id}\n",
-        f"`{command(outcome)}` ({size.name} size) on {date.isoformat()}, with "
-        + ", ".join(f"{name} {version}" for name, version in versions().items())
-        + f": {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}), {independent(size)}. "
+        f"`{command(outcome)}` ({size.name} size) on {date.isoformat()}, with {with_versions(versions())}: "
+        f"{len(seeds)} seeds ({seeds[0]} to {seeds[-1]}), {independent(size)}. "
         "How to read it: [results](../results.md).\n",
         *moved(outcome),
         f"**Paper** ({claim.prose.figure}): {claim.prose.paper}\n",
