@@ -9,8 +9,11 @@ from tests import any_router
 from tests.cluster_scenes import (
     Scene,
     random_incidents,
+    random_scene,
     run_both,
+    sensible_scheduler,
     with_extras,
+    with_startup,
 )
 from tests.reference.requests import INF
 from tests.reference.routers import ROUTERS
@@ -57,4 +60,22 @@ def run_both_with_everything(scene: Scene, random: np.random.Generator, scaled: 
         add_scaler(scene, random)
     if random.random() < troubled:
         scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    run_both(scene)
+
+
+def scene_to_scale(random: np.random.Generator, seed: int) -> Scene:
+    """Without tiers, with pools that mostly take time to start; a simple router by the seed."""
+    name = ("min-load", "round-robin", "min-tokens")[seed % 3]
+    scene = random_scene(random, *both_routers(name, {}), sensible_scheduler)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, 1, False) for pool in scene.pools]
+    scene.pools = [with_startup(random, pool) if random.random() < 0.8 else pool for pool in scene.pools]
+    return scene
+
+
+def run_both_scaled(scene: Scene, random: np.random.Generator, seed: int, ours: Any, theirs: Any) -> None:
+    """With a scaler and its reference; with incidents where the seed is odd."""
+    scene.scaling, scene.reference_scaler = ours, theirs
+    if seed % 2:
+        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    scene.until_s = 4.0
     run_both(scene)

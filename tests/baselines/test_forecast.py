@@ -5,8 +5,7 @@ import pytest
 
 from servegym.baselines.registry import scaler
 from servegym.simulator.records.types import POOL
-from tests.cluster_checks import both_routers
-from tests.cluster_scenes import random_incidents, random_scene, run_both, sensible_scheduler, with_extras, with_startup
+from tests.cluster_checks import run_both_scaled, scene_to_scale
 from tests.reference.forecast import Forecast
 from tests.seeds import seeds
 from tests.simulator.test_startup import lines, pool, requests, run
@@ -15,10 +14,7 @@ from tests.simulator.test_startup import lines, pool, requests, run
 @pytest.mark.parametrize("seed", seeds(60))
 def test_agrees_with_the_reference(seed: int) -> None:
     random = np.random.default_rng([seed, 79])
-    name = ("min-load", "round-robin", "min-tokens")[seed % 3]
-    scene = random_scene(random, *both_routers(name, {}), sensible_scheduler)
-    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, 1, False) for pool in scene.pools]
-    scene.pools = [with_startup(random, pool) if random.random() < 0.8 else pool for pool in scene.pools]
+    scene = scene_to_scale(random, seed)
     settings = {
         "interval_s": float(random.choice([2.0**-6, 2.0**-4, 0.25])),
         "engine_rate": float(random.choice([2.0, 8.0, 64.0])),
@@ -32,11 +28,7 @@ def test_agrees_with_the_reference(seed: int) -> None:
         "least_engines": int(random.integers(3)),
         "most_engines": int(random.choice([1, 2, 9])),
     }
-    scene.scaling, scene.reference_scaler = scaler("forecast").with_settings(**settings), Forecast(**settings)
-    if seed % 2:
-        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
-    scene.until_s = 4.0
-    run_both(scene)
+    run_both_scaled(scene, random, seed, scaler("forecast").with_settings(**settings), Forecast(**settings))
 
 
 def test_engines_are_started_before_yesterdays_rush():

@@ -271,10 +271,7 @@ class TestUnusable:
     @pytest.mark.parametrize(
         ("address", "problem"),
         [
-            (
-                "127.0.0.1:1",
-                "127.0.0.1:1 cannot be reached (Connection refused); it should be local, auto, or HOST:PORT",
-            ),
+            ("127.0.0.1:1", ":1 cannot be reached (Connection refused); it should be local, auto, or HOST:PORT"),
             ("there", "'there' is no address; it should be local"),
             ("127.0.0.1:123456", "is no address"),
             ("ray://127.0.0.1:10001", "Ray's client protocol is not supported"),

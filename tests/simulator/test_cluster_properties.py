@@ -21,20 +21,32 @@ from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear
 from tests.simulator.named_blocks import assert_memory_is_whole
 from tests.simulator.replay import replay
+from tests.simulator.whole_runs import finished
 from tests.strategies import cluster_scenarios, policies, scenarios
 
 every_router = pytest.mark.parametrize("name", router_names())
 
 
-def finished(scenario: Scenario, record_timeline: bool = True) -> Simulation:
-    simulation = Simulation(scenario, record_timeline)
-    simulation.run()
-    return simulation
-
-
 def bytes_of(simulation: Simulation) -> dict[str, bytes]:
     known = router_bytes(simulation.router_state)
     return as_bytes(simulation.arrays) | {f"router_state.{k}": v for k, v in known.items()}
+
+
+def assert_the_same_again(simulation: Simulation, scenario: Scenario, data: st.DataObject) -> None:
+    """What a finished simulation has done: when it is reset, in part by steps, and without a timeline."""
+    first = bytes_of(simulation)
+    simulation.reset()
+    simulation.run()
+    assert bytes_of(simulation) == first
+    some = Simulation(scenario, record_timeline=True)
+    for _ in range(data.draw(st.integers(0, 60), label="steps before it runs on")):
+        some.step()
+    some.run()
+    assert bytes_of(some) == first
+    plain = bytes_of(finished(scenario, record_timeline=False))
+    assert {k: v for k, v in plain.items() if k not in ("timeline", "status")} == {
+        k: v for k, v in first.items() if k not in ("timeline", "status")
+    }
 
 
 # Everybody is served
@@ -185,20 +197,8 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
 def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     scenario = data.draw(cluster_scenarios(name))
     simulation = finished(scenario)
-    first = bytes_of(simulation)
-    assert bytes_of(finished(scenario)) == first
-    simulation.reset()
-    simulation.run()
-    assert bytes_of(simulation) == first
-    some = Simulation(scenario, record_timeline=True)
-    for _ in range(data.draw(st.integers(0, 60), label="steps before it runs on")):
-        some.step()
-    some.run()
-    assert bytes_of(some) == first
-    plain = bytes_of(finished(scenario, record_timeline=False))
-    assert {k: v for k, v in plain.items() if k not in ("timeline", "status")} == {
-        k: v for k, v in first.items() if k not in ("timeline", "status")
-    }
+    assert bytes_of(finished(scenario)) == bytes_of(simulation)
+    assert_the_same_again(simulation, scenario, data)
 
 
 @pytest.mark.slow

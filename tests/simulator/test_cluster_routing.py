@@ -21,7 +21,8 @@ from servegym.simulator.records.types import HOLD, REQUEST, ROLE_DECODE, ROLE_PR
 from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import examples
 from tests.simulator.forming import linear
-from tests.simulator.test_cluster_properties import every_router, finished
+from tests.simulator.test_cluster_properties import every_router
+from tests.simulator.whole_runs import finished
 from tests.strategies import cluster_scenarios
 
 # What the router knows

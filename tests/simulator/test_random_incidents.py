@@ -19,7 +19,8 @@ from tests.simulator.incident_strategies import incident_scenarios
 from tests.simulator.random_policies import RANDOM_ROUTER
 from tests.simulator.replay import replay
 from tests.simulator.replayed_run import Replay
-from tests.simulator.test_cluster_properties import assert_blocks_add_up, bytes_of, finished
+from tests.simulator.test_cluster_properties import assert_blocks_add_up, assert_the_same_again
+from tests.simulator.whole_runs import finished
 
 every_router = pytest.mark.parametrize("name", [*router_names(), RANDOM_ROUTER.name])
 LESS = examples(15)  # of each router
@@ -224,19 +225,7 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
 def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     scenario = data.draw(incident_scenarios(name, all_return=data.draw(st.booleans())))
     simulation = finished_if_engines_are_left(scenario)
-    first = bytes_of(simulation)
-    simulation.reset()
-    simulation.run()
-    assert bytes_of(simulation) == first
-    some = Simulation(scenario, record_timeline=True)
-    for _ in range(data.draw(st.integers(0, 60), label="steps before it runs on")):
-        some.step()
-    some.run()
-    assert bytes_of(some) == first
-    plain = bytes_of(finished(scenario, record_timeline=False))
-    assert {k: v for k, v in plain.items() if k not in ("timeline", "status")} == {
-        k: v for k, v in first.items() if k not in ("timeline", "status")
-    }
+    assert_the_same_again(simulation, scenario, data)
 
 
 @pytest.mark.slow

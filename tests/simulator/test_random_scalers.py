@@ -11,12 +11,13 @@ from servegym.simulator.inputs.scenario import Scenario
 from tests.seeds import examples
 from tests.simulator.incident_strategies import incident_scenarios, startups
 from tests.simulator.replay import replay
-from tests.simulator.test_cluster_properties import assert_blocks_add_up, finished
+from tests.simulator.test_cluster_properties import assert_blocks_add_up
 from tests.simulator.test_random_incidents import (
     assert_counts_are_those_of,
     assert_everybody_is_somewhere,
     assert_tokens_are_conserved,
 )
+from tests.simulator.whole_runs import finished
 from tests.strategies import policies
 
 routers = st.sampled_from(router_names())
