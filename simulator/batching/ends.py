@@ -19,8 +19,8 @@ from servegym.simulator.features.iteration_hooks import (
     out_time_s,
     running_entries,
 )
+from servegym.simulator.features.memory_hooks import give_up
 from servegym.simulator.memory.kv_memory import count_blocks
-from servegym.simulator.memory.prefix_caching import give_up
 from servegym.simulator.records.requests import next_deadline_s
 from servegym.simulator.records.statistics import count_emitted, count_finished, counts
 from servegym.simulator.records.timeline import note

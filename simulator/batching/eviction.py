@@ -4,11 +4,10 @@ from servegym.simulator.batching.admission import blocks_lacking, can_admit, roo
 from servegym.simulator.batching.ordering import gives_up_before, leave_out_unlisted
 from servegym.simulator.batching.ranking import ask_scheduler
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.memory_hooks import after_victims, before_victims, next_to_evict
+from servegym.simulator.features.memory_hooks import after_victims, before_victims, give_up, next_to_evict
 from servegym.simulator.features.packing_hooks import before_newcomer
 from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import save
-from servegym.simulator.memory.prefix_caching import give_up
 from servegym.simulator.policies.refusals import are_legal_victims
 from servegym.simulator.records import batches
 from servegym.simulator.records.requests import is_decoding

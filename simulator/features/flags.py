@@ -1,6 +1,6 @@
 """What a run may have, and most have not. A loop is compiled with all of it, or with none (loops.py).
 
-Hooks (loop_hooks.py) ask `if HAS_CACHE and engine.cache.on:`, and so do kernels where a feature reaches deep. The names
+Hooks (*_hooks.py) ask `if HAS_CACHE and engine.cache.on:`, and so do the features' own files, nothing else. The names
 are true here and in the whole loop; in the kernels of the plain loop they are false, and what they guard is neither
 compiled nor asked about.
 """

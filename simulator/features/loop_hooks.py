@@ -23,7 +23,9 @@ from servegym.simulator.features.iteration_hooks import running_entries
 from servegym.simulator.features.lockstep import end_together, make_group_due
 from servegym.simulator.features.session_dependencies import NO_TURN
 from servegym.simulator.features.suspended_batches import suspend_next
-from servegym.simulator.fleet.arrivals import receive_next
+from servegym.simulator.fleet.arrivals import receive_next, route_by_router, route_to_only_engine
+from servegym.simulator.fleet.held_queues import NO_REQUEST, READY, next_held_queue
+from servegym.simulator.fleet.incidents import count_service
 from servegym.simulator.fleet.instants import make_changes
 from servegym.simulator.fleet.news import tell_router
 from servegym.simulator.fleet.next_times import is_asked_too_often, is_stuck, next_of_fleet_s
@@ -108,6 +110,28 @@ def before_routing(run, router_state):
         listen(run, router_state)
     if HAS_CLIENTS and run.status[0].front_end.delays == 1:
         take_in(run, router_state)
+
+
+@hook
+def next_to_route(run, router_state, alone):
+    """The held queue whose first request is to be routed now; READY: what is ready next; NO_REQUEST: there is none."""
+    held_queue = NO_REQUEST
+    if HAS_CLUSTER and not alone:
+        held_queue = next_held_queue(run, router_state)
+    if held_queue == NO_REQUEST and next_ready(run, router_state)[1] <= run.status[0].now_s:
+        held_queue = READY
+    return held_queue
+
+
+@hook
+def route_one(run, router_state, held_queue, alone, stop_at):
+    """Route the first request of a held queue, or the next that is ready. Returns GOING_ON, or why it has not."""
+    if HAS_CLUSTER and not alone:
+        return route_by_router(run, router_state, held_queue, stop_at)
+    reason = route_to_only_engine(run, router_state)
+    if HAS_CLUSTER and reason == GOING_ON and run.engines[0].drained == 1:
+        count_service(run.status[0], router_state, run.engines[0], run.status[0].now_s)
+    return reason
 
 
 @hook

@@ -1,10 +1,12 @@
-"""The hook points of giving and taking memory (batching/admission.py, eviction.py). See loop_hooks.py."""
+"""The hook points of giving and taking memory (batching/admission.py, eviction.py, ends.py). See loop_hooks.py."""
 
 from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE
+from servegym.simulator.memory.kv_memory import release
 from servegym.simulator.memory.prefix_caching import (
     cancel_prefix_lookup,
     first_with_lost_prefix,
+    give_up_named,
     hold_found,
     lookup_prefix,
 )
@@ -38,6 +40,16 @@ def next_to_evict(run, e):
     if HAS_CACHE:
         return first_with_lost_prefix(run, e)
     return -1
+
+
+@hook
+def give_up(run, e, r):
+    """Release all blocks of request r. Returns how many blocks that it was to fill in the batch being formed others may
+    count on."""
+    if HAS_CACHE and run.engines[e].cache.on:
+        return give_up_named(run, e, r)
+    release(run.requests[r], run.engines[e])
+    return 0
 
 
 @hook

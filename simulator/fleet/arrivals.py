@@ -3,14 +3,13 @@
 import numpy as np
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
-from servegym.simulator.features.flags import HAS_CACHE, HAS_CLUSTER, HAS_TASKS
+from servegym.simulator.features.fleet_hooks import before_joining, decides_at_once
 from servegym.simulator.features.front import appear
 from servegym.simulator.features.front_end import leave_front_end, next_ready
 from servegym.simulator.fleet.held_queues import READY, is_legal, keep_waiting, route_request, take_from
 from servegym.simulator.fleet.incidents import close, count_service, move
 from servegym.simulator.fleet.routing import queue_has_space, send
 from servegym.simulator.fleet.transfers import leave_source, next_transfer, queue_transfer
-from servegym.simulator.memory.prefixes import borrow
 from servegym.simulator.records.events import make_due, pop
 from servegym.simulator.records.statistics import clear_state, count_queued
 from servegym.simulator.records.statuses import AT_ROUTES, BAD_ROUTE, DECISION, GOING_ON, QUEUE_FULL, TIMELINE_FULL
@@ -19,7 +18,7 @@ from servegym.simulator.records.types import ARRIVAL, HOLD, RECEIVED, STAY
 
 
 @kernel
-def next_to_route(run, router_state, held_queue):
+def request_to_route(run, router_state, held_queue):
     """The first request of a held queue, or the next that is ready."""
     decided = run.status[0].router.decided
     if held_queue != READY:
@@ -29,23 +28,26 @@ def next_to_route(run, router_state, held_queue):
 
 
 @inlined_kernel
-def route_one(run, router_state, held_queue, alone, stop_at):
+def route_to_only_engine(run, router_state):
+    """The next request that is ready joins the only engine. Returns GOING_ON, or which array is too short."""
+    status = run.status[0]
+    if run.engines[0].queue_length == run.queues.shape[1]:
+        return QUEUE_FULL
+    if status.recording and events_left(run) < 1:
+        return TIMELINE_FULL
+    r = next_ready(run, router_state)[0]
+    leave_front_end(run, router_state, r)
+    if status.front_end.delays == 0:
+        appear(run, r)
+    arrive(run, router_state, 0, r)
+    return GOING_ON
+
+
+@inlined_kernel
+def route_by_router(run, router_state, held_queue, stop_at):
     """Route the first request of a held queue, or the next that is ready. Returns GOING_ON, or why it has not."""
     status, route, now_s = run.status[0], router_state.route[0], run.status[0].now_s
-    if not HAS_CLUSTER or alone:
-        if run.engines[0].queue_length == run.queues.shape[1]:
-            return QUEUE_FULL
-        if status.recording and events_left(run) < 1:
-            return TIMELINE_FULL
-        r = next_ready(run, router_state)[0]
-        leave_front_end(run, router_state, r)
-        if status.front_end.delays == 0:
-            appear(run, r)
-        arrive(run, router_state, 0, r)
-        if HAS_CLUSTER and run.engines[0].drained == 1:
-            count_service(status, router_state, run.engines[0], status.now_s)
-        return GOING_ON
-    r = next_to_route(run, router_state, held_queue)
+    r = request_to_route(run, router_state, held_queue)
     request = run.requests[r]
     if status.router.decided != r:
         if held_queue == READY and status.front_end.delays == 0:
@@ -89,10 +91,8 @@ def route_one(run, router_state, held_queue, alone, stop_at):
 @inlined_kernel
 def arrive(run, router_state, e, r):
     """A request without anything computed joins the queue of engine e."""
-    engine, request = run.engines[e], run.requests[r]
-    request.engine = e
-    if HAS_CACHE and engine.store_sets > 0:
-        borrow(request, run.outcomes[r], engine, router_state.known.prefixes, router_state.stores[e], r)
+    run.requests[r].engine = e
+    before_joining(run, router_state, e, r)
     join(run, e, r)
     if run.status[0].recording:
         note(run, ARRIVAL, e, r, 0, 0.0)
@@ -138,5 +138,5 @@ def join(run, e, r):
     run.queues[e][engine.queue_length], run.previous_order[e][engine.queue_length] = r, 0
     engine.queue_length += 1
     count_queued(run.state, e, run.requests[r])
-    if engine.batch_length == 0 or (HAS_TASKS and engine.running_task >= 0):
+    if decides_at_once(engine):
         make_due(run, e)

@@ -5,8 +5,7 @@ and after them the unrouted: requests to be routed now.
 """
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
-from servegym.simulator.features.flags import HAS_CLUSTER
-from servegym.simulator.features.front_end import leave_front_end, next_ready
+from servegym.simulator.features.front_end import leave_front_end
 from servegym.simulator.fleet.routing import catch_up, is_taken, may_decode, takes, would_take
 from servegym.simulator.records.signatures import RouterContext
 from servegym.simulator.records.timeline import note
@@ -65,20 +64,18 @@ def drop_from(queue, outcomes, r):
 
 
 @inlined_kernel
-def next_held_queue(run, router_state, alone):
-    """The held queue whose first request is to be routed now; READY: what is ready next; NO_REQUEST: there is none."""
+def next_held_queue(run, router_state):
+    """The held queue whose first request is to be routed now; NO_REQUEST: there is none."""
     status, tiers = run.status[0], router_state.known.tiers
     unrouted = unrouted_queue(tiers)
-    if HAS_CLUSTER and not alone and tiers[unrouted].waiting > 0:
+    if tiers[unrouted].waiting > 0:
         return unrouted
-    if HAS_CLUSTER and not alone and status.router.held_dirty == 1:
+    if status.router.held_dirty == 1:
         while status.router.held > 0 and status.router.held_cursor < unrouted:
             if tiers[status.router.held_cursor].waiting > 0:
                 return status.router.held_cursor
             status.router.held_cursor += 1
         status.router.held_dirty, status.router.held_cursor = 0, 0
-    if next_ready(run, router_state)[1] <= status.now_s:
-        return READY
     return NO_REQUEST
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_LOCKSTEP
-from servegym.simulator.features.lockstep import make_group_due
+from servegym.simulator.features.fleet_hooks import after_abort
+from servegym.simulator.features.memory_hooks import give_up
 from servegym.simulator.features.suspended_batches import close_all
 from servegym.simulator.fleet.held_queues import drop_from, to_router, unrouted_queue
 from servegym.simulator.fleet.routing import catch_up, clear_snapshot, take_off
@@ -18,7 +18,6 @@ from servegym.simulator.fleet.startup import goes_off, load, show_state
 from servegym.simulator.fleet.transfers import leave_source, start_shared, start_transfer
 from servegym.simulator.memory.kv_events import forget_told
 from servegym.simulator.memory.kv_memory import count_blocks, give_up_kept, release
-from servegym.simulator.memory.prefix_caching import give_up
 from servegym.simulator.memory.prefixes import forget
 from servegym.simulator.records.events import make_due, remove
 from servegym.simulator.records.named_blocks import lose_names
@@ -189,8 +188,7 @@ def take_back_all(run, router_state, e, now_s):
         engine.batch_length = 0
         engine.moving_s = 0.0
         engine.preemption.owed_s = 0.0
-        if HAS_LOCKSTEP and engine.lockstep.ranks > 1:
-            make_group_due(run, engine)
+        after_abort(run, engine)
     close_all(run, e)
     engine.totals.scheduled_before = engine.scheduled_tokens
     count_blocks(engine, now_s)

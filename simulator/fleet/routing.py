@@ -6,8 +6,7 @@ Never an engine's live state. With one engine there is nothing to know, and noth
 import numpy as np
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_CACHE
-from servegym.simulator.memory.kv_events import apply_due_events
+from servegym.simulator.features.fleet_hooks import after_signals
 from servegym.simulator.memory.prefixes import known_tokens, use_chunks
 from servegym.simulator.records.events import drop_of_engine
 from servegym.simulator.records.lists import drop
@@ -180,8 +179,7 @@ def catch_up(run, router_state, now_s):
         apply_signal(known, signal.engine, r, run.requests[r].prompt_tokens, signal.tokens, signal.kind, heard_s)
         if status.router.held > 0:
             status.router.held_dirty = 1
-    if HAS_CACHE:
-        apply_due_events(run, router_state, now_s)
+    after_signals(run, router_state, now_s)
     for e in range(run.engines.shape[0]):
         for k in range(REPORTS):
             one = router_state.reports[e, k]

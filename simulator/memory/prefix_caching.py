@@ -5,9 +5,8 @@ found are in its table, though it does not hold them yet. So the packer's rules 
 """
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_CACHE
 from servegym.simulator.memory.block_stores import count_stored, keep_name, use_stored
-from servegym.simulator.memory.kv_memory import blocks_for, release
+from servegym.simulator.memory.kv_memory import blocks_for
 from servegym.simulator.records.named_blocks import (
     find_block,
     give_name,
@@ -131,13 +130,10 @@ def release_blocks(outcome, engine, cache, count, computed_tokens):
 
 
 @kernel
-def give_up(run, e, r):
-    """Release all blocks of request r, whether engine e caches or not; computed_tokens are as they were until now.
-    Returns how many blocks of the batch being formed lose their names."""
+def give_up_named(run, e, r):
+    """Release all blocks of request r; computed_tokens are as they were until now. Returns how many blocks of the batch
+    being formed lose their names."""
     request, engine = run.requests[r], run.engines[e]
-    if not HAS_CACHE or engine.cache.on == 0:
-        release(request, engine)
-        return 0
     if request.blocks == 0:
         return 0
     unfilled = release_blocks(run.outcomes[r], engine, run.cache, request.blocks, request.computed_tokens)

@@ -18,9 +18,10 @@ from servegym.simulator.features.loop_hooks import (
     is_one_to_send,
     next_arrival_s,
     next_time_s,
+    next_to_route,
+    route_one,
 )
-from servegym.simulator.fleet.arrivals import route_one
-from servegym.simulator.fleet.held_queues import NO_REQUEST, next_held_queue
+from servegym.simulator.fleet.held_queues import NO_REQUEST
 from servegym.simulator.records.events import make_due, pop
 from servegym.simulator.records.state import advance_signature
 from servegym.simulator.records.statuses import BAD_TIME, FAILED, GOING_ON, NOT_STARTED, PAUSED, STARTED, YIELDED
@@ -53,7 +54,7 @@ def advance(address, stop_at, until_s):
         before_routing(run, router_state)
         status.router.routing = 1
         while True:
-            held_queue = next_held_queue(run, router_state, alone)
+            held_queue = next_to_route(run, router_state, alone)
             if held_queue == NO_REQUEST:
                 break
             reason = route_one(run, router_state, held_queue, alone, stop_at)

@@ -60,9 +60,11 @@ def test_what_all_runs_share_reaches_features_by_their_hooks_alone(path: str) ->
     assert of_features and all(module.endswith("_hooks") for module in of_features)
 
 
-def test_forming_batches_asks_for_no_feature() -> None:
-    flags = "servegym.simulator.features.flags"
-    assert [path.name for path in (ROOT / "simulator/batching").glob("*.py") if flags in path.read_text()] == []
+def test_only_hooks_and_features_ask_for_a_feature() -> None:
+    folder = ROOT / "simulator"
+    asking = {str(path.relative_to(folder)) for path in folder.rglob("*.py") if "HAS_" in path.read_text()}
+    # runs/loops.py makes the loops without features.
+    assert {path for path in asking if not path.startswith("features/")} == {"runs/loops.py"}
 
 
 def test_the_life_of_a_request_names_every_hook() -> None:

@@ -1,0 +1,35 @@
+"""The hook points of what comes to an engine, and of what a router hears (fleet/). See loop_hooks.py."""
+
+from servegym.simulator.compilation.kernels import hook
+from servegym.simulator.features.flags import HAS_CACHE, HAS_LOCKSTEP, HAS_TASKS
+from servegym.simulator.features.lockstep import make_group_due
+from servegym.simulator.memory.kv_events import apply_due_events
+from servegym.simulator.memory.prefixes import borrow
+
+
+@hook
+def before_joining(run, router_state, e, r):
+    """Request r, of which nothing is computed, is about to join the queue of engine e."""
+    engine = run.engines[e]
+    if HAS_CACHE and engine.store_sets > 0:
+        borrow(run.requests[r], run.outcomes[r], engine, router_state.known.prefixes, router_state.stores[e], r)
+
+
+@hook
+def decides_at_once(engine):
+    """Whether a request that has joined the queue may change what the engine does at this instant."""
+    return engine.batch_length == 0 or (HAS_TASKS and engine.running_task >= 0)
+
+
+@hook
+def after_signals(run, router_state, now_s):
+    """The router has taken in the signals that have come by now_s."""
+    if HAS_CACHE:
+        apply_due_events(run, router_state, now_s)
+
+
+@hook
+def after_abort(run, engine):
+    """The batch of an engine that fails, or is taken out of service, runs no more."""
+    if HAS_LOCKSTEP and engine.lockstep.ranks > 1:
+        make_group_due(run, engine)
