@@ -36,7 +36,7 @@ def with_estimator(profile: Profile, form: str) -> Profile:
     """
     import pandas as pd
 
-    if get_form(form).exec_s is None:
+    if get_form(form).core_s is None:
         raise ProfileError(f"form '{form}' cannot be an estimator; these can: {', '.join(estimator_forms())}")
     batches = random_batches(BATCHES, SEED, range_of(profile))
     table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})

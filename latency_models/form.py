@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from servegym.errors import ProfileError
-from servegym.simulator.compilation.kernels import Compiled
+from servegym.latency_models import estimating
+from servegym.simulator.compilation.kernels import Compiled, specialised
 
 Values = Mapping[str, float | Sequence[float]]  # coefficients by name
 
@@ -31,9 +34,8 @@ class LatencyForm:
 
     name: how profiles name the form. equation: for documents and help texts.
     batch_s: compiled (BATCH record, packed coefficients) -> seconds.
-    request_s: compiled (tokens, cached tokens, decoding, packed coefficients) -> seconds of one request
-        alone, without the constant part of a batch; None: the form cannot be an estimator.
-    exec_s: the same for all that each request of a queue has left, in one call; see `signatures`.
+    core_s: kernel (tokens, cached tokens, decoding, packed coefficients) -> seconds of one request alone, without the
+        constant part of a batch; None: the form cannot be an estimator.
     coefficients: in packed order, numbers before vectors. constant: the one that every batch pays
         once, whatever is in it.
     scaled: names of the coefficients that times are proportional to, taken together: with each of them c times as
@@ -53,8 +55,7 @@ class LatencyForm:
     scaled: tuple[str, ...]
     cannot: str
     fit: Callable[[np.ndarray, np.ndarray], Values] | None = None
-    request_s: Compiled | None = None
-    exec_s: Compiled | None = None
+    core_s: Any = None
     check: Callable[[Values, str], None] | None = None
 
     def __post_init__(self) -> None:
@@ -62,6 +63,16 @@ class LatencyForm:
         if unknown or self.constant not in self.scaled:
             wrong = f"it has no {min(unknown)}" if unknown else f"its constant {self.constant} is not among them"
             raise ProfileError(f"form '{self.name}': scaled is {', '.join(self.scaled)}; {wrong}")
+
+    @functools.cached_property
+    def request_s(self) -> Compiled | None:
+        """`core_s` as a function that routers are given."""
+        return specialised(estimating.request_s, core_s=self.core_s) if self.core_s else None
+
+    @functools.cached_property
+    def exec_s(self) -> Compiled | None:
+        """`core_s` of all that each request of a queue has left, in one call; see `signatures`."""
+        return specialised(estimating.exec_s, core_s=self.core_s) if self.core_s else None
 
     @property
     def constant_index(self) -> int:

@@ -205,7 +205,7 @@ def parse_profile(document: Any, where: str) -> Profile:
         LatencyModel.from_values(document[role]["form"], document[role]["coefficients"], f"{where}: {role}")
         for role in ("device", "estimator")
     )
-    if estimator.definition.exec_s is None:
+    if estimator.definition.core_s is None:
         raise ProfileError(
             f"{where}: estimator: form '{estimator.form}' has no time of a request alone; "
             f"these have one: {', '.join(estimator_forms())}"

@@ -28,4 +28,4 @@ def get_form(name: str) -> LatencyForm:
 
 def estimator_forms() -> list[str]:
     """Names of the forms that can be an estimator: those with a time of one request alone."""
-    return [name for name, form in forms().items() if form.exec_s is not None]
+    return [name for name, form in forms().items() if form.core_s is not None]

@@ -5,8 +5,7 @@ import numpy as np
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.least_squares import fit_relative
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.records.requests import cached_of, is_decoding, left_of
-from servegym.simulator.records.signatures import latency, queue_latency, request_latency
+from servegym.simulator.records.signatures import latency
 
 A_P, B_P, C_P, A_D, B_D, T_C = range(6)
 
@@ -31,18 +30,6 @@ def core_s(tokens, cached, decoding, coefficients):
     return per_token * tokens
 
 
-@request_latency
-def request_s(tokens, cached, decoding, coefficients):
-    return core_s(tokens, cached, decoding, coefficients)
-
-
-@queue_latency
-def exec_s(requests, queue, coefficients, ranks):
-    for position in range(queue.shape[0]):
-        request = requests[queue[position]]
-        ranks[position].exec_s = core_s(left_of(request), cached_of(request), is_decoding(request), coefficients)
-
-
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     design = np.column_stack(
         [
@@ -62,8 +49,7 @@ FORM = LatencyForm(
     name="linear",
     equation="sum over prefills (a_p lq^2 + b_p lq lkv + c_p lq) + sum over decodes (a_d lkv + b_d) + t_c",
     batch_s=batch_s,
-    request_s=request_s,
-    exec_s=exec_s,
+    core_s=core_s,
     coefficients=(
         Coefficient("a_p", "s/token^2", "attention of a prefill chunk to itself"),
         Coefficient("b_p", "s/token^2", "attention of a prefill chunk to the tokens cached before it"),

@@ -6,8 +6,7 @@ from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.least_squares import fit_relative
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.records.requests import is_decoding, left_of
-from servegym.simulator.records.signatures import latency, queue_latency, request_latency
+from servegym.simulator.records.signatures import latency
 
 C_3, C_2, C_1, T_C = range(4)
 
@@ -17,21 +16,14 @@ def prefill_s(tokens, coefficients):
     return ((coefficients[C_3] * tokens + coefficients[C_2]) * tokens + coefficients[C_1]) * tokens
 
 
-@latency
-def batch_s(batch, coefficients):
-    return prefill_s(batch.prefill_tokens, coefficients) + coefficients[T_C]
-
-
-@request_latency
-def request_s(tokens, cached, decoding, coefficients):
+@kernel
+def core_s(tokens, cached, decoding, coefficients):
     return 0.0 if decoding else prefill_s(float(tokens), coefficients)
 
 
-@queue_latency
-def exec_s(requests, queue, coefficients, ranks):
-    for position in range(queue.shape[0]):
-        request = requests[queue[position]]
-        ranks[position].exec_s = 0.0 if is_decoding(request) else prefill_s(float(left_of(request)), coefficients)
+@latency
+def batch_s(batch, coefficients):
+    return prefill_s(batch.prefill_tokens, coefficients) + coefficients[T_C]
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
@@ -50,8 +42,7 @@ FORM = LatencyForm(
     name="polynomial",
     equation="c_3 n^3 + c_2 n^2 + c_1 n + t_c with n the prefill tokens of the batch",
     batch_s=batch_s,
-    request_s=request_s,
-    exec_s=exec_s,
+    core_s=core_s,
     coefficients=(
         Coefficient("c_3", "s/token^3", "cubic part"),
         Coefficient("c_2", "s/token^2", "attention of the prompts to themselves"),

@@ -6,8 +6,7 @@ from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.least_squares import fit_relative
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.records.requests import cached_of, is_decoding, left_of
-from servegym.simulator.records.signatures import latency, queue_latency, request_latency
+from servegym.simulator.records.signatures import latency
 
 ALPHA_1, ALPHA_2, GAMMA_1, GAMMA_2, T_C = range(5)
 
@@ -15,8 +14,8 @@ ALPHA_1, ALPHA_2, GAMMA_1, GAMMA_2, T_C = range(5)
 @kernel
 def core_s(tokens, cached, decoding, coefficients):
     if decoding:
-        return coefficients[GAMMA_1] * cached + coefficients[GAMMA_2]
-    return (coefficients[ALPHA_1] * tokens + coefficients[ALPHA_2]) * tokens
+        return coefficients[GAMMA_1] * float(cached) + coefficients[GAMMA_2]
+    return (coefficients[ALPHA_1] * float(tokens) + coefficients[ALPHA_2]) * float(tokens)
 
 
 @latency
@@ -27,19 +26,6 @@ def batch_s(batch, coefficients):
     if batch.decode_requests > 0:
         slowest_s = max(slowest_s, core_s(1.0, batch.longest_decode_cached, True, coefficients))
     return slowest_s + coefficients[T_C]
-
-
-@request_latency
-def request_s(tokens, cached, decoding, coefficients):
-    return core_s(float(tokens), float(cached), decoding, coefficients)
-
-
-@queue_latency
-def exec_s(requests, queue, coefficients, ranks):
-    for position in range(queue.shape[0]):
-        request = requests[queue[position]]
-        tokens, cached = float(left_of(request)), float(cached_of(request))
-        ranks[position].exec_s = core_s(tokens, cached, is_decoding(request), coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
@@ -66,8 +52,7 @@ FORM = LatencyForm(
     name="slowest",
     equation="max(alpha_1 n^2 + alpha_2 n of the longest prefill, gamma_1 lkv + gamma_2 of the longest decode) + t_c",
     batch_s=batch_s,
-    request_s=request_s,
-    exec_s=exec_s,
+    core_s=core_s,
     coefficients=(
         Coefficient("alpha_1", "s/token^2", "attention of a prefill to itself"),
         Coefficient("alpha_2", "s/token", "linear operators of a prefill token"),

@@ -7,8 +7,7 @@ from servegym.latency_models.form import Coefficient, LatencyForm, Values
 from servegym.latency_models.knots import on_plane, place
 from servegym.latency_models.least_squares import fit_relative, reached, rising
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.records.requests import cached_of, left_of
-from servegym.simulator.records.signatures import latency, queue_latency, request_latency
+from servegym.simulator.records.signatures import latency
 
 T_C, TOKENS = range(2)
 
@@ -45,21 +44,9 @@ def batch_s(batch, coefficients):
 
 
 @kernel
-def core_s(tokens, cached, coefficients):
+def core_s(tokens, cached, decoding, coefficients):
     """What the request alone adds to an empty batch."""
     return look_up(float(tokens), float(cached), coefficients) - look_up(0.0, 0.0, coefficients)
-
-
-@request_latency
-def request_s(tokens, cached, decoding, coefficients):
-    return core_s(tokens, cached, coefficients)
-
-
-@queue_latency
-def exec_s(requests, queue, coefficients, ranks):
-    for position in range(queue.shape[0]):
-        request = requests[queue[position]]
-        ranks[position].exec_s = core_s(left_of(request), cached_of(request), coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
@@ -104,8 +91,7 @@ FORM = LatencyForm(
     name="table",
     equation="table(prefill tokens + decodes, cached tokens of all requests) + t_c",
     batch_s=batch_s,
-    request_s=request_s,
-    exec_s=exec_s,
+    core_s=core_s,
     coefficients=(
         Coefficient("t_c", "s", "constant part of a batch outside the table"),
         Coefficient("tokens", "tokens", "the table's rows: tokens computed in the batch", vector=True),

@@ -12,8 +12,7 @@ from servegym.latency_models.forms.table import cell_of, check_table
 from servegym.latency_models.knots import on_plane
 from servegym.latency_models.least_squares import fit_relative, reached, rising
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.records.requests import cached_of, is_decoding, left_of
-from servegym.simulator.records.signatures import latency, queue_latency, request_latency
+from servegym.simulator.records.signatures import latency
 
 F_P, F_D, T_C, READS, TOKENS = range(5)
 
@@ -56,18 +55,6 @@ def core_s(tokens, cached, decoding, coefficients):
     return coefficients[F_P] + look_up(computed, 0.0, read, coefficients) - empty_s
 
 
-@request_latency
-def request_s(tokens, cached, decoding, coefficients):
-    return core_s(tokens, cached, decoding, coefficients)
-
-
-@queue_latency
-def exec_s(requests, queue, coefficients, ranks):
-    for position in range(queue.shape[0]):
-        request = requests[queue[position]]
-        ranks[position].exec_s = core_s(left_of(request), cached_of(request), is_decoding(request), coefficients)
-
-
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
     """Rising in tokens, prefilled tokens and KV read. `reads` is that of a linear form: b_p over a_d, 1 where no batch
     tells them apart."""
@@ -104,8 +91,7 @@ FORM = LatencyForm(
     equation="table(N, KV read) + prefill tokens x prefill(N, KV read) + [any prefill] f_p + [any decode] f_d + t_c, "
     "KV read = sum over decodes lkv + reads sum over prefills (lq lkv + lq^2 / 2)",
     batch_s=batch_s,
-    request_s=request_s,
-    exec_s=exec_s,
+    core_s=core_s,
     coefficients=(
         Coefficient("f_p", "s", "kernels of prefills, once a batch with any"),
         Coefficient("f_d", "s", "kernels of decodes, once a batch with any"),

@@ -144,10 +144,6 @@ class Experts:
     def weights(self) -> int:
         return self.beside + self.count * self.expert
 
-    @property
-    def used(self) -> int:
-        return self.beside + self.chosen * self.expert
-
 
 @dataclass(frozen=True)
 class Layer:

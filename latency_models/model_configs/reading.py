@@ -51,18 +51,6 @@ class Architecture:
         return self.embeddings + self.norms + sum(self.parts().values())
 
     @property
-    def used_parameters(self) -> int:
-        """Of those, what one token goes through, embeddings included."""
-        return (
-            self.embeddings
-            + self.norms
-            + sum(
-                (layer.mixer.weights if layer.mixer else 0) + (layer.mlp.used if layer.mlp else 0)
-                for layer in self.layers
-            )
-        )
-
-    @property
     def weight_bytes(self) -> int:
         precision = {part: WEIGHTS[getattr(self.precision, part)] for part in (ATTENTION, MLP, EXPERTS)}
         products = sum(count * precision[part] for part, count in self.parts().items())
