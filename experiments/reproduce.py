@@ -202,18 +202,21 @@ def error_line(claim: Claim, error: Exception, out: Path) -> str:
 def studies_with_progress(
     claims: list[Claim], size: Size, directory: Path, runner: Runner, fresh: bool
 ) -> Iterator[tuple[Claim, Callable[[], Outcome]]]:
-    """Claims, one after the other, each with what runs it, with a progress bar each on standard error."""
+    """Claims, one after the other, each with what runs it, with a progress bar each (without a terminal: lines) on
+    standard error."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from experiments.claims.harness.study import Study
+    from servegym.cli.progress import lines_of
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=progress_console()) as bar:
         for claim in claims:
-            task = bar.add_task(claim.id, total=None)
+            task, line = bar.add_task(claim.id, total=None), lines_of(f"{claim.id}, runs", bar.console)
 
-            def progress(done: int, cells: int, task=task) -> None:
+            def progress(done: int, cells: int, task=task, line=line) -> None:
                 bar.update(task, completed=done, total=cells)
+                line(done, cells)
 
             def study(claim=claim, task=task, progress=progress) -> Outcome:
                 try:

@@ -13,6 +13,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"policy": "priority", "max_num_batched_tokens": 96, "max_num_seqs": 7},
         {"policy": "priority", "max_num_batched_tokens": 48, "reserve_full": 0},
         {"max_num_batched_tokens": 128, "watermark": 0.2},
+        {"max_num_batched_tokens": 96, "long_prefill_token_threshold": 20},
+        {"policy": "priority", "max_num_batched_tokens": 64, "long_prefill_token_threshold": 7, "reserve_full": 0},
     ],
     "sarathi-fcfs": [{}, {"max_num_batched_tokens": 48, "max_num_seqs": 6}],
     "sarathi-priority": [{"max_num_batched_tokens": 64}, {"max_num_batched_tokens": 96, "max_num_seqs": 5}],

@@ -139,6 +139,7 @@ def sglang_configuration(artifact: Artifact) -> Configuration:
 def _other_parts(artifact: Artifact, values: Mapping[str, Any]) -> list[str]:
     notes = [f"{policy.label} ({role}): SGLang's engine does not run it" for role, policy in artifact.policies.items()
              if role != "scheduler"]  # fmt: skip
-    if values.get("watermark"):
-        notes.append(f"watermark={values['watermark']}: there is no such option")
+    for name in ("watermark", "long_prefill_token_threshold"):
+        if values.get(name):
+            notes.append(f"{name}={values[name]}: there is no such option")
     return notes

@@ -19,6 +19,8 @@ P = Parameters(
     Parameter("reserve_full", 1, "1: admit only what fits whole (scheduler_reserve_full_isl)", 0, 1,
               integer=True, source="vLLM"),
     Parameter("watermark", 0.0, "share of the blocks kept free at an admission", 0, 0.99, source="vLLM"),
+    Parameter("long_prefill_token_threshold", 0, "most tokens of one of several requests in a batch; 0: no limit",
+              0, 2**20, "tokens", integer=True, source="vLLM"),
 )  # fmt: skip
 
 
@@ -31,6 +33,8 @@ def vllm_v1(context, ranks, limits):
     limits.reserve_context = p.reserve_full
     limits.watermark_blocks = int(p.watermark * (context.engine.total_blocks + 1))  # vLLM counts its null block
     limits.evict_for = EVICT_FOR_RUNNING
+    if p.long_prefill_token_threshold > 0 and context.queue.shape[0] > 1:  # one that is alone starves no other
+        limits.chunk_tokens = p.long_prefill_token_threshold
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]
         if request.blocks > 0:

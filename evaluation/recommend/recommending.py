@@ -74,7 +74,11 @@ class Question:
     @property
     def default(self) -> Setup:
         """What served the recording, or vLLM's defaults."""
-        return Setup(VLLM, self.served.router, self.served.max_num_batched_tokens, self.served.max_num_seqs)
+        served = self.served
+        return Setup(
+            VLLM, served.router, served.max_num_batched_tokens, served.max_num_seqs,
+            long_prefill_token_threshold=served.long_prefill_token_threshold,
+        )  # fmt: skip
 
     def price_per_hour(self, profile: Profile, device: str) -> float | None:
         """Price of an engine-hour; None: not known."""

@@ -33,6 +33,7 @@ class Served:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     router: str = "round-robin"
+    long_prefill_token_threshold: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,6 +69,10 @@ def read_recording(
         return Recording(trace, None, notes_of(trace))
     run = without_failed(read_own(path, served.max_num_seqs, served.max_num_batched_tokens, reading))
     run = dataclasses.replace(run, engines=served.engines, router=served.router)
+    if served.long_prefill_token_threshold:
+        run = dataclasses.replace(
+            run, scheduler=f"{run.scheduler}:long_prefill_token_threshold={served.long_prefill_token_threshold}"
+        )
     if tool_of(names) or not blocks_in(names, reading):
         trace = trace_of(run)
     else:

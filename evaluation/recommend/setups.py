@@ -12,6 +12,7 @@ from servegym.scenarios.spec import ServingSpec
 
 VLLM, IN_TURN = "vllm-v1", "round-robin"
 BATCH_TOKENS, SEQUENCES = (512, 1024, 2048, 4096, 8192, 16384), (64, 128, 256, 512, 1024)
+THRESHOLDS, THEIR_SEQUENCES = (256, 1024), (256, 1024)  # long_prefill_token_threshold, and the limits it is tried with
 PLUG_INS = ("expected-gain", "slide-batching", "edf", "fairbatching", "sarathi-fcfs")
 ROUTERS = ("min-load", "min-tokens", "predicted-cost", "gorouting")
 BY_PREFIX, BY_SESSION = ("prefix-affinity", "kv-aware"), ("session-hash",)
@@ -24,7 +25,8 @@ class Setup:
 
     scheduler: vllm-v1 without limits, or a plug-in as policies are named. max_num_batched_tokens, max_num_seqs: of an
     engine. prefix_caching: None: as the base has it. prefill_share: of the engines that only prefill, the others
-    decode; None: every engine does both.
+    decode; None: every engine does both. long_prefill_token_threshold: most tokens of one request in a batch of
+    vllm-v1; 0: no limit.
     """
 
     scheduler: str = VLLM
@@ -33,6 +35,7 @@ class Setup:
     max_num_seqs: int = 256
     prefix_caching: str | None = None
     prefill_share: float | None = None
+    long_prefill_token_threshold: int = 0
 
     @property
     def needs_plug_in(self) -> bool:
@@ -40,17 +43,26 @@ class Setup:
         return self.scheduler.partition(":")[0] != VLLM
 
     @property
+    def takes_threshold(self) -> bool:
+        """Whether the scheduler has a threshold of long prefills that is not set yet."""
+        return not self.needs_plug_in and "long_prefill_token_threshold" not in self.scheduler
+
+    @property
     def policy(self) -> str:
         """The scheduler with its limits, as policies are named."""
         if self.needs_plug_in:
             return self.scheduler
         said = f"max_num_batched_tokens={self.max_num_batched_tokens},max_num_seqs={self.max_num_seqs}"
+        if self.long_prefill_token_threshold:
+            said += f",long_prefill_token_threshold={self.long_prefill_token_threshold}"
         return f"{self.scheduler}{',' if ':' in self.scheduler else ':'}{said}"
 
     def label(self, engines: int = 2) -> str:
         """The setup in a line. engines: of one a router says nothing."""
         parts = [self.scheduler, *([self.router] if engines > 1 else [])]
         parts.append(f"{self.max_num_batched_tokens} tokens, {self.max_num_seqs} seqs")
+        if self.long_prefill_token_threshold:
+            parts.append(f"{self.long_prefill_token_threshold} tokens of a prompt")
         if self.prefix_caching is not None:
             parts.append(f"prefix caching {self.prefix_caching}")
         if self.prefill_share is not None and engines > 1:
@@ -104,14 +116,18 @@ def setups(
     before = [default.router] if engines == 1 else list(dict.fromkeys(before))
     # vLLM refuses a batch that cannot have a token of each sequence.
     limits = [pair for pair in itertools.product(BATCH_TOKENS, SEQUENCES) if pair[0] >= pair[1]]
-    kinds = [(VLLM, tokens, sequences) for tokens, sequences in limits]
-    kinds += [(name, tokens, sequences) for name in PLUG_INS for tokens in (2048, 8192) for sequences in (256, 1024)]
+    kinds = [Setup(VLLM, "", *pair) for pair in limits]
+    kinds += [Setup(name, "", *pair) for name in PLUG_INS for pair in itertools.product((2048, 8192), (256, 1024))]
     if schedulers:
-        kinds = [(name, *pair) for name in schedulers for pair in limits]
+        kinds = [Setup(name, "", *pair) for name in schedulers for pair in limits]
+    kinds += [
+        dataclasses.replace(one, long_prefill_token_threshold=tokens) for one in kinds for tokens in THRESHOLDS
+        if one.takes_threshold and one.max_num_seqs in THEIR_SEQUENCES and one.max_num_batched_tokens > tokens
+    ]  # fmt: skip
     shares = (None, *(PREFILL_SHARES if disaggregated and engines != 1 else ()))
     found = [
-        Setup(name, router, tokens, sequences, None, share)
-        for share in shares for router in before for name, tokens, sequences in kinds
+        dataclasses.replace(kind, router=router, prefill_share=share)
+        for share in shares for router in before for kind in kinds
     ]  # fmt: skip
     if has_prefixes:
         found += [dataclasses.replace(default, router=router, prefix_caching="off") for router in before]

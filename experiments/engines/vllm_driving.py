@@ -58,6 +58,7 @@ class Limits:
     prefix_caching: bool = False
     chunked_prefill: bool = True
     drafts: int = 0  # speculative decoding, by matches in the prompt
+    long_prefill_token_threshold: int = 0
 
 
 @dataclasses.dataclass
@@ -130,6 +131,7 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
         "policy": limits.scheduling_policy,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "max_num_seqs": limits.max_num_seqs,
+        "long_prefill_token_threshold": limits.long_prefill_token_threshold,
         "max_model_len": limits.max_model_len,
         "watermark": limits.watermark,
         "enable_chunked_prefill": limits.chunked_prefill,

@@ -28,6 +28,18 @@ def test_a_running_prefill_keeps_its_place_among_decodes():
     ]
 
 
+def test_a_long_prefill_gets_no_more_than_the_threshold():
+    rows = [state(9, 0, 2, admitted=1), running(2), state(8, arrival_s=0.25), state(3, arrival_s=0.5)]
+    limited = FCFS.with_settings(max_num_batched_tokens=12, long_prefill_token_threshold=4)
+    assert formed(limited, *rows, blocks=99, now_s=1.0).batch == [(0, 4), (1, 1), (2, 4), (3, 3)]
+    assert formed(limited, rows[0], blocks=99, now_s=1.0).batch == [(0, 7)]  # alone
+    assert formed(FCFS.with_settings(max_num_batched_tokens=12), *rows, blocks=99, now_s=1.0).batch == [
+        (0, 7),
+        (1, 1),
+        (2, 4),
+    ]
+
+
 def test_priority_orders_the_waiting_only():
     rows = [running(2, priority=0), running(1, priority=9), state(2, priority=1), state(2, priority=0),
             state(1, 1, evicted=3, priority=1)]  # fmt: skip

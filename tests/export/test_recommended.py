@@ -95,6 +95,7 @@ def test_the_manifest_has_what_a_setup_needs():
 
 def test_flags_of_what_is_not_a_limit():
     assert vllm_flags(replace(Setup(), prefix_caching="off"))[-1] == "--no-enable-prefix-caching"
+    assert vllm_flags(Setup(long_prefill_token_threshold=512))[-2:] == ["--long-prefill-token-threshold", "512"]
     assert vllm_flags(Setup("vllm-v1:policy=priority"))[-2:] == ["--scheduling-policy", "priority"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -12,9 +13,12 @@ from servegym.cli.output import progress_console
 from servegym.errors import ExperimentError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from servegym.evaluation.running import Progress
 
 T = TypeVar("T")
+LINE_EVERY_S = 30.0
 
 
 @contextlib.contextmanager
@@ -47,7 +51,8 @@ def bounds_or_why(find: Callable[[Progress], T], kept: str) -> tuple[T | None, s
 
 @contextlib.contextmanager
 def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
-    """A progress bar on standard error: how many are done, and what to call with that and how many there are."""
+    """A progress bar on standard error, `lines_of` without a terminal: how many are done, and what to call with that
+    and how many there are."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -59,15 +64,31 @@ def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
         TimeRemainingColumn(),
         console=progress_console(),
     )
+    line = lines_of(what, bar.console)
     task = bar.add_task(what, total=None)
 
     def progress(now: int, in_all: int) -> None:
         done[0] = now
         bar.start()  # start only once the input is known to be valid; later calls do nothing
         bar.update(task, completed=now, total=in_all)
+        line(now, in_all)
 
     try:
         yield done, progress
     finally:
         if bar.live.is_started:
             bar.stop()
+
+
+def lines_of(what: str, console: Console) -> Progress:
+    """Progress for a log, where there is no terminal: every 30 s (LINE_EVERY_S) a line of how many are done."""
+    begun_s = last_s = time.monotonic()
+
+    def progress(now: int, in_all: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if not console.is_terminal and now_s - last_s >= LINE_EVERY_S:
+            last_s = now_s
+            console.print(f"{what}: {now} of {in_all} in {now_s - begun_s:.0f} s")
+
+    return progress

@@ -69,9 +69,9 @@ def recommend(
         str | None,
         typer.Option(
             metavar="KEY=VALUE,...",
-            help="How the recording was served: engines, max_num_seqs, max_num_batched_tokens, router. It is what "
-            "others are compared with.",
-            show_default="engines=1,max_num_seqs=256,max_num_batched_tokens=2048,router=round-robin",
+            help="How the recording was served: engines, max_num_seqs, max_num_batched_tokens, "
+            "long_prefill_token_threshold, router. The other setups are compared with this one.",
+            show_default="engines=1,max_num_seqs=256,max_num_batched_tokens=2048,router=round-robin, no threshold",
             rich_help_panel=options.WHAT,
         ),
     ] = None,

@@ -57,6 +57,8 @@ def export_recommendation(found: Recommendation, directory: Path) -> Written:
 def vllm_flags(setup: Setup) -> list[str]:
     """The limits and options of a setup, as `vllm serve` takes them."""
     flags = ["--max-num-batched-tokens", str(setup.max_num_batched_tokens), "--max-num-seqs", str(setup.max_num_seqs)]
+    if setup.long_prefill_token_threshold:
+        flags += ["--long-prefill-token-threshold", str(setup.long_prefill_token_threshold)]
     if setup.prefix_caching is not None:
         flags.append("--enable-prefix-caching" if setup.prefix_caching == "on" else "--no-enable-prefix-caching")
     if setup.scheduler.endswith("policy=priority"):

@@ -37,8 +37,8 @@ def test_options() -> None:
 
 
 def test_what_is_not_told_is_said() -> None:
-    said = " ".join(made("vllm-v1:watermark=0.1", router=router("gorouting")).not_told)
-    for word in ("radix", "last chunk", "conservativeness", "watermark=0.1", "gorouting"):
+    said = " ".join(made("vllm-v1:watermark=0.1,long_prefill_token_threshold=512", router=router("gorouting")).not_told)
+    for word in ("radix", "last chunk", "conservativeness", "watermark=0.1", "threshold=512", "gorouting"):
         assert word in said
 
 

@@ -52,6 +52,16 @@ def test_limits_hold_for_a_plug_in_too():
     assert (deployment.max_num_batched_tokens, deployment.max_num_seqs) == (1024, 64)
 
 
+def test_a_threshold_of_long_prefills_is_tried_where_batches_are_larger():
+    tried = setups(Setup(), engines=1)
+    found = {(one.long_prefill_token_threshold, one.max_num_batched_tokens) for one in tried if one.max_num_seqs == 256}
+    assert {(256, 512), (256, 16384), (1024, 2048)} <= found and (1024, 1024) not in found
+    assert not any(one.long_prefill_token_threshold for one in tried if one.needs_plug_in)
+    setup = Setup(long_prefill_token_threshold=256)
+    settings = policy_of(setup.spec(ServingSpec(), PROFILE, 1), "scheduler").settings
+    assert settings["long_prefill_token_threshold"] == 256 and "256 tokens of a prompt" in setup.label()
+
+
 def test_engines_that_prefill_or_decode():
     setup = replace(Setup(), prefill_share=0.25)
     assert [setup.pools(engines) for engines in (2, 3, 8)] == [(1, 1), (1, 2), (2, 6)]

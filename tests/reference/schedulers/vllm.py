@@ -27,10 +27,16 @@ class VllmFcfs(Scheduler):
 
 class VllmV1(Scheduler):
     def __init__(
-        self, policy: str = "fcfs", max_num_batched_tokens: int = 2048, max_num_seqs: int = 256, **limits: Any
+        self,
+        policy: str = "fcfs",
+        max_num_batched_tokens: int = 2048,
+        max_num_seqs: int = 256,
+        long_prefill_token_threshold: int = 0,
+        **limits: Any,
     ) -> None:
         super().__init__(**limits)
         assert policy in ("fcfs", "priority")
+        self.threshold = long_prefill_token_threshold
         self.policy, self.max_num_batched_tokens, self.max_num_seqs = policy, max_num_batched_tokens, max_num_seqs
 
     def rank(self, r: Request, now_s: float) -> Rank:
@@ -52,6 +58,7 @@ class VllmV1(Scheduler):
         return Limits(
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_seqs=self.max_num_seqs,
+            chunk_tokens=self.threshold if self.threshold and len(queue) > 1 else INF,
             evict_for="running",
             watermark_blocks=0,
         )

@@ -137,6 +137,7 @@ def v1_policy(limits: Limits) -> Policy:
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_num_seqs=limits.max_num_seqs,
         watermark=limits.watermark,
+        long_prefill_token_threshold=limits.long_prefill_token_threshold,
     )
 
 

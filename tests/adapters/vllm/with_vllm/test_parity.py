@@ -33,6 +33,9 @@ ROOMY, CRAMPED = Limits(4000, max_num_batched_tokens=2**16), Limits(900, max_num
     [
         pytest.param(Limits(4000, max_num_batched_tokens=512), 8.0, False, id="chunked"),
         pytest.param(Limits(4000, max_num_batched_tokens=2048, max_num_seqs=12), 20.0, False, id="few-sequences"),
+        pytest.param(
+            Limits(8000, max_num_batched_tokens=1024, long_prefill_token_threshold=200), 8.0, False, id="long-prefills"
+        ),
         pytest.param(Limits(700, max_num_batched_tokens=1024, watermark=0.05), 20.0, False, id="watermark"),
         pytest.param(Limits(400, max_num_batched_tokens=1024), 30.0, True, id="pressure"),
     ],
