@@ -10,7 +10,7 @@ NEVER = "never measured"
 # Of profiles composed from tables: mean absolute error, %, of the batches that an engine took on that device later,
 # with nothing fitted to them. vLLM 0.26.0, 2,943 steps: docs/results/h100.md.
 MEASURED_LATER = {"h100-llama3-8b": 5.6}
-# By error class, of whole runs and of tables: docs/results/measured.md, docs/latency_models.md#of-any-model.
+# By error class, of whole runs and of tables: docs/results/measured.md, docs/device_reference.md#of-any-model.
 EXPECTED = {
     "tables": "in 14 measured runs such profiles were off by 4 % (time between tokens) and 19 % (TTFT) in the median",
     "roofline": "such profiles are 8 to 33 % off against tables of kernels",

@@ -59,7 +59,8 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_the_schedulers_of_the_extending_page_run_and_are_one(tmp_path: Path) -> None:
     """A score in ten lines, and the same policy as ranks."""
     found = []
-    for name, code in zip(("score", "ranks"), python_blocks("docs/extending.md")[:2], strict=True):
+    codes = python_blocks("docs/extending.md")[0], python_blocks("docs/policy_reference.md")[0]
+    for name, code in zip(("score", "ranks"), codes, strict=True):
         file = tmp_path / f"{name}.py"
         file.write_text(code, "utf-8")
         command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", str(file), "--requests", "50"]
@@ -83,7 +84,7 @@ def test_the_first_lines_of_python_in_the_readme_run() -> None:
 @pytest.mark.slow
 def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
     file = tmp_path / "most_memory.py"
-    file.write_text(python_blocks("docs/extending.md")[2], "utf-8")
+    file.write_text(python_blocks("docs/extending.md")[1], "utf-8")
     command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", str(file), "--requests", "50"]
     for engines in (["--engines", "3"], ["--prefill", "1", "--decode", "2"]):
         done = subprocess.run(
@@ -139,8 +140,8 @@ class Vetoes:
 
 @pytest.mark.nojit
 def test_the_environment_of_its_page_is_made_and_steps(added: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    added("docs/environments.md", "envs/routing_veto.py")
-    page = (ROOT / "docs/environments.md").read_text("utf-8")
+    added("docs/environment_reference.md", "envs/routing_veto.py")
+    page = (ROOT / "docs/environment_reference.md").read_text("utf-8")
     (line,) = re.findall(r"^    (\(.*routing_veto.*\)),$", page, flags=re.MULTILINE)
     monkeypatch.setattr(registration, "ENVIRONMENTS", (ast.literal_eval(line),))
     monkeypatch.setattr(registration, "VERSIONS", {})

@@ -38,7 +38,7 @@ do not edit. `python -m experiments validate --closed-loops` prints the medians.
 aiconfigurator (`silicon_sample.csv`, Apache-2.0; results of InferenceX, and some of NVIDIA's own): how long the first
 token and each further one take with so many clients, each of which sends its next request when it has its answer. Each
 is simulated: as many clients, scheduler `vllm-v1`, batch times by
-[`profile from-config`](../latency_models.md#of-any-model) from tables of kernels. **Nothing is fitted to these
+[`profile from-config`](../device_reference.md#of-any-model) from tables of kernels. **Nothing is fitted to these
 points**, but in [one part](#which-term-is-wrong) that says so, **and none of those selected is left out.** Errors are
 signed, simulated less measured, in percent of the measured.
 

@@ -30,7 +30,7 @@ with {package} {version}; do not edit.
 
 {points} points of DeepSeek-R1 and -V3, Kimi-K2.5, GLM-5 and Qwen3.5-397B-A17B under vLLM, SGLang and TensorRT-LLM on
 H200, from the collection of [the other closed loops](measured-closed-loops.md). Each is simulated as those are, with
-[`SYSTEM:MODEL`](../latency_models.md#any-model-and-gpu-by-name) as the device, beside what the library that gave the
+[`SYSTEM:MODEL`](../device_reference.md#any-model-and-gpu-by-name) as the device, beside what the library that gave the
 step times predicts of the same point by itself (`run_agg`, one prompt a step). Nothing is fitted to these points;
 the library says in its source that its wait for prefills and its launch times of vLLM were fitted to measured points of
 this kind. Errors are simulated less measured, in percent of the measured: medians of absolute, and of signed ones.

@@ -46,8 +46,8 @@ simulated less measured, in percent of the measured.
 """
 TERMS = """## What is assumed
 
-- **Batch times**: `isim` runs: [`profile from-config`](../latency_models.md#of-any-model) by aiconfigurator's tables of
-  the H100 (vLLM 0.24, kernel by kernel). `lss` runs: LLMServingSim's tables of the layers of that model on that GPU
+- **Batch times**: `isim` runs: [`profile from-config`](../device_reference.md#of-any-model) by aiconfigurator's tables
+  of the H100 (vLLM 0.24, kernel by kernel). `lss` runs: LLMServingSim's tables of the layers of that model on that GPU
   (vLLM 0.19).
 - **The engine** (headline): {asynchronous}. Taken from the version, before anything was simulated here; that a first
   try on ten runs of this collection had found a wait of about 1.3 steps (README of the data) was known by then.

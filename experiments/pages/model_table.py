@@ -55,7 +55,7 @@ in the engine, with shorter ones fewer.
 
 `profile from-config` composes batch times of models with full attention and windows, dense or with experts in all or
 some layers. Of others (latent attention, states, gated attention, heads that differ by layer) this table is all that is
-read; profiles of them are made by [aiconfigurator-core](latency_models.md#any-model-and-gpu-by-name), of a name or of
+read; profiles of them are made by [aiconfigurator-core](device_reference.md#any-model-and-gpu-by-name), of a name or of
 the folder of a `config.json`.
 """
 

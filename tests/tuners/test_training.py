@@ -283,7 +283,7 @@ def test_folders_that_are_not_for_it(tmp_path: Path) -> None:
 
 
 def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/training.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/training_reference.md").read_text("utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
     (tmp_path / "mine.yaml").write_text(block.replace("start:", "# start:"))
     config = load_config(tmp_path / "mine.yaml")

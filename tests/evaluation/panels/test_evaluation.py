@@ -203,5 +203,6 @@ def test_the_panel_and_the_record_of_the_page_are_read():
     document = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, flags=re.DOTALL)[1])
     panel = parse_panel({"name": "page"} | document, "it")
     assert panel.traces == ("servegen-deepseek-r1",) and panel.loads == (1.0, 1.2)
+    page = (Path(__file__).parents[3] / "docs/evaluation_reference.md").read_text("utf-8")
     record = json.loads("{" + re.search(r"```json\n(.*?)```", page, flags=re.DOTALL)[1] + "}")["trained_on"]
     assert TrainedOn.from_json(record, "it").seeds == ((0, 999_999),)
