@@ -68,6 +68,8 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
         digest.update(f"{pool.tier} {pool.prefix_store}".encode())
         if pool.prefix_caching is not None:
             digest.update(f"caching {pool.prefix_caching}".encode())
+        if pool.kv_groups:
+            digest.update(f"{pool.kv_groups}".encode())
         if pool.kv_events:
             digest.update(b"kv events")
         if pool.async_scheduling:

@@ -95,6 +95,8 @@ def calibrate(
 
 def _kv(like: Profile, total_blocks: int | None) -> dict[str, Any]:
     kv = asdict(like.kv) | {"arithmetic": f"As in profile {like.name}."}
+    if not kv["groups"]:
+        del kv["groups"]
     if total_blocks is not None:
         usable_bytes = total_blocks * like.kv.block_tokens * like.kv.bytes_per_token
         kv |= {

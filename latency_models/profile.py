@@ -28,6 +28,7 @@ from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.inputs.device_steps import step_tokens
 from servegym.simulator.inputs.scenario import token_budget_within
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.records.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
@@ -37,12 +38,17 @@ MOST_GIB = 2**20  # of host memory: a PiB an engine
 
 @dataclass(frozen=True)
 class KvCache:
-    """What of the device's memory holds keys and values, in blocks of block_tokens tokens."""
+    """What of the device's memory holds keys and values, in blocks of block_tokens tokens.
+
+    groups: of layers that keep different parts of a request. Then block_tokens are the tokens that a block holds in the
+    mean of requests of 4,096, which is what policies count with.
+    """
 
     bytes_per_token: int
     block_tokens: int
     usable_bytes: int
     total_blocks: int
+    groups: tuple[KvCacheGroup, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +124,7 @@ class Profile:
             host=host,
             operators=None if self.operators is None else self.operators.boundaries,
             costs=costs_of(self.hardware, self.tensor_parallel),
+            kv_groups=self.kv.groups,
         )
 
 
@@ -212,6 +219,7 @@ def parse_profile(document: Any, where: str) -> Profile:
         )
     kv = dict(document["kv"])
     del kv["arithmetic"]
+    kv["groups"] = tuple(KvCacheGroup(**group) for group in kv.get("groups", ()))
     if kv["total_blocks"] * kv["block_tokens"] * kv["bytes_per_token"] > kv["usable_bytes"]:
         most = kv["usable_bytes"] // (kv["block_tokens"] * kv["bytes_per_token"])
         raise ProfileError(f"{where}: kv: total_blocks is {kv['total_blocks']}; usable_bytes hold {most} at most")

@@ -12,6 +12,7 @@ from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.simulator.features.speculation import Speculation
 from servegym.simulator.inputs.deployment import HostMemory
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.simulator.policies.gains import Gain
 from tests.reference import speculation as reference
@@ -88,6 +89,15 @@ def random_host(random: np.random.Generator, total_blocks: int) -> HostMemory | 
         return None
     load_s, save_s = random.choice([0.0, 2e-5, 2e-4, 1e-2], 2)
     return HostMemory(int(random.integers(0, total_blocks + 1)), float(load_s), float(save_s))
+
+
+def random_groups(random: np.random.Generator) -> tuple[KvCacheGroup, ...]:
+    """Groups that keep all tokens, the last ones or states: at least one that keeps tokens."""
+    full = KvCacheGroup(int(random.choice([1, 4, 16])))
+    window = KvCacheGroup(int(random.choice([1, 4, 8])), int(random.integers(1, 60)), bool(random.random() < 0.3))
+    state = KvCacheGroup(16, state=True)
+    counts = random.choice([(1, 1, 0), (1, 3, 0), (0, 1, 0), (2, 0, 1), (1, 0, 3), (1, 2, 2)])
+    return sum(((kind,) * int(count) for kind, count in zip((full, window, state), counts, strict=True)), ())
 
 
 def random_latency(random: np.random.Generator) -> tuple[LatencyModel, Linear]:

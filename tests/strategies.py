@@ -20,6 +20,7 @@ from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.inputs.predictors import Predictor
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.kv_groups import KvCacheGroup, blocks_held
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Parameter, Policy
 
@@ -90,21 +91,34 @@ hosts = st.one_of(
 )
 
 
+kv_groups = st.tuples(
+    st.integers(0, 2).flatmap(lambda n: st.integers(1, 32).map(lambda size: (KvCacheGroup(size),) * n)),
+    st.builds(KvCacheGroup, st.integers(1, 16), st.integers(1, 40), st.booleans()).map(lambda group: (group,)),
+    st.sampled_from([(), (KvCacheGroup(state=True),) * 2]),
+).map(lambda kinds: sum(kinds, ()))
+
+
 @st.composite
-def deployments(draw: st.DrawFn, workload: Workload, most_engines: int = 3) -> Deployment:
-    """Engines whose memory just holds the largest request, or some more: most runs are short of it."""
+def deployments(draw: st.DrawFn, workload: Workload, most_engines: int = 3, grouped: bool = False) -> Deployment:
+    """Engines whose memory just holds the largest request, or some more: most runs are short of it.
+
+    grouped: some have KV cache groups.
+    """
     block_tokens = draw(st.integers(1, 32))
+    groups = draw(st.one_of(st.just(()), kv_groups)) if grouped else ()
     table = workload.table
     needed = int((table["prompt_tokens"] + table["output_tokens"] - 1).max())
     device = draw(linear_models())
+    least_blocks = int(blocks_held(groups, 0, needed)) if groups else -(-needed // block_tokens)
     return Deployment(
         device=device,
         estimator=draw(st.one_of(st.just(device), linear_models())),
-        total_blocks=-(-needed // block_tokens) + draw(st.integers(0, 4)),
+        total_blocks=least_blocks + draw(st.integers(0, 4)),
         engines=draw(st.integers(1, most_engines)),
         block_tokens=block_tokens,
         watermark=draw(st.sampled_from([0.0, 0.01, 0.1, 0.3])),
-        host=draw(hosts),
+        host=None if groups else draw(hosts),
+        kv_groups=groups,
     )
 
 
@@ -174,10 +188,12 @@ predictors = st.one_of(
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQUESTS, most_engines: int = 3) -> Scenario:
-    """A whole run under the scheduler of this name."""
+def scenarios(
+    draw: st.DrawFn, name: str, most_requests: int = MOST_REQUESTS, most_engines: int = 3, grouped: bool = False
+) -> Scenario:
+    """A whole run under the scheduler of this name. grouped: some engines have KV cache groups."""
     workload = draw(workloads(most_requests))
-    deployment = draw(deployments(workload, most_engines))
+    deployment = draw(deployments(workload, most_engines, grouped))
     return Scenario(
         workload,
         deployment,

@@ -13,6 +13,7 @@ import pytest
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.memory.kv_groups import blocks_held
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.types import BATCH_END, EVICTED, LOADED
@@ -26,6 +27,7 @@ from tests.random_scenarios import (
     random_device,
     random_drift,
     random_front_end,
+    random_groups,
     random_host,
     random_latency,
     random_limits,
@@ -40,6 +42,7 @@ from tests.reference import front_end as reference_front_end
 from tests.reference import simulator as reference
 from tests.reference.disturbances import Drift
 from tests.reference.engines import HostMemory as ReferenceHostMemory
+from tests.reference.kv_groups import KvGroup
 from tests.seeds import every_case, seeds
 from tests.timelines import iterations, lines
 
@@ -152,6 +155,34 @@ def test_agrees_with_async_scheduling_under_any_limits(seed: int) -> None:
     check(random, policy, lambda _: theirs, until_s=1.5, caching=seed % 3 == 0, asynchronous=True)
 
 
+@every_case(CASES, 3)
+def test_agrees_with_kv_cache_groups(name: str, settings: dict[str, Any], seed: int) -> None:
+    check(
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 9]),
+        scheduler(name).with_settings(**settings),
+        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
+        grouped=True,
+    )
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_agrees_with_kv_cache_groups_and_async_scheduling(seed: int) -> None:
+    random = np.random.default_rng([seed, 11])
+    settings = random_scheduler.random_settings(random) | {"preemptible": 0, "looks": 0, "keep_tokens": 0}
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
+    policy = random_scheduler.WITHOUT_TASKS.with_settings(**settings)
+    check(random, policy, lambda _: theirs, until_s=1.5, asynchronous=True, grouped=True)
+
+
+@pytest.mark.parametrize("seed", seeds(150))
+def test_agrees_with_kv_cache_groups_under_any_limits(seed: int) -> None:
+    random = np.random.default_rng([seed, 10])
+    settings = random_scheduler.random_settings(random)
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
+    policy = random_scheduler.POLICY.with_settings(**settings)
+    check(random, policy, lambda _: theirs, until_s=1.5, sessions=seed % 3 == 0, grouped=True)
+
+
 OWN_LIMITS = (1, 5, 20, 60), (1, 3, 8)  # of an engine: tokens in a batch, requests that hold memory
 
 
@@ -165,8 +196,10 @@ def check(
     behind: bool = False,
     speculating: bool = False,
     asynchronous: bool = False,
+    grouped: bool = False,
 ) -> None:
-    """Run a random scenario in both simulators and compare all that happens. behind: a front end."""
+    """Run a random scenario in both simulators and compare all that happens. behind: a front end. grouped: layers that
+    keep different parts of a request."""
     workload, limits = random_workload(random), {}
     if sessions:
         workload, limits = with_turns(random, workload), random_limits(random)
@@ -176,13 +209,15 @@ def check(
     device, reference_device = random_device(random)
     block_tokens = int(random.choice([1, 4, 16]))
     longest = int((workload.table["prompt_tokens"] + workload.table["output_tokens"]).max())
-    total_blocks = -(-longest // block_tokens) + int(random.integers(0, random.choice([200, 800]) // block_tokens + 2))
+    groups = random_groups(random) if grouped else ()
+    least = int(blocks_held(groups, 0, longest)) if grouped else -(-longest // block_tokens)
+    total_blocks = least + int(random.integers(0, random.choice([200, 800]) // block_tokens + 2))
     if random.random() < 0.1:  # all the room in the world
         total_blocks += int(random.choice([1100, 3000]))
     watermark, engines = float(random.choice([0.0, 0.1])), int(random.choice([1, 1, 1, 3]))
     gain = Gain()
     drift, correction = random_drift(random)
-    host = None if asynchronous else random_host(random, total_blocks)
+    host = None if asynchronous or grouped else random_host(random, total_blocks)
     predictor = RandomPredictor(int(random.integers(1000))) if random.random() < 0.5 and not sessions else None
     front_end = random_front_end(random) if behind else None
     if front_end is not None and front_end.delays_requests:
@@ -193,6 +228,7 @@ def check(
     deployment = Deployment(
         device, estimator, total_blocks, engines, block_tokens, watermark, host=host, speculation=speculation,
         async_scheduling=asynchronous, max_num_batched_tokens=most_tokens, max_num_seqs=max_num_seqs,
+        kv_groups=groups,
     )  # fmt: skip
     scenario = Scenario(
         workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end,
@@ -211,6 +247,7 @@ def check(
         front_end=None if front_end is None else reference_front_end.FrontEnd(**dataclasses.asdict(front_end)),
         speculation=reference_speculation(speculation, draft_seed), asynchronous=asynchronous,
         most_batch_tokens=most_tokens or np.inf, most_sequences=max_num_seqs or np.inf,
+        groups=[KvGroup(**dataclasses.asdict(group)) for group in groups],
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.

@@ -47,6 +47,11 @@ class Executor(VllmExecutor):
                 f"{TIME}=virtual needs the engine in the process that drives it: clients of a server live in real time "
                 "(see experiments.engines.virtual_time)"
             )
+        if profile.kv.groups:
+            raise EmulationError(
+                f"{DEVICE}: {profile.name} has layers with windows or states; emulated are devices whose layers all "
+                "keep every token"
+            )
         if self.cache_config.block_size != profile.kv.block_tokens:
             raise EmulationError(
                 f"{DEVICE}: {profile.name} has KV blocks of {profile.kv.block_tokens} tokens and vLLM is set to "

@@ -67,7 +67,9 @@ def enter(own, level, now_s):
 @kernel
 def is_plain(engine):
     """Whether a newcomer needs the blocks of its whole context free, and a decode one token of the budget."""
-    return engine.host_blocks == 0 and engine.cache.on == 0 and engine.ahead.on == 0 and engine.speculation.k == 0
+    if engine.host_blocks > 0 or engine.speculation.k > 0:
+        return False
+    return engine.cache.on == 0 and engine.ahead.on == 0 and engine.kv_groups.on == 0
 
 
 @kernel

@@ -69,6 +69,7 @@ def _pool(pool: Deployment) -> dict[str, Any]:
         "role": pool.role,
         "total_blocks": pool.total_blocks,
         "block_tokens": pool.block_tokens,
+        "capacity_tokens": pool.capacity_tokens,
         "host_memory": pool.host is not None and pool.host.blocks > 0,
     }
 

@@ -149,7 +149,7 @@ def _telling(lines: list[Line]) -> tuple[Line, ...]:
 
 
 def _of_pool(pool: Deployment) -> LeastWork:
-    model, capacity = pool.device, pool.total_blocks * pool.block_tokens
+    model, capacity = pool.device, pool.capacity_tokens
     kept = pool.host is not None and pool.host.blocks > 0
     form = getattr(model, "form", None)
     if not isinstance(model, LatencyModel) or form not in FORMS:

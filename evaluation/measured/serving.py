@@ -39,11 +39,14 @@ def served(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True)
 def scenario_of(
     run: Run, profile: Profile, terms: EngineTerms, caching: bool = True, gain: Gain | None = None
 ) -> Scenario:
-    """The same requests at such engines, but for what the terms add to a request beside its batches."""
+    """The same requests at such engines, but for what the terms add to a request beside its batches.
+
+    Layers with windows or states count as if all kept as many tokens as a block holds in the mean of requests of 4,096.
+    """
     deployment = Deployment(
         terms.device(profile.device),
         profile.estimator,
-        run.kv_blocks or profile.kv.total_blocks,
+        run.kv_blocks or profile.kv.total_blocks * profile.kv.block_tokens // BLOCK_TOKENS,
         run.engines,
         BLOCK_TOKENS,
         name=run.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.evaluation.reports.timeline_events import computed_tokens, request_events, timeline_events
+from servegym.simulator.memory.kv_groups import blocks_held
 from servegym.simulator.records.types import (
     BATCH_END,
     BATCH_START,
@@ -36,14 +37,19 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
     chosen = np.isin(events["kind"], (*TAKE, *GIVE_BACK, DEPARTED, RECEIVED))
     on_link, computed, events = events[moving], computed_tokens(events)[chosen], events[chosen]
     pools = result.scenario.deployment.pools
-    block_tokens = np.repeat([pool.block_tokens for pool in pools], [pool.engines for pool in pools])[events["engine"]]
+    pool_of = [pool for pool in pools for _ in range(pool.engines)]  # of each engine
+    block_tokens = np.array([pool.block_tokens for pool in pool_of])[events["engine"]]
 
-    after = computed + np.where(np.isin(events["kind"], TAKE), events["tokens"], 0)
-    held = np.where(np.isin(events["kind"], GIVE_BACK), 0, -(-after // block_tokens))
+    chunk = np.where(np.isin(events["kind"], TAKE), events["tokens"], 0)
+    held = np.where(np.isin(events["kind"], GIVE_BACK), 0, -(-(computed + chunk) // block_tokens))
     same = np.r_[False, events["request"][1:] == events["request"][:-1]][: len(events)]
     # Blocks of drafts that were rejected stay the request's.
     anew = np.cumsum(~same | np.isin(events["kind"], (*GIVE_BACK, DEPARTED, RECEIVED))) * (int(held.max(initial=0)) + 1)
     held = np.maximum.accumulate(held + anew) - anew
+    for e, pool in enumerate(pool_of):
+        here = (events["engine"] == e) & np.isin(events["kind"], TAKE)
+        if pool.kv_groups and here.any():
+            held[here] = blocks_held(pool.kv_groups, computed[here], chunk[here])
     before = np.where(same, np.r_[0, held[:-1]][: len(held)], 0)
     # With its arrival the blocks are free where it came from; where it goes they were taken when it was sent.
     received = events["kind"] == RECEIVED

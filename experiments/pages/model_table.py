@@ -49,9 +49,9 @@ What is read of {count} public architectures, from the facts that their authors 
 
 """
 TAIL = """
-The simulator counts the KV memory of a request by its tokens, all layers alike. So a profile of a model with windows or
-states has as many tokens as fit in requests of one length (4,096, or `--request-tokens`): with longer requests more fit
-in the engine, with shorter ones fewer.
+A profile of a model with windows or states has its groups of layers and its blocks, and the simulator counts those of
+each request as vLLM does ([KV cache groups](engine_features.md#kv-cache-groups)). Policies that count memory by tokens
+take a block for what it holds in requests of one length (4,096, or `--request-tokens`).
 
 `profile from-config` composes batch times of models with full attention and windows, dense or with experts in all or
 some layers. Of others (latent attention, states, gated attention, heads that differ by layer) this table is all that is

@@ -70,19 +70,19 @@ def kv_cache(
             "for keys and values"
         )
     counted = f"{devices} x " if devices > 1 else ""
-    windows = ""
+    windows, memory = "", {"block_tokens": BLOCK_TOKENS, "total_blocks": blocks}
     if shape.windowed:
         windows = (
-            f" {shape.windowed} of the layers keep a window of {shape.window} tokens: vLLM has {groups.blocks} blocks "
-            f"for {len(groups.groups)} groups of layers; this counts the tokens of requests of {request_tokens}, of "
-            f"which one computes {STEP_TOKENS} at once. The simulator takes all tokens alike."
+            f" {shape.windowed} of the layers keep a window of {shape.window} tokens: blocks and groups of layers as "
+            f"vLLM has them; block_tokens are for requests of {request_tokens} tokens, of which one computes "
+            f"{STEP_TOKENS} at once."
         )
+        memory = groups.in_profile(request_tokens, STEP_TOKENS)
     return {
         # Where all layers have windows, the mean of such requests.
         "bytes_per_token": shape.kv_bytes_per_token or usable // (blocks * BLOCK_TOKENS),
-        "block_tokens": BLOCK_TOKENS,
         "usable_bytes": usable,
-        "total_blocks": blocks,
+        **memory,
         "arithmetic": f"{counted}{memory_gib} GiB x {utilisation_percent / 100} = {share} bytes "
         f"- weights {shape.weight_bytes} - {reserve} ({counted}2.5 GiB, assumed, for activations, graphs and the "
         f"driver) = {usable}; / ({BLOCK_TOKENS} tokens x {shape.layers * layer_bytes} bytes). "

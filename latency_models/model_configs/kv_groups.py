@@ -8,11 +8,13 @@ block.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from servegym.errors import ProfileError
 from servegym.latency_models.model_configs.kinds import Attention, Latent, State
 from servegym.latency_models.model_configs.reading import Architecture
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 
 BLOCK_TOKENS = 16
 PADDED = 1.5  # kinds with fewer layers than this many times the rarest kind's are filled up, not cut
@@ -64,6 +66,16 @@ class Groups:
     def logged_tokens(self) -> int:
         """What vLLM logs as "GPU KV cache size": as if each group kept all tokens."""
         return self.blocks // len(self.groups) * min(group.block_tokens for group in self.groups)
+
+    def in_profile(self, of_request: int, step_tokens: int) -> dict[str, Any]:
+        """Of `kv` of a profile: the blocks and the groups. block_tokens: what a block holds of such requests."""
+        kept = ((group.block_tokens, group.kept) for group in self.groups)
+        groups = [KvCacheGroup(tokens, one.window, one.local, one.state_bytes > 0) for tokens, one in kept]
+        return {
+            "block_tokens": max(1, self.tokens(of_request, step_tokens) // self.blocks),
+            "total_blocks": self.blocks,
+            "groups": [asdict(group) for group in groups],
+        }
 
     def request_blocks(self, tokens: int, chunk: int = 1) -> int:
         return sum(group.blocks(tokens, chunk) for group in self.groups)

@@ -191,24 +191,24 @@ class StepModel:
             whole = model.kv_bytes_per_token or usable // max(1, tokens)
             layers = ", ".join(f"{count} {kind}" for kind, count in model.kinds.items())
             counted = (
-                f"layers: {layers}; in vLLM {groups.blocks} blocks for {len(groups.groups)} groups of them, and this "
-                f"counts the tokens of requests of {REQUEST_TOKENS}, of which one computes {STEP_TOKENS} at once; the "
-                "simulator takes all tokens alike"
+                f"layers: {layers}; as vLLM groups them; block_tokens and usable_bytes are for requests of "
+                f"{REQUEST_TOKENS} tokens, of which one computes {STEP_TOKENS} at once"
             )
+            memory = groups.in_profile(REQUEST_TOKENS, STEP_TOKENS)
         else:
             everything = dataclasses.replace(self.served, tp=1, dp=1, ep=1)
             whole = round(float(self._estimate(1.0, everything, ENDLESS_BYTES)["kv_size_per_token_bytes"]))
             tokens = int(usable / per_token)
             why = f"; layers are not told apart: {model}" if isinstance(model, str) else ""
             counted = f"{per_token:g} bytes a token there{why}"
+            memory = {"block_tokens": BLOCK_TOKENS, "total_blocks": tokens // BLOCK_TOKENS}
         if tokens < BLOCK_TOKENS:
             raise ProfileError(f"device '{self.served.text}': the weights leave no memory for keys and values")
         kind = "of total" if self._memory_kind == OF_TOTAL else "of free"
         return {
             "bytes_per_token": whole,
-            "block_tokens": BLOCK_TOKENS,
             "usable_bytes": tokens * whole,
-            "total_blocks": tokens // BLOCK_TOKENS,
+            **memory,
             "arithmetic": f"{PACKAGE}'s estimate, {memory_share:g} {kind} memory, {of_one['total_gpu_capacity_bytes']} "
             f"bytes a GPU: {usable} bytes for KV on each, {counted}; "
             f"{json.dumps(of_one['memory_breakdown'], default=str)}",

@@ -3,10 +3,11 @@
 import numpy as np
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.memory_hooks import tokens_to_load
-from servegym.simulator.memory.kv_memory import blocks_for, load
+from servegym.simulator.features.memory_hooks import has_groups, tokens_to_load
+from servegym.simulator.memory.kv_groups import held_blocks, largest_chunk_within, most_held_blocks
+from servegym.simulator.memory.kv_memory import blocks_for, grow, load
 from servegym.simulator.memory.prefix_caching import grow_named, name_filled
-from servegym.simulator.records.requests import cached_of
+from servegym.simulator.records.requests import cached_of, processed_of
 from servegym.simulator.records.statistics import count_admitted
 from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import LOADED, NOT_PREEMPTIBLE
@@ -14,8 +15,11 @@ from servegym.simulator.records.types import LOADED, NOT_PREEMPTIBLE
 
 @kernel
 def blocks_lacking(request, chunk, engine):
-    """Blocks that the request needs, over those it holds, to compute a chunk."""
+    """Blocks that the request needs, over those it holds, to compute a chunk. With KV cache groups it may be below 0:
+    the request gives back what has left its windows."""
     tokens = cached_of(request) + chunk
+    if has_groups(engine):
+        return held_blocks(engine.kv_groups, processed_of(request), tokens) - request.blocks
     if tokens <= request.blocks * engine.block_tokens:
         return 0
     return blocks_for(tokens, engine.block_tokens) - request.blocks
@@ -36,10 +40,23 @@ def room_for(engine, limits, request, need, headroom_blocks, running):
     """Blocks that must be free to admit a request beside `running` requests (rule 4)."""
     room = need
     if limits.reserve_context:
-        room = blocks_for(request.prompt_tokens + request.num_output_tokens, engine.block_tokens)
+        context = request.prompt_tokens + request.num_output_tokens
+        if has_groups(engine):
+            in_flight = min(context, limits.max_num_batched_tokens) * (1 + engine.ahead.on)
+            room = max(need, most_held_blocks(engine.kv_groups, context, in_flight))
+        else:
+            room = blocks_for(context, engine.block_tokens)
     if running > 0:  # capped at all blocks, so that sums do not overflow
         room += min(limits.watermark_blocks, engine.total_blocks) + min(headroom_blocks, engine.total_blocks)
     return room
+
+
+@kernel
+def chunk_within(request, engine, chunk, room):
+    """The chunk, or what of it `room` blocks hold, those of the request among them."""
+    if has_groups(engine):
+        return largest_chunk_within(engine.kv_groups, processed_of(request), cached_of(request), chunk, room)
+    return min(chunk, room * engine.block_tokens - cached_of(request))
 
 
 @kernel
@@ -74,3 +91,13 @@ def give_named(run, e, r, chunk, now_s):
     if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else named at the end of the batch, which may be suspended first
         known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
         name_filled(r, outcome, engine, run.cache, min(tokens, known))
+
+
+@kernel
+def give_grouped(run, e, r, chunk, now_s):
+    """Give request r, at an engine with KV cache groups, the blocks it lacks, or take those that it gives back."""
+    request, engine = run.requests[r], run.engines[e]
+    need = blocks_lacking(request, chunk, engine)
+    if request.blocks == 0:
+        admit(run, e, r, now_s)
+    grow(request, engine, need)

@@ -37,7 +37,7 @@ def take_decodes(run, estimator, e, visited, n):
             batches.add(with_next, 1, request.computed_tokens, True)
             if not estimator.batch_s(with_next, estimator.coefficients) <= budget_s:
                 break
-        if need > 0:
+        if need != 0:
             grow(request, engine, need)
         entries[length + taken].request, entries[length + taken].tokens = r, 1
         taken += 1

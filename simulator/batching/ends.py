@@ -50,7 +50,7 @@ def end_batch(run, router_state, gain, e, now_s):
     used_blocks, counting = engine.total_blocks - engine.free_blocks, counts(run.state)
     finished, news, emitted, gained = 0, 0, 0, status.gain  # counted here: in memory each sum waits for the one before
     for k in range(engine.batch_length):
-        before_chunk(run, entries, k, engine.batch_length)
+        before_chunk(run, engine, entries, k, engine.batch_length)
         entry = entries[k]
         r = entry.request
         request, outcome = requests[r], outcomes[r]

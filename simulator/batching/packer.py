@@ -5,7 +5,7 @@ The rules, numbered, are in docs/simulation.md.
 
 import numpy as np
 
-from servegym.simulator.batching.admission import admit, blocks_lacking, can_admit
+from servegym.simulator.batching.admission import admit, blocks_lacking, can_admit, chunk_within
 from servegym.simulator.batching.chunks import chunk_of, cut_to_time, see_what_fits, take, take_decodes
 from servegym.simulator.batching.eviction import make_room, make_room_for_newcomer
 from servegym.simulator.batching.ordering import first_ranked, leave_out_unlisted
@@ -269,7 +269,7 @@ def run_first(run, decider, e, now_s):
         if request.blocks == 0:
             before_newcomer(run, e, r)
     room = request.blocks + engine.free_blocks + engine.cache.shared_blocks
-    chunk = min(chunk, room * engine.block_tokens - cached_of(request))
+    chunk = chunk_within(request, engine, chunk, room)
     if not gives_memory(run, e, r, chunk, now_s):
         need = blocks_lacking(request, chunk, engine)
         if request.blocks == 0:

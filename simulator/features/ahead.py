@@ -1,7 +1,7 @@
 """Asynchronous scheduling: an engine forms the next batch while one runs. The rules: docs/feature_rules.md.
 
 What a batch computes and emits counts as done once it is formed. So a request's `num_output_tokens` includes tokens
-still under way, and OUTCOME.under_way is their number.
+still under way, and OUTCOME.under_way is their number. REQUEST.in_flight_tokens are the chunks of what still runs.
 """
 
 import numpy as np
@@ -61,6 +61,7 @@ def count_as_done(run, e):
         entry = run.entries[e, k]
         request, outcome = run.requests[entry.request], run.outcomes[entry.request]
         request.computed_tokens += entry.tokens
+        request.in_flight_tokens += entry.tokens
         entry.emitted = request.computed_tokens == request.prompt_tokens + request.num_output_tokens
         request.num_output_tokens += entry.emitted
         outcome.under_way += entry.emitted

@@ -13,7 +13,9 @@ HAS_TASKS = True  # batches that can be suspended
 HAS_CORRECTION = True  # estimators that are corrected while they are used
 HAS_AHEAD = True  # engines that form the next batch while one runs
 HAS_LOCKSTEP = True  # engines that start and end iterations together
+HAS_GROUPS = True  # engines whose layers keep different parts of a request
 
 FEATURES = (
     "HAS_CLUSTER", "HAS_CACHE", "HAS_DRAFTS", "HAS_CLIENTS", "HAS_TASKS", "HAS_CORRECTION", "HAS_AHEAD", "HAS_LOCKSTEP",
+    "HAS_GROUPS",
 )  # fmt: skip

@@ -155,8 +155,10 @@ def at_end(run, e, now_s):
 
 
 @hook
-def before_chunk(run, entries, k, length):
+def before_chunk(run, engine, entries, k, length):
     """The chunk of entry k of so many is about to be looked at."""
+    if HAS_AHEAD and engine.ahead.on:
+        run.requests[entries[k].request].in_flight_tokens -= entries[k].tokens
     if HAS_CLUSTER:
         prefetch_entry(run.requests, run.outcomes, entries, k, length)
 

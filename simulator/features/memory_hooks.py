@@ -1,7 +1,7 @@
 """The hook points of giving and taking memory (batching/admission.py, eviction.py, ends.py). See loop_hooks.py."""
 
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE
+from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_GROUPS
 from servegym.simulator.memory.kv_memory import release
 from servegym.simulator.memory.prefix_caching import (
     cancel_prefix_lookup,
@@ -56,3 +56,9 @@ def give_up(run, e, r):
 def is_barred(request, packing):
     """Whether the request has been evicted for the batch that is formed while another runs, and waits for the next."""
     return HAS_AHEAD and request.evicted > packing.evictions
+
+
+@hook
+def has_groups(engine):
+    """Whether layers of the engine keep different parts of a request."""
+    return HAS_GROUPS and engine.kv_groups.on > 0

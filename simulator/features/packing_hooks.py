@@ -1,8 +1,8 @@
 """The hook points of the packer (batching/packer.py). See loop_hooks.py."""
 
-from servegym.simulator.batching.admission import give_named
+from servegym.simulator.batching.admission import give_grouped, give_named
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_TASKS
+from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_GROUPS, HAS_TASKS
 from servegym.simulator.features.speculation import decode_chunk
 from servegym.simulator.features.suspended_batches import blocks_in_tasks, find_excluded_task, find_suspended_task
 from servegym.simulator.memory.prefix_caching import cancel_prefix_lookup, lookup_prefix
@@ -61,6 +61,9 @@ def gives_memory(run, e, r, chunk, now_s):
     """Request r is to get the memory for its chunk, which is free. Returns whether a feature has given it."""
     if HAS_CACHE and run.engines[e].cache.on:
         give_named(run, e, r, chunk, now_s)
+        return True
+    if HAS_GROUPS and run.engines[e].kv_groups.on > 0:
+        give_grouped(run, e, r, chunk, now_s)
         return True
     return False
 

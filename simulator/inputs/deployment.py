@@ -14,6 +14,7 @@ from servegym.simulator.features.speculation import Speculation
 from servegym.simulator.fleet.startup import Startup
 from servegym.simulator.inputs.costs import Costs
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.kv_groups import KvCacheGroup, kinds_of, tokens_held
 from servegym.simulator.memory.prefixes import PrefixStore
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.types import ROLES
@@ -112,6 +113,8 @@ class Deployment:
         every iteration together. 1: each runs by itself.
     max_num_batched_tokens, max_num_seqs: most tokens in a batch, and requests that hold KV memory, whatever a scheduler
         says; vLLM's settings of these names. None: no limit.
+    kv_groups: of layers that keep different parts of a request, as vLLM has them; (): all keep all of it. Of an engine
+        with groups `block_tokens` is what policies count a block for: the tokens that it holds in the mean.
     """
 
     device: LatencyModel
@@ -136,6 +139,7 @@ class Deployment:
     lockstep: int = 1
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
+    kv_groups: tuple[KvCacheGroup, ...] = ()
 
     def __post_init__(self) -> None:
         own = dict.fromkeys((field for field in OWN_LIMITS if getattr(self, field) is not None), 2**31 - 1)
@@ -154,7 +158,10 @@ class Deployment:
             )
         check_coefficients(self.device, self.estimator, self.name)
         if self.async_scheduling:
-            self._check_ahead()
+            self._check_beside("async_scheduling")
+        if self.kv_groups:
+            kinds_of(self.kv_groups, self.name)
+            self._check_beside("kv_groups")
         if self.startup is not None and self.startup.started > self.engines:
             raise DeploymentError(
                 f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
@@ -166,16 +173,19 @@ class Deployment:
         if not 0 <= self.watermark < 1:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 
-    def _check_ahead(self) -> None:
-        beside = (
+    def _check_beside(self, field: str) -> None:
+        """Raise DeploymentError for what is not simulated beside asynchronous scheduling or KV cache groups."""
+        beside = [
             (self.role != "both", f"the role {self.role!r}"),
             (self.host is not None, "host memory"),
             (self.prefix_store is not None, "a prefix store"),
             (self.speculation is not None, "speculation"),
-        )
+        ]
+        if field == "kv_groups":
+            beside.append((bool(self.prefix_caching), "prefix_caching"))
         for there, what in beside:
             if there:
-                raise DeploymentError(f"{self.name}: async_scheduling is not simulated with {what}; leave out one")
+                raise DeploymentError(f"{self.name}: {field} is not simulated with {what}; leave out one")
 
     @property
     def pools(self) -> tuple[Deployment, ...]:
@@ -201,16 +211,36 @@ class Deployment:
         in_store = 0 if self.prefix_store is None or self.role == "decode" else int(self.prefix_store.tokens)
         return in_store + self.total_blocks * self.block_tokens * self.caches_prefixes(workload)
 
+    @property
+    def capacity_tokens(self) -> int:
+        """The most tokens of all requests that KV memory can hold at once; where no layer keeps them all, 2^31 - 1."""
+        if not self.kv_groups:
+            return self.total_blocks * self.block_tokens
+        kinds = kinds_of(self.kv_groups, self.name)
+        return int(self.total_blocks // kinds.full * kinds.full_block_tokens) if kinds.full else 2**31 - 1
+
+    @property
+    def request_tokens(self) -> int:
+        """The most tokens of a request that an engine's KV memory holds, if they are computed at once."""
+        if not self.kv_groups:
+            return self.total_blocks * self.block_tokens
+        return tokens_held(self.kv_groups, self.total_blocks)
+
     def check_fits(self, workload: Workload, again: bool = False) -> None:
         """Raise DeploymentError if some request could never be held in an engine's KV memory.
 
         again: requests can be taken back from engines, and are then prefilled with the tokens they have emitted.
         """
         table = workload.table
+        if self.kv_groups and self.caches_prefixes(workload):
+            raise DeploymentError(
+                f"{self.name}: workload '{workload.name}' has prompts that begin alike, and prefix caching is not "
+                "simulated with KV cache groups (layers with windows or states); switch prefix_caching off"
+            )
         # The last token is emitted, never cached; a prefill engine emits but the first since a request was sent there.
         later = 0 if self.role == "prefill" and not again else table["output_tokens"] - 1
         need = table["prompt_tokens"].astype("i8") + later
-        capacity = self.total_blocks * self.block_tokens
+        capacity = self.request_tokens
         if (need > capacity).any():
             at = int(np.argmax(need))
             raise DeploymentError(

@@ -101,6 +101,20 @@ ENGINE_LOCKSTEP = record(
     ]
 )
 
+# The groups of layers that keep KV or states, by kind: how many, and what they keep; see kv_groups.py.
+ENGINE_KV_GROUPS = record(
+    [
+        ("on", "i8"),  # groups in all; 0: all layers keep all tokens, and a request has blocks of block_tokens
+        ("full", "i8"),  # groups that keep all tokens
+        ("full_block_tokens", "i8"),  # tokens of a block of theirs
+        ("windows", "i8"),  # groups that keep the last tokens
+        ("window_block_tokens", "i8"),
+        ("window", "i8"),  # tokens that they keep
+        ("local", "i8"),  # 1: windows begin at multiples of that
+        ("states", "i8"),  # groups that keep a state, in one block
+    ]
+)
+
 # Sums over the run of what an engine did; of no use to a policy.
 TOTALS = record(
     [
@@ -142,7 +156,7 @@ ENGINE = record(
         ("off", "i8"),  # 1: it is off, or loading until `ready_s`
         ("startup_s", "f8"),  # what that takes; nan: it is never off
         ("ready_s", "f8"),  # inf: it is not loading
-        ("block_tokens", "i8"),  # tokens in a KV block
+        ("block_tokens", "i8"),  # tokens in a KV block; with kv_groups, what policies are to count with
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),
         ("watermark_blocks", "i8"),  # kept free when a request is admitted beside others
@@ -178,6 +192,7 @@ ENGINE = record(
         ("ahead", ENGINE_AHEAD),
         ("totals", TOTALS),
         ("lockstep", ENGINE_LOCKSTEP),
+        ("kv_groups", ENGINE_KV_GROUPS),
     ]
 )
 

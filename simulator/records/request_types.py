@@ -50,6 +50,7 @@ REQUEST = record(
         ("session", "i4"),  # it is a turn of: the session's first request; -1: it is by itself
         ("sent_cached_tokens", "i4"),  # had by its engine when it was last sent there, as far as the router knew
         ("session_engine", "i2"),  # where the router sent its session's last request; -1: nowhere yet
+        ("in_flight_tokens", "i4"),  # in `computed_tokens`, of a batch that still runs (ahead.py)
         ("session_tokens", "i8"),  # tokens computed for the requests that it follows: prompts, less cached, and answers
     ],
     lines_of=64,

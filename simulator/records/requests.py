@@ -35,6 +35,12 @@ def cached_of(request):
 
 
 @kernel
+def processed_of(request):
+    """Tokens whose KV no batch that still runs computes."""
+    return max(0, cached_of(request) - request.in_flight_tokens)
+
+
+@kernel
 def left_of(request):
     """Tokens the request could compute next: its context less those whose KV exists."""
     return request.prompt_tokens + request.num_output_tokens - cached_of(request)

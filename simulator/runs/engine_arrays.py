@@ -7,6 +7,7 @@ import numpy as np
 from servegym.simulator.features.operators import WHOLE
 from servegym.simulator.inputs.deployment import Deployment, EstimatorModel
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.kv_groups import kinds_of
 from servegym.simulator.records import types as layout
 from servegym.simulator.records.fields import zeros
 
@@ -48,6 +49,7 @@ def fresh_engines(
         engine["lockstep"]["ranks"] = pool.lockstep
         engine["block_tokens"] = pool.block_tokens
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
+        engine["kv_groups"] = kinds_of(pool.kv_groups, pool.name)
         engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)
         engine["cache"]["considered"], engine["cache"]["last_free"] = -1, pool.total_blocks - 1
         engine["cache"]["publishes"] = pool.kv_events and indexed and prompts is not None and engine["cache"]["on"]

@@ -52,4 +52,5 @@ def has_extras(run: SimulationState) -> bool:
         or run.correction["window_iterations"][0] > 0
         or engines["ahead"]["on"].any()
         or (engines["lockstep"]["ranks"] > 1).any()
+        or engines["kv_groups"]["on"].any()
     )

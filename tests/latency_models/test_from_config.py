@@ -16,6 +16,7 @@ from servegym.latency_models.building.product_devices import decoder
 from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN3_30B_A3B, MixtureShape, ModelShape
 from servegym.latency_models.building.specifications import device, kv_cache
 from servegym.latency_models.profile import error_class, load_profile, parse_profile
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no operator tables")
 CONFIG = {
@@ -260,12 +261,15 @@ def test_windows_keep_their_tokens(no_data):
     kv = kv_cache(shape, 80, 1, request_tokens=1024)
     page = 16 * 16 * 2 * 8 * 128 * 2  # tokens x layers x key and value x heads x width x bytes
     of_request, of_step = 64 + 9, (64 + 64) - (64 + 9)
-    assert kv["total_blocks"] == int((kv["usable_bytes"] // page - of_step) / of_request * 1024) // 16
+    assert kv["total_blocks"] == kv["usable_bytes"] // page
+    assert kv["block_tokens"] == int((kv["total_blocks"] - of_step) / of_request * 1024) // kv["total_blocks"] == 14
+    assert sorted(group["window"] for group in kv["groups"]) == [0, 128]
     assert "window of 128 tokens" in kv["arithmetic"]
     every = model_of(CONFIG | {"sliding_window": 128}, "m").shape
     kv = kv_cache(every, 80, 1)
-    assert kv["total_blocks"] * 16 * kv["bytes_per_token"] <= kv["usable_bytes"]
-    assert parse_profile(from_config.build(gpu("h100"), Model("m", every, "bf16")), "built").kv.total_blocks > 100_000
+    assert kv["total_blocks"] * kv["block_tokens"] * kv["bytes_per_token"] <= kv["usable_bytes"]
+    built = parse_profile(from_config.build(gpu("h100"), Model("m", every, "bf16")), "built")
+    assert built.kv.groups == built.deployment().kv_groups == (KvCacheGroup(16, window=128),)
 
 
 def test_each_device_has_a_key_head():

@@ -13,6 +13,7 @@ from .stores import Store
 
 if TYPE_CHECKING:
     from .decisions import Scheduler
+    from .kv_groups import KvGroup
     from .packer import Formation
     from .work import Operators, Work
 
@@ -96,6 +97,7 @@ class Engine:
     ready_s: float = 0.0  # loaded from then on; INF: it is off
     is_off: bool = False  # or loading
     store: Store | None = None
+    groups: "list[KvGroup]" = field(default_factory=list)  # of layers; none: all keep all tokens
     memory: Memory | None = None  # None: it does not cache prefixes
     asynchronous: bool = False
     ahead: "Work | None" = None  # formed while another runs
@@ -161,6 +163,21 @@ class Engine:
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)  # rounded up
+
+    def blocks_to_compute(self, r: Request, chunk: int) -> int:
+        """Blocks that r holds while it computes a chunk."""
+        if self.groups:
+            processed = max(0, r.cached - r.in_flight)
+            return sum(group.held(processed, r.cached + chunk) for group in self.groups)
+        return self.blocks_for(r.cached + chunk)
+
+    def reserved_blocks(self, r: Request, chunk: int, most_batch_tokens: float) -> int:
+        """Blocks set aside for all of its context, of which it computes a chunk now."""
+        if self.groups:
+            in_flight = most_batch_tokens * (2 if self.asynchronous else 1)
+            whole = sum(group.most(r.context, in_flight) for group in self.groups)
+            return max(whole, self.blocks_to_compute(r, chunk))
+        return self.blocks_for(r.context)
 
     def groups_of(self, r: Request) -> tuple[Group, Group]:
         return self.by_client[r.client], self.by_application[r.application]

@@ -194,7 +194,10 @@ class Formation:
     def room(self, r: Request, chunk: int, without: Sequence[Request] = ()) -> bool:
         """Whether r finds room, or would if some running requests had been evicted."""
         engine, limits = self.engine, self.limits
-        need = engine.blocks_for(r.context if limits.reserve_context else r.cached + chunk)
+        if limits.reserve_context:
+            need = engine.reserved_blocks(r, chunk, self.limits.max_num_batched_tokens)
+        else:
+            need = engine.blocks_to_compute(r, chunk)
         if engine.all_running > len(without):
             given = limits.watermark_blocks
             need += engine.watermark_blocks if given is None else given
@@ -222,7 +225,7 @@ class Formation:
 
     def lacks(self, r: Request, chunk: int) -> int:
         """Blocks that r needs for its chunk beyond its own, what it finds and the free ones; 0 or less: enough."""
-        return self.engine.blocks_for(r.cached + chunk) - r.blocks - r.shared_blocks - self.engine.free_blocks
+        return self.engine.blocks_to_compute(r, chunk) - r.blocks - r.shared_blocks - self.engine.free_blocks
 
     def waits_for_transfers(self, r: Request) -> bool:
         """r alone holds memory, and what else is taken is for KV on its way."""
@@ -282,7 +285,8 @@ class Formation:
             engine.memory.grow(r, r.computed + chunk)
             if self.limits.preemptible is None:
                 engine.memory.name(r, min(r.computed + chunk, r.context - r.under_way))
-        r.blocks = max(r.blocks, engine.blocks_for(r.computed + chunk))
+        blocks = engine.blocks_to_compute(r, chunk)
+        r.blocks = blocks if engine.groups else max(r.blocks, blocks)
         self.batch.append((r, chunk))
 
     def progress(self) -> None:
@@ -293,7 +297,7 @@ class Formation:
         engine, limits = self.engine, self.limits
         r = self.decision.first_of(engine.queue, lambda r: r.task is None)
         self.lookup_prefix(r)
-        if engine.suspended and engine.blocks_for(r.cached + r.left) > self.most_blocks:
+        if engine.suspended and engine.blocks_to_compute(r, r.left) > self.most_blocks:
             self.resumed = self.decision.first_of(engine.queue, lambda r: r.task is not None).task
             return
         if limits.whole_prompts:
@@ -305,7 +309,7 @@ class Formation:
             must_hold = 1
         if self.lacks(r, must_hold) > 0:
             chunk = r.left  # what takes memory for progress emits a token
-            if engine.on_their_way and engine.blocks_for(r.cached + chunk) > self.most_blocks:
+            if engine.on_their_way and engine.blocks_to_compute(r, chunk) > self.most_blocks:
                 self.waits = True
                 return
             while self.lacks(r, chunk) + r.shared_blocks > 0:
@@ -314,7 +318,8 @@ class Formation:
                     raise ValueError(f"request {r.index} does not fit into an empty engine")
                 self.evict(others)
             self.lookup_prefix(r)
-        chunk = min(chunk, (r.blocks + r.shared_blocks + engine.free_blocks) * engine.block_tokens - r.cached)
+        room = r.blocks + r.shared_blocks + engine.free_blocks
+        chunk = largest(chunk, lambda c: engine.blocks_to_compute(r, c) <= room)
         self.join(r, chunk)
 
     @property

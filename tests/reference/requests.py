@@ -40,6 +40,7 @@ class Request:
 
     emitted: int = 0  # or under way, at an engine that schedules asynchronously
     under_way: int = 0
+    in_flight: int = 0  # tokens among the computed ones of a batch that still runs
     computed: int = 0
     kept: int = 0
     borrowed: bool = False  # what is kept is in a prefix store

@@ -97,6 +97,7 @@ class Running:
         for r, tokens in work.batch:
             engine.computed_tokens += tokens
             r.computed += tokens
+            r.in_flight += tokens
             if r.left <= 0:
                 r.emitted += 1
                 r.under_way += 1

@@ -250,6 +250,8 @@ class Simulation:
 
     def tokens_come_out(self, engine: Engine, work: Work, now_s: float) -> None:
         """Of a batch that has counted as done since it was formed; the one formed meanwhile starts."""
+        for r, tokens in work.batch:
+            r.in_flight -= tokens
         for r in work.emitting:
             later = r.under_way - 1
             r.emitted, r.under_way = r.emitted - r.under_way, 0

@@ -13,6 +13,7 @@ from .disturbances import Corrector, Drift
 from .engines import Engine, HostMemory, Kind
 from .front_end import FrontEnd
 from .incidents import Incident
+from .kv_groups import KvGroup
 from .latency import Latency
 from .log import EngineLog, Iteration, Log, Move, StuckError
 from .memory import Memory
@@ -50,6 +51,7 @@ class Pool:
     lockstep: int = 1  # engines that start and end iterations together
     most_batch_tokens: float = INF
     most_sequences: float = INF
+    groups: list[KvGroup] | None = None  # of layers
 
 
 def simulate(
@@ -74,12 +76,13 @@ def simulate(
     asynchronous: bool = False,
     most_batch_tokens: float = INF,
     most_sequences: float = INF,
+    groups: list[KvGroup] | None = None,
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     pool = Pool(
         engines, block_tokens, total_blocks, watermark, scheduler, device, estimator, host=host,
         prefix_caching=prefix_caching, speculation=speculation, asynchronous=asynchronous,
-        most_batch_tokens=most_batch_tokens, most_sequences=most_sequences,
+        most_batch_tokens=most_batch_tokens, most_sequences=most_sequences, groups=groups,
     )  # fmt: skip
     return simulate_cluster(
         requests, [pool], until_s=until_s, drift=drift, correction=correction, clients=clients,
@@ -134,7 +137,7 @@ def simulate_cluster(
                 len(machines), pool.block_tokens, pool.total_blocks, math.floor(pool.watermark * pool.total_blocks)
             )
             machine.most_batch_tokens, machine.most_sequences = pool.most_batch_tokens, pool.most_sequences
-            machine.speculation = one
+            machine.speculation, machine.groups = one, pool.groups or []
             machine.role, machine.kind, machine.host = pool.role, kind, pool.host or HostMemory()
             machine.corrector = None if correction is None else Corrector(*correction)
             machine.pool, machine.tier, machine.operators = place, pool.tier, pool.operators

@@ -1,9 +1,11 @@
 """Engines of a recorded timeline, replayed: their queues, memory, batches and tasks."""
 
+import dataclasses
+
 import numpy as np
 
 from servegym.simulator.inputs.cluster import AT_ONCE, Cluster
-from servegym.simulator.inputs.deployment import HostMemory
+from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.records.types import (
     DRAINED,
     FAILED,
@@ -12,10 +14,18 @@ from servegym.simulator.records.types import (
     POOL,
 )
 from servegym.simulator.runs.simulation import Simulation
+from tests.reference.kv_groups import KvGroup
 from tests.simulator.replayed_cache import cache_of
 from tests.simulator.replayed_link import ReplayedLink, destinations
 from tests.simulator.replayed_run import Batch, Entry, Replay
 from tests.simulator.replayed_store import store_of
+
+
+def blocks_of(pool: Deployment, tokens: int, chunk: int) -> int:
+    """Blocks of a request with so many tokens and the chunk that it computes."""
+    if pool.kv_groups:
+        return sum(KvGroup(**dataclasses.asdict(group)).held(tokens, tokens + chunk) for group in pool.kv_groups)
+    return -(-(tokens + chunk) // pool.block_tokens)
 
 
 class ReplayedEngines:
@@ -97,8 +107,9 @@ class ReplayedEngines:
             return self.blocks_in_use(engine)
         return max(self.blocks[engine].values(), default=0)
 
-    def blocks_of(self, engine: int, tokens: int) -> int:
-        return -(-int(tokens) // self.pools[engine].block_tokens)
+    def blocks_of(self, engine: int, tokens: int, chunk: int = 0) -> int:
+        """Blocks of a request with so many tokens and the chunk that it computes."""
+        return blocks_of(self.pools[engine], int(tokens), int(chunk))
 
     def context(self, r: int) -> int:
         return int(self.table["prompt_tokens"][r]) + self.emitted[r]
@@ -226,7 +237,7 @@ class ReplayedEngines:
         self.admitted[r] = True
         batch.entries.append(Entry(r, tokens, self.computed[r], left, decoding, was_running, loaded))
         self.log.scheduled_tokens[r] += tokens
-        self.blocks[e][r] = self.blocks_of(e, self.computed[r] + tokens)
+        self.blocks[e][r] = self.blocks_of(e, self.computed[r], tokens)
 
     def formed(self, batch: Batch) -> None:
         assert batch.entries, "an empty batch"

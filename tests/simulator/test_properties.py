@@ -33,7 +33,7 @@ from tests.strategies import scenarios
 @examples()
 @given(data=st.data())
 def test_every_request_finishes_with_all_its_tokens(name, data):
-    scenario = data.draw(scenarios(name))
+    scenario = data.draw(scenarios(name, grouped=True))
     arrays = finished(scenario).arrays
     table = scenario.workload.table
     np.testing.assert_array_equal(arrays.requests["num_output_tokens"], table["output_tokens"])
@@ -49,7 +49,7 @@ def test_every_request_finishes_with_all_its_tokens(name, data):
 @examples(40)
 @given(data=st.data())
 def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
-    scenario = data.draw(scenarios(name))
+    scenario = data.draw(scenarios(name, grouped=True))
     simulation = finished(scenario)
     log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
     assert all(log.finished)
@@ -135,7 +135,7 @@ def test_same_inputs_same_bytes(name, data):
 @examples()
 @given(data=st.data())
 def test_stepping_gives_the_bytes_of_running(name, data):
-    scenario = data.draw(scenarios(name))
+    scenario = data.draw(scenarios(name, grouped=True))
     ran, walked = finished(scenario), stepped(scenario)
     assert as_bytes(walked.arrays) == as_bytes(ran.arrays)
     some = Simulation(scenario, record_timeline=True)

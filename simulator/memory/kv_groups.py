@@ -1,0 +1,126 @@
+"""KV memory by kinds of layers, as vLLM groups them: "KV cache groups" of docs/feature_rules.md.
+
+Blocks of all groups come from one pool and have the same size in bytes. Groups of one kind hold the same blocks, so an
+engine has a count of each kind.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from servegym.errors import DeploymentError
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.memory.kv_memory import blocks_for
+from servegym.simulator.records.types import ENGINE_KV_GROUPS
+
+MOST_GROUPS, MOST_TOKENS = 4096, 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class KvCacheGroup:
+    """Layers of one kind, with a table of blocks of their own for each request.
+
+    block_tokens: tokens of a block. window: the last tokens, which are all that it keeps; 0: it keeps all.
+    local: windows begin at multiples of their length, and do not slide. state: it keeps a state of fixed size, in one
+    block, and no tokens.
+    """
+
+    block_tokens: int = 16
+    window: int = 0
+    local: bool = False
+    state: bool = False
+
+    def __post_init__(self) -> None:
+        for field, least in (("block_tokens", 1), ("window", 0)):
+            value = getattr(self, field)
+            if not least <= value <= MOST_TOKENS or value != int(value):
+                raise DeploymentError(
+                    f"KV cache group: {field} is {value}; it should be a whole number from {least} to {MOST_TOKENS}"
+                )
+        if self.state and (self.window or self.local):
+            raise DeploymentError("KV cache group: a state has no window; leave out `window` and `local`")
+        if self.local and not self.window:
+            raise DeploymentError("KV cache group: `local` says how windows begin; it should come with a `window`")
+
+
+def kinds_of(groups: Sequence[KvCacheGroup], where: str) -> np.record:
+    """ENGINE_KV_GROUPS of an engine. Raises DeploymentError for kinds of which it can have one only."""
+    if len(groups) > MOST_GROUPS:
+        raise DeploymentError(f"{where}: there are {len(groups)} KV cache groups; at most {MOST_GROUPS} are simulated")
+    counts, kinds = Counter(groups), np.zeros(1, ENGINE_KV_GROUPS)[0]
+    full = [group for group in counts if not group.window and not group.state]
+    windows = [group for group in counts if group.window]
+    for kind, what in ((full, "full attention"), (windows, "windows")):
+        if len(kind) > 1:
+            raise DeploymentError(f"{where}: KV cache groups of {what} differ, {kind[0]} and {kind[1]}; give one kind")
+    kinds.on, kinds.states = len(groups), sum(counts[group] for group in counts if group.state)
+    kinds.full_block_tokens = kinds.window_block_tokens = 1
+    for group in full:
+        kinds.full, kinds.full_block_tokens = counts[group], group.block_tokens
+    for group in windows:
+        kinds.windows, kinds.window_block_tokens = counts[group], group.block_tokens
+        kinds.window, kinds.local = group.window, group.local
+    return kinds
+
+
+def _held_blocks(kinds, processed, tokens):
+    """Blocks that a request holds for its first `tokens` tokens, less what has left the windows of what comes after
+    `processed` ones. In Python also of arrays."""
+    blocks = kinds.states + kinds.full * -(-tokens // kinds.full_block_tokens)
+    if kinds.windows > 0:
+        size = kinds.window_block_tokens
+        if kinds.local:
+            first = processed // kinds.window * kinds.window
+        else:  # the window of the next token
+            first = (processed - kinds.window + 1) * (processed >= kinds.window)
+        blocks = blocks + kinds.windows * (-(-tokens // size) - first // size)
+    return blocks
+
+
+held_blocks = kernel(_held_blocks)
+
+
+@kernel
+def most_held_blocks(kinds, tokens, in_flight):
+    """The most blocks that a request of so many tokens may hold, of which `in_flight` at most are computed at once."""
+    blocks = kinds.states + kinds.full * blocks_for(tokens, kinds.full_block_tokens)
+    if kinds.windows > 0:
+        size = kinds.window_block_tokens
+        most = blocks_for(kinds.window + in_flight, size)
+        if kinds.local == 0:  # a window that slides may begin inside of a block
+            most = blocks_for(kinds.window - 1 + in_flight, size) + 1
+        blocks += kinds.windows * min(blocks_for(tokens, size), most)
+    return blocks
+
+
+@kernel
+def largest_chunk_within(kinds, processed, computed, most, room):
+    """The largest chunk after `computed` tokens, `most` at most, with which a request holds no more than `room` blocks;
+    0: there is none."""
+    if held_blocks(kinds, processed, computed + most) <= room:
+        return most
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if held_blocks(kinds, processed, computed + middle) <= room:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def blocks_held(groups: Sequence[KvCacheGroup], computed: np.ndarray, chunk: np.ndarray) -> np.ndarray:
+    """int64[n] blocks that requests hold while they compute a chunk, each after `computed` tokens."""
+    held: np.ndarray = _held_blocks(kinds_of(groups, "KV cache"), computed, computed + chunk)
+    return held
+
+
+def tokens_held(groups: Sequence[KvCacheGroup], blocks: int) -> int:
+    """The most tokens of a request that so many blocks hold, if they are computed at once."""
+    kinds = kinds_of(groups, "KV cache")
+    return bisect.bisect_right(range(MOST_TOKENS), blocks, key=lambda tokens: _held_blocks(kinds, 0, tokens)) - 1
