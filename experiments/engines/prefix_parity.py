@@ -119,7 +119,8 @@ def simulate(
     """
     deployment = Deployment(
         profile.device, profile.estimator, limits.blocks, block_tokens=limits.block_tokens, watermark=limits.watermark,
-        prefix_caching=limits.prefix_caching,
+        prefix_caching=limits.prefix_caching, async_scheduling=limits.async_scheduling,
+        kv_groups=limits.groups,
     )  # fmt: skip
     simulation = Simulation(Scenario(workload, deployment, policy, correction=correction), record_timeline=True)
     memory = []  # before each batch

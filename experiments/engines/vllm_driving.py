@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from experiments.engines.cached_blocks import Name, PoolWatch, names_by_key
 from servegym.errors import VllmError
 from servegym.simulator.inputs.deployment import LatencyModel
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.records.batches import add
 from servegym.simulator.records.types import BATCH
@@ -58,6 +60,7 @@ class Limits:
     prefix_caching: bool = False
     chunked_prefill: bool = True
     drafts: int = 0  # speculative decoding, by matches in the prompt
+    groups: tuple[KvCacheGroup, ...] = ()  # of layers; (): one of full attention
     long_prefill_token_threshold: int = 0
 
 
@@ -114,7 +117,6 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
     """One of vLLM's schedulers, or of ours, with nothing around it."""
     for name, value in SURROUNDINGS.items():
         os.environ.setdefault(name, value)
-    import torch
     from vllm.config import (
         CacheConfig,
         DeviceConfig,
@@ -124,7 +126,7 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
         SpeculativeConfig,
         VllmConfig,
     )
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
     from vllm.v1.structured_output import StructuredOutputManager
 
     wanted = {
@@ -159,19 +161,34 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
         )
     config.scheduler_config.async_scheduling = limits.async_scheduling  # vLLM takes it back on a CPU
     cache.num_gpu_blocks = limits.blocks + 1
-    attention = FullAttentionSpec(block_size=limits.block_tokens, num_kv_heads=1, head_size=32, dtype=torch.float16)
+    specs = [kept_by(group, limits) for group in limits.groups or (KvCacheGroup(limits.block_tokens),)]
     kv_cache = KVCacheConfig(
         num_blocks=limits.blocks + 1,
         kv_cache_tensors=[],
-        kv_cache_groups=[KVCacheGroupSpec(["layer"], attention)],
+        kv_cache_groups=[KVCacheGroupSpec([f"layer{place}"], spec) for place, spec in enumerate(specs)],
     )
     return scheduler_cls(
         vllm_config=config,
         kv_cache_config=kv_cache,
         structured_output_manager=StructuredOutputManager(config),
-        block_size=limits.block_tokens,
+        block_size=math.lcm(*(spec.block_size for spec in specs)),
         hash_block_size=limits.block_tokens,
     )
+
+
+def kept_by(group: KvCacheGroup, limits: Limits) -> Any:
+    """What vLLM is told of a group's layers; a state is in one block, as without prefix caching."""
+    import torch
+    from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, FullAttentionSpec, MambaSpec, SlidingWindowSpec
+
+    if group.state:
+        return MambaSpec(block_size=limits.max_model_len, shapes=((1,),), dtypes=(torch.float16,))
+    numbers = {"block_size": group.block_tokens, "num_kv_heads": 1, "head_size": 32, "dtype": torch.float16}
+    if group.local:
+        return ChunkedLocalAttentionSpec(attention_chunk_size=group.window, **numbers)
+    if group.window:
+        return SlidingWindowSpec(sliding_window=group.window, **numbers)
+    return FullAttentionSpec(**numbers)
 
 
 def token_ids(workload: Workload, index: int) -> list[int]:

@@ -1,0 +1,17 @@
+"""vLLM's own scheduler with KV cache groups and the simulator's vllm-v1: the same at every step."""
+
+import dataclasses
+
+import pytest
+
+from experiments.engines.group_parity import CASES, Case, compared
+from tests.adapters.vllm.with_vllm.served import PROFILE
+
+FEW = 40  # requests of a case
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.seed}-{case.label}" for case in CASES])
+def test_holds_the_same_blocks(case: Case) -> None:
+    served, first = compared(dataclasses.replace(case, requests=FEW), PROFILE)
+    assert first is None
+    assert len(served.steps) > 100
