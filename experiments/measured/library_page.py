@@ -1,6 +1,7 @@
 """Write docs/results/measured-latent-attention.md, from the measured closed loops under $SERVEGYM_DATA:
 
 python -m experiments.measured.library_page docs/results/measured-latent-attention.md
+python -m experiments.measured.library_page docs/results/measured-blackwell.md --blackwell
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.measured import ranking
-from experiments.measured.library_study import select, study
+from experiments.measured.library_study import BLACKWELL_CLAUSES, CLAUSES, select, study
 from experiments.measured.page import signed
 from experiments.measured.public_runs import folder_of_runs
 from servegym.errors import ServegymError
@@ -46,6 +47,24 @@ Goals: TPOT at most {tpot:g} %, TTFT at most {ttft:g} %. A look at 21 points of 
 first (TPOT 20 % off in the median, TTFT 55 %); after it nothing was changed but that the points are those of H100 and
 H200, as in the other page, since making the profiles of all took too long. That 20 points are listed as of R1 and of V3
 was seen by their equal errors; they are taken once.
+"""
+BLACKWELL_HEAD = """# Closed loops on B200 and B300
+
+Written by
+`SERVEGYM_DATA=DATA python -m experiments.measured.library_page docs/results/measured-blackwell.md --blackwell`,
+with {package} {version}; do not edit.
+
+{points} points of vLLM on B200 and B300, of dense models and models with experts or latent attention, from the
+collection of [the other closed loops](measured-closed-loops.md). Each is simulated as [those of latent
+attention](measured-latent-attention.md) are, with
+[`SYSTEM:MODEL`](../latency_models.md#any-model-and-gpu-by-name) as the device, beside what the library that gave the
+step times predicts of the same point by itself. Nothing is fitted to these points. Errors are simulated less measured,
+in percent of the measured: medians of absolute, and of signed ones.
+
+What is assumed is what that page says: 8,192 tokens a step, asynchronous scheduling, weights as stated (`fp4`: NVFP4,
+or the checkpoint's MXFP4), keys and values in 16 bits, no drafts, no CPU time. Rule and goals were committed before any
+point of this page was simulated, but for those of the 21 that the other page's first look was at. Goals: TPOT at most
+{tpot:g} %, TTFT at most {ttft:g} %.
 """
 
 
@@ -96,10 +115,12 @@ def order(points: pd.DataFrame, metric: str) -> float:
     return float(np.mean([ranking.tau(group[measured], group[simulated]) for group in groups]))
 
 
-def page(points: pd.DataFrame, counts: list[tuple[str, int, int]], without: dict[str, str], version: str) -> str:
+def page(
+    points: pd.DataFrame, counts: list[tuple[str, int, int]], without: dict[str, str], version: str, head: str = HEAD
+) -> str:
     clauses = table(("clause", "leaves out", "stay"), [[what, f"{out:,}", f"{stay:,}"] for what, out, stay in counts])
     parts = [
-        HEAD.format(package=PACKAGE, version=version, points=len(points), **GOALS), verdicts(points),
+        head.format(package=PACKAGE, version=version, points=len(points), **GOALS), verdicts(points),
         "Tau: mean over models with the same lengths, of all their points; most of it is the number of clients.\n",
         "## By model and engine\n", by_kind(points), "## Which points\n", clauses,
     ]  # fmt: skip
@@ -108,14 +129,15 @@ def page(points: pd.DataFrame, counts: list[tuple[str, int, int]], without: dict
     return "\n".join(parts)
 
 
-def main(target: Path) -> None:
-    chosen, counts = select(folder_of_runs())
+def main(target: Path, blackwell: bool) -> None:
+    chosen, counts = select(folder_of_runs(), BLACKWELL_CLAUSES if blackwell else CLAUSES)
     points, without = study(chosen.to_dict("records"))
-    target.write_text(page(points, counts, without, library_version()), encoding="utf-8")
+    head = BLACKWELL_HEAD if blackwell else HEAD
+    target.write_text(page(points, counts, without, library_version(), head), encoding="utf-8")
 
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]))
+        main(Path(sys.argv[1]), blackwell="--blackwell" in sys.argv[2:])
     except ServegymError as error:
         sys.exit(f"error: {error}")

@@ -30,6 +30,14 @@ MODELS: dict[str, tuple[str, dict[str, str | None]]] = {
     "zhipuai/GLM-5": ("zai-org/GLM-5", {"fp8": "fp8_block"}),
     "Qwen/Qwen3.5-397B-A17B": ("Qwen/Qwen3.5-397B-A17B", {"bf16": None, "fp8": "fp8_block", "fp4": "nvfp4"}),
 }
+# Of the Blackwell GPUs: models of other kinds too.
+OTHERS: dict[str, tuple[str, dict[str, str | None]]] = {
+    "meta-llama/Llama-3.1-70B": ("meta-llama/Meta-Llama-3.1-70B", {"fp8": "fp8", "fp4": "nvfp4"}),
+    "MiniMaxAI/MiniMax-M2.5": ("MiniMaxAI/MiniMax-M2.5", {"fp8": None, "fp4": "nvfp4"}),
+    "openai/gpt-oss-120b": ("openai/gpt-oss-120b", {"fp4": None}),
+}
+BLACKWELL = ("b200_sxm", "b300_sxm")
+EVERY = 4
 TWINS = {"deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3"}  # one shape: some points are listed under both names
 MOST_GPUS = 8
 
@@ -38,7 +46,8 @@ def same_as_before(table: pd.DataFrame) -> pd.Series:
     return table.replace({"model": TWINS}).duplicated([*SAME, "backend"])
 
 
-CLAUSES: tuple[tuple[str, Callable[[pd.DataFrame], pd.Series]], ...] = (
+Clauses = tuple[tuple[str, Callable[["pd.DataFrame"], "pd.Series"]], ...]
+CLAUSES: Clauses = (
     ("latent or linear attention", lambda table: table["model"].isin(list(MODELS))),
     ("H100 or H200", lambda table: table["gpu"].isin(list(GPUS))),
     ("prefill and decode on the same GPUs", lambda table: table["mode"] == "agg"),
@@ -57,14 +66,24 @@ CLAUSES: tuple[tuple[str, Callable[[pd.DataFrame], pd.Series]], ...] = (
     ),
     ("not the same measurement from another file, or under its other name", lambda table: ~same_as_before(table)),
 )
+BLACKWELL_CLAUSES: Clauses = (
+    ("B200 or B300", lambda table: table["gpu"].isin(BLACKWELL)),
+    ("served by vLLM", lambda table: table["backend"] == "vllm"),
+    ("a model that the library may have tables for", lambda table: table["model"].isin([*MODELS, *OTHERS])),
+    *CLAUSES[2:],
+    (
+        f"one of {EVERY} in the order of the file, for time",
+        lambda table: table.assign(place=range(len(table)))["place"] % EVERY == 0,
+    ),
+)
 
 
-def select(folder: Path) -> tuple[pd.DataFrame, list[tuple[str, int, int]]]:
-    """The points that all CLAUSES hold for, and of each clause how many it leaves out, and how many stay."""
+def select(folder: Path, clauses: Clauses = CLAUSES) -> tuple[pd.DataFrame, list[tuple[str, int, int]]]:
+    """The points that all clauses hold for, and of each clause how many it leaves out, and how many stay."""
     import pandas as pd
 
     table, counts = pd.read_parquet(folder / FILE), []
-    for what, holds in CLAUSES:
+    for what, holds in clauses:
         kept = table[holds(table).astype(bool)]
         counts.append((what, len(table) - len(kept), len(kept)))
         table = kept
@@ -73,7 +92,7 @@ def select(folder: Path) -> tuple[pd.DataFrame, list[tuple[str, int, int]]]:
 
 def served_of(row: dict[str, Any]) -> Served:
     """How the library names what a point was measured on. Its newest tables of the engine, not the point's version."""
-    name, weights = MODELS[row["model"]]
+    name, weights = (MODELS | OTHERS)[row["model"]]
     return Served(
         row["gpu"], name, tp=int(row["tp_size"]), ep=int(row["moe_ep_size"]), engine=row["backend"],
         weights=weights.get(row["precision"]),

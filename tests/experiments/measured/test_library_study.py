@@ -4,7 +4,15 @@ import pandas as pd
 import pytest
 
 from experiments.measured.library_page import order, page
-from experiments.measured.library_study import CLAUSES, loop_of, of_the_library, select, served_of
+from experiments.measured.library_study import (
+    BLACKWELL_CLAUSES,
+    CLAUSES,
+    EVERY,
+    loop_of,
+    of_the_library,
+    select,
+    served_of,
+)
 
 ROW = {
     "id": "a", "series": "s", "collection": "2026-04-06.csv", "backend": "sglang", "mode": "agg", "gpu": "h200_sxm",
@@ -26,6 +34,16 @@ def test_each_clause_leaves_out_its_own(tmp_path):
     chosen, counts = select(tmp_path)
     assert [out for _, out, _ in counts] == [1] * len(CLAUSES) == [1] * len(others)
     assert list(chosen["backend"]) == ["sglang", "trtllm"]
+
+
+def test_of_blackwell_some_of_the_points_of_vllm_are_taken(tmp_path):
+    rows = [ROW | {"gpu": "b200_sxm", "backend": "vllm", "model": "MiniMaxAI/MiniMax-M2.5", "isl": n} for n in range(9)]
+    others = [ROW, ROW | {"gpu": "b300_sxm"}, rows[0] | {"model": "Qwen/Qwen3-32B"}, rows[0] | {"mode": "disagg"}]
+    pd.DataFrame([*rows, *others]).to_parquet(tmp_path / "closed_loop.parquet")
+    chosen, counts = select(tmp_path, BLACKWELL_CLAUSES)
+    assert list(chosen["isl"]) == [0, EVERY, 2 * EVERY]
+    assert [out for _, out, _ in counts] == [1, 1, 1, 1, *([0] * 6), 6]
+    assert served_of(chosen.iloc[0].to_dict()).text == "b200_sxm:MiniMaxAI/MiniMax-M2.5:tp=8"
 
 
 def test_points_are_named_as_the_library_has_them():
