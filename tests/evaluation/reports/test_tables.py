@@ -15,9 +15,15 @@ from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
 from tests import timelines
 from tests.evaluation.reports.runs import by_hand, cramped
+from tests.seeds import slow_but
 
 
-@pytest.fixture(scope="module", params=[(name, n) for name in scheduler_names() for n in (1, 3)], ids=str)
+# Between them: chunks, whole prompts, evictions, batches that are suspended, host memory.
+FAST = [("vllm-v1", 1), ("vllm-v1", 3), ("distserve", 3), ("flow-prefill", 1), ("fastserve-mlfq", 1), ("semantic", 3)]
+RUNS = slow_but(FAST, [(name, engines) for name in scheduler_names() for engines in (1, 3)])
+
+
+@pytest.fixture(scope="module", params=RUNS, ids=str)
 def run(request: pytest.FixtureRequest) -> Result:
     return cramped(*request.param)
 
