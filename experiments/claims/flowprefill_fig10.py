@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,8 @@ from experiments.claims.harness.first_tokens import (
     goodput_per_s,
     least_scale,
 )
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import series, values
-from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,12 +30,6 @@ SCALES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 FIXED_LOADS = (0.6, 0.9)  # where the SLOs are scaled
 DURATION_S = 900.0  # of arrivals in full size
 ABOVE = Range(low=1.0)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for scheduler in (*SCHEDULERS.values(), LATE_BY_DEADLINE):
-            yield Cell(*setting, scheduler, FIXED_LOADS[0], seed, size.requests, engines=ONE_AND_ONE)
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -67,7 +60,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig10",
-    cells=cells,
+    cells=grid((*SCHEDULERS.values(), LATE_BY_DEADLINE), FIXED_LOADS[:1], engines=ONE_AND_ONE),
     measure=measure,
     families=("flowprefill",),
     devices=("a100-llama3-8b",),

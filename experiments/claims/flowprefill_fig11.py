@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0, Check, Range
 from experiments.claims.harness.claim import claim
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import over_loads
-from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,13 +25,6 @@ LOADS = (0.6, 0.9, 1.2, 1.5, 1.8)
 HIGH = LOADS[-2:]
 REQUESTS = 4000  # of a run in full size
 WITHIN_2_PERCENT = Range(-2.0, 2.0)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for scheduler in (*BUDGETS.values(), NONE, SHORT, CODE):
-            for load in LOADS:
-                yield Cell(*setting, scheduler, load, seed, size.requests, engines=ONE_AND_ONE)
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -62,7 +54,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig11",
-    cells=cells,
+    cells=grid((*BUDGETS.values(), NONE, SHORT, CODE), LOADS, engines=ONE_AND_ONE),
     measure=measure,
     families=("flowprefill",),
     devices=("a100-llama3-8b",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,9 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size, idle_prefill_s
+from experiments.claims.harness.settings import idle_prefill_s
 from servegym.latency_models.forms import get_form
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.records.types import BATCH
@@ -30,12 +30,6 @@ SHORTEST, LONGEST, PROFILED = 64, 24_000, 300  # prompts of the offline profile,
 CLOSE, OUTLIER = 0.2, 2.0
 MOST, FEW, SMALL = Range(low=0.5), Range(high=0.1), Range(high=5.0)
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for load in (LOAD, HIGHER):
-            yield Cell(*setting, "flow-prefill", load, seed, size.requests, engines=ONE_AND_ONE)
 
 
 def batches_of(prompt_tokens: np.ndarray) -> np.ndarray:
@@ -87,7 +81,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig13",
-    cells=cells,
+    cells=grid(("flow-prefill",), (LOAD, HIGHER), engines=ONE_AND_ONE),
     measure=measure,
     picture=picture,
     families=("flowprefill",),

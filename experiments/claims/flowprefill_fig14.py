@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from experiments.claims.harness.cells import Cell, deployment_of, spec_of
 from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.drawing import by_load
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, missed
 from experiments.claims.harness.rows import over_loads
 from experiments.claims.harness.served import begin
@@ -71,24 +71,19 @@ def measure(cell: Cell) -> dict[str, Any]:
     }
 
 
-def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
-    titles = ["first tokens in time, share", "first tokens, 1/s"]
-    figure, row = drawing.panels(titles, "load", "", (3.6, 2.6), share_y=False)
-    for axes, column in zip(row, ("attainment", "first_tokens_per_s"), strict=True):
-        for style, (name, scheduler) in enumerate(SCHEDULERS.items()):
-            drawing.load_curve(axes, rows, column, LOADS, name, style, scheduler=scheduler, operators="")
-    drawing.save(figure, row, path)
-
-
 @claim(
     "flowprefill-fig14",
     cells=cells,
     measure=measure,
     families=("sharegpt",),
     devices=("a100-llama3-8b",),
-    picture=picture,
+    picture=by_load(
+        {"attainment": "first tokens in time, share", "first_tokens_per_s": "first tokens, 1/s"},
+        SCHEDULERS,
+        LOADS,
+        size=(3.6, 2.6),
+        operators="",
+    ),
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(name: str, operators: str) -> list[np.ndarray]:

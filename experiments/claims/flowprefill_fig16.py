@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +10,11 @@ import numpy as np
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0, Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.drawing import by_load
 from experiments.claims.harness.first_tokens import scenario_at
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import over_loads
 from experiments.claims.harness.served import begin
-from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,13 +24,6 @@ LOADS = (0.2, 0.4, 0.6, 0.8, 1.0)
 HIGH = LOADS[-2:]
 DURATION_S = 600.0  # of arrivals in full size
 MOST = Range(1.0, 1.6)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for scheduler in SCHEDULERS.values():
-            for load in LOADS:
-                yield Cell(*setting, scheduler, load, seed, size.requests, slo="flowprefill-colocated")
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -52,24 +44,20 @@ def measure(cell: Cell) -> dict[str, Any]:
     }
 
 
-def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
-    figure, row = drawing.panels(["TTFT", "mean TBT"], "load", "share of requests that meet it", (3.6, 2.6))
-    for axes, column in zip(row, ("ttft_attainment", "tbt_attainment"), strict=True):
-        for style, (name, scheduler) in enumerate(SCHEDULERS.items()):
-            drawing.load_curve(axes, rows, column, LOADS, name, style, scheduler=scheduler)
-        axes.set_ylim(-0.03, 1.03)
-    drawing.save(figure, row, path)
-
-
 @claim(
     "flowprefill-fig16",
-    cells=cells,
+    cells=grid(SCHEDULERS.values(), LOADS, slo="flowprefill-colocated"),
     measure=measure,
     families=("flowprefill",),
     devices=("a100-llama3-8b",),
-    picture=picture,
+    picture=by_load(
+        {"ttft_attainment": "TTFT", "tbt_attainment": "mean TBT"},
+        SCHEDULERS,
+        LOADS,
+        "share of requests that meet it",
+        (3.6, 2.6),
+        (-0.03, 1.03),
+    ),
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(column: str) -> list[np.ndarray]:

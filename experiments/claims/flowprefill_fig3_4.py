@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +9,9 @@ import numpy as np
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size, idle_prefill_s, profile
+from experiments.claims.harness.settings import idle_prefill_s, profile
 from servegym.simulator.records.types import BATCH
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ PROMPTS = 200  # drawn of each kind
 TIGHT_TTFT_S = 0.25  # of text, Llama3-8B
 COLLAPSE, GAIN = Range(high=0.7), Range(low=2.0)
 NOTHING, LINEAR = Range(0.9, 1.15), Range(0.85 * BATCH_SIZE, 1.15 * BATCH_SIZE)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        yield Cell(*setting, "sarathi-fcfs", 1.0, seed, size.requests)
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -60,7 +55,13 @@ def batch_s(device: str, tokens: int, prompts: int = 1, cached: int = 0) -> floa
     return float(profile(device).device.evaluate(batch)[0])
 
 
-@claim("flowprefill-fig3-4", cells=cells, measure=measure, families=("flowprefill",), devices=("a100-llama3-8b",))
+@claim(
+    "flowprefill-fig3-4",
+    cells=grid(("sarathi-fcfs",), (1.0,)),
+    measure=measure,
+    families=("flowprefill",),
+    devices=("a100-llama3-8b",),
+)
 def judge(rows: pd.DataFrame) -> list[Check]:
     share = {chunk: values(rows, f"throughput_{chunk}") for chunk in CHUNKS}
     blocking = {chunk: values(rows, f"blocking_{chunk}_s") for chunk in (CHUNKS[0], CHUNKS[-1])}

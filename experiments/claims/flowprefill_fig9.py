@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,8 @@ from experiments.claims.harness.first_tokens import (
     goodput_per_s,
     least_scale,
 )
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import series, values
-from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,12 +43,6 @@ DURATION_S = 900.0  # of arrivals in full size
 ABOVE = Range(low=1.0)
 OVER = {"DistServe": Range(4.7, 5.6), "DistServe-CP2K": Range(1.0, 2.0), "DistServe-CP8K": Range(1.0, 4.5)}
 TIGHTER = {"DistServe-CP2K": Range(1.5, 2.3), "DistServe-CP8K": Range(2.1, 3.1)}
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for scheduler in (*SCHEDULERS.values(), *ALONE.values()):
-            yield Cell(*setting, scheduler, FIXED_LOAD, seed, size.requests, engines=ONE_AND_ONE)
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -87,7 +80,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "flowprefill-fig9",
-    cells=cells,
+    cells=grid((*SCHEDULERS.values(), *ALONE.values()), (FIXED_LOAD,), engines=ONE_AND_ONE),
     measure=measure,
     families=("flowprefill",),
     devices=DEVICES,

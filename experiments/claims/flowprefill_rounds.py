@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import BELOW_0, Check, Range
 from experiments.claims.harness.claim import claim
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,13 +18,6 @@ LOADS = (0.4, 0.8, 1.2)
 SCHEDULERS = {"batching": "flow-prefill", "no batching": "flow-prefill:batch_token_budget=0"}
 REQUESTS = 4000  # of a run in full size
 A_LITTLE_UNDER_2 = Range(1.8, 2.0)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for scheduler in SCHEDULERS.values():
-            for load in LOADS:
-                yield Cell(*setting, scheduler, load, seed, size.requests, engines=ONE_AND_ONE)
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -42,7 +34,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 @claim(
     "flowprefill-rounds",
-    cells=cells,
+    cells=grid(SCHEDULERS.values(), LOADS, engines=ONE_AND_ONE),
     measure=measure,
     families=("flowprefill",),
     devices=("a100-llama3-8b",),

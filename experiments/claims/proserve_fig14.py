@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,9 @@ import numpy as np
 from experiments.claims.harness.cells import Cell, simulation
 from experiments.claims.harness.checks import BELOW_0, Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.grid import grid, longer
 from experiments.claims.harness.measures import PRIORITIES
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,12 +23,6 @@ LOAD = 1.0
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 BALANCED, APART = Range(-0.1, 0.1), Range(low=0.3)  # late first tokens, low less high priority
 MORE = Range(low=0.1)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for scheduler in SCHEDULERS.values():
-            yield Cell(*setting, scheduler, LOAD, seed, size.requests_of(setting))
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -66,7 +59,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     drawing.save(figure, row, path)
 
 
-@claim("proserve-fig14", cells=cells, measure=measure, picture=picture)
+@claim("proserve-fig14", cells=grid(SCHEDULERS.values(), (LOAD,), longer), measure=measure, picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     late = {
         scheduler: {name: values(rows, f"ttft_late_{name}", scheduler=scheduler) for name in PRIORITIES}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import BELOW_0, Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.grid import grid, longer
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,13 +17,6 @@ FCFS, PRIORITY = "sarathi-fcfs", "sarathi-priority"
 LOAD, HIGHER = 0.7, 1.0
 ALIKE = Range(-0.05, 0.05)  # high less low priority under FCFS
 AHEAD = Range(low=0.05)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for load in (LOAD, HIGHER):
-            for scheduler in (FCFS, PRIORITY):
-                yield Cell(*setting, scheduler, load, seed, size.requests_of(setting))
 
 
 def checks(rows: pd.DataFrame, load: float, examines: str = "") -> list[Check]:
@@ -45,6 +36,6 @@ def checks(rows: pd.DataFrame, load: float, examines: str = "") -> list[Check]:
     ]
 
 
-@claim("proserve-fig2", cells=cells, measure=serve)
+@claim("proserve-fig2", cells=grid((FCFS, PRIORITY), (LOAD, HIGHER), longer), measure=serve)
 def judge(rows: pd.DataFrame) -> list[Check]:
     return [*checks(rows, LOAD), *checks(rows, HIGHER, f"load {HIGHER:g}")]

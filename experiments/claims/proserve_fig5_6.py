@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,9 @@ import numpy as np
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0, Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.grid import grid, longer
 from experiments.claims.harness.measures import serve_long_prompts
 from experiments.claims.harness.rows import series, values
-from experiments.claims.harness.settings import Setting, Size
 from experiments.claims.harness.timelines import serve_sampled
 
 if TYPE_CHECKING:
@@ -29,13 +28,6 @@ LEVEL = Range(high=2.0)
 TOGETHER = Range(low=0.7)  # correlation of the two counts over time
 COUNTS = {"urgent": "urgent", "timed-out": "timed_out"}
 LATE_TOO = {"urgent or late": "urgent_in_all", "timed-out": "timed_out"}
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for load in (LOW_LOAD, MEDIUM_LOAD, HIGH_LOAD, OVERLOAD):
-        for seed in size.seeds:
-            for scheduler in SCHEDULERS.values():
-                yield Cell(*setting, scheduler, load, seed, size.requests_of(setting))
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -106,7 +98,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 @claim(
     "proserve-fig5-6",
-    cells=cells,
+    cells=grid(SCHEDULERS.values(), (LOW_LOAD, MEDIUM_LOAD, HIGH_LOAD, OVERLOAD), longer),
     measure=measure,
     picture=picture,
 )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0, Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.grid import grid, longer
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,16 +23,6 @@ FALL = Range(low=0.02)  # of attainment, below the best budget: 2 points
 FLAT = Range(high=0.02)
 LOW_LOAD = 0.4  # for the examination: attainment is not near 0 there in any setting
 METRICS = {"": "slo_attainment", "TDG ratio instead of SLO attainment": "tdg_ratio"}
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for load in (LOW_LOAD, *LOADS.values()):
-        for seed in size.seeds:
-            for policy in POLICIES.values():
-                for budget in BUDGETS:
-                    yield Cell(
-                        *setting, f"{policy}:max_num_batched_tokens={budget}", load, seed, size.requests_of(setting)
-                    )
 
 
 def over_budgets(rows: pd.DataFrame, column: str, policy: str, load: float) -> np.ndarray:
@@ -106,9 +94,12 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     drawing.save(figure, row, path)
 
 
+BUDGETED = [f"{policy}:max_num_batched_tokens={budget}" for policy in POLICIES.values() for budget in BUDGETS]
+
+
 @claim(
     "proserve-fig7",
-    cells=cells,
+    cells=grid(BUDGETED, (LOW_LOAD, *LOADS.values()), longer),
     measure=serve,
     picture=picture,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ import numpy as np
 from experiments.claims.harness.cells import Cell, simulation
 from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.grid import grid, of_hours
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 from experiments.claims.harness.violations import CLASSES, LONGEST_TTLT_S, slo_of
 from experiments.claims.qoserve_fig11 import SCHEDULERS
 
@@ -26,14 +25,6 @@ HIGH = 1.1
 HOURS = 1.0  # of arrivals in full size
 QUANTILES = {"p50": 0.5, "p95": 0.95}
 HIGHER = Range(1.2, 1.6)  # the paper: up to 1.4
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for load in LOADS:
-            requests = round(load * saturation_per_s(setting) * HOURS * 3600 * size.requests / 1000)
-            for scheduler in SCHEDULERS.values():
-                yield Cell(*setting, scheduler, load, seed, requests, slo=slo_of(setting.device))
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -93,9 +84,13 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 
 @claim(
-    "qoserve-fig10", cells=cells, measure=measure, families=("qoserve-code",), devices=("a100-llama3-8b",),
+    "qoserve-fig10",
+    cells=grid(SCHEDULERS.values(), LOADS, of_hours(HOURS), slo_of),
+    measure=measure,
+    families=("qoserve-code",),
+    devices=("a100-llama3-8b",),
     picture=picture,
-)  # fmt: skip
+)
 def judge(rows: pd.DataFrame) -> list[Check]:
     p95 = {name: by_load(rows, "p95", name) for name in SCHEDULERS}
     reached = {name: highest_load(over) for name, over in p95.items()}

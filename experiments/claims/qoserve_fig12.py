@@ -51,18 +51,12 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
     from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
 
     groups = {"": "all", " important": "important", **{f" {name}": name for name in CLASSES}}
     figure, row = drawing.panels(["low and high load in turn"], "", "violations, share", size=(7.2, 2.6))
     for style, name in enumerate((FCFS, EDF, QO)):
         shares = [values(rows, f"violations{group}", scheduler=SCHEDULERS[name]) for group in groups]
-        found = [student_interval(of_group) for of_group in shares]
-        at = np.arange(len(groups)) + (style - 1) * 0.25
-        row[0].bar(
-            at, [interval.mean for interval in found], 0.23, label=name, color=drawing.STYLES[style]["color"],
-            yerr=[0.0 if np.isnan(interval.low) else interval.half_width for interval in found], capsize=2,
-        )  # fmt: skip
+        drawing.bars(row[0], shares, name, style, (style - 1) * 0.25, 0.23)
     row[0].set_xticks(range(len(groups)), list(groups.values()))
     drawing.save(figure, row, path)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.drawing import by_load
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 from experiments.claims.harness.violations import serve_violations, slo_of
@@ -39,29 +39,22 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
                     yield Cell(*setting, scheduler(alpha, "off"), load, seed, requests, slo=slo_of(setting.device))
 
 
-def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
-    shown = {
-        "latency_p50_s": "median time to the last token, s",
-        "violations": "violations, share of all",
-        "violations long": "violations, share of long",
-    }
-    figure, row = drawing.panels(list(shown.values()), "load", "", share_y=False)
-    for axes, column in zip(row, shown, strict=True):
-        for style, (name, alpha) in enumerate(ALPHAS.items()):
-            drawing.load_curve(axes, rows, column, LOADS, f"alpha {name} ms a token", style, scheduler=scheduler(alpha))
-        axes.set_ylim(bottom=0)
-    drawing.save(figure, row, path)
-
-
 @claim(
     "qoserve-fig14",
     cells=cells,
     measure=serve_violations,
     families=("qoserve-code",),
     devices=("a100-llama3-8b",),
-    picture=picture,
+    picture=by_load(
+        {
+            "latency_p50_s": "median time to the last token, s",
+            "violations": "violations, share of all",
+            "violations long": "violations, share of long",
+        },
+        {f"alpha {name} ms a token": scheduler(alpha) for name, alpha in ALPHAS.items()},
+        LOADS,
+        limits=(0, None),
+    ),
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(column: str, alpha: float, load: float, relegation: str = "paper") -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +9,9 @@ import numpy as np
 from experiments.claims.harness.cells import Cell, simulation
 from experiments.claims.harness.checks import ABOVE_0, Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size, profile
+from experiments.claims.harness.settings import profile
 from experiments.claims.harness.violations import QOSERVE, slo_of
 from servegym.evaluation.reports.iterations import iterations
 from servegym.simulator.records.types import BATCH
@@ -26,11 +26,6 @@ TBT_S = 0.05
 ITERATIONS = 200  # in a row
 LOAD = 0.9
 TWICE, SATURATED = Range(1.8, 2.2), Range(0.95, 1.1)
-
-
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        yield Cell(*setting, QOSERVE, LOAD, seed, size.requests, slo=slo_of(setting.device))
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -62,7 +57,13 @@ def batch_s(device: str, chunk: int, cached: float) -> float:
     return float(profile(device).device.evaluate(batch)[0])
 
 
-@claim("qoserve-fig4-9", cells=cells, measure=measure, families=("qoserve-conv",), devices=(DEVICE,))
+@claim(
+    "qoserve-fig4-9",
+    cells=grid((QOSERVE,), (LOAD,), slo=slo_of),
+    measure=measure,
+    families=("qoserve-conv",),
+    devices=(DEVICE,),
+)
 def judge(rows: pd.DataFrame) -> list[Check]:
     speed = {chunk: values(rows, f"throughput_{chunk}") for chunk in (SMALL, MOST, BEYOND)}
     return [

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
+from experiments.claims.harness.drawing import by_load
+from experiments.claims.harness.grid import grid, of_hours
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 from experiments.claims.harness.violations import serve_violations, slo_of
 
 if TYPE_CHECKING:
@@ -26,30 +24,19 @@ HOURS = 1.0  # of arrivals in full size
 FEW = Range(high=0.1)
 
 
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for load in LOADS:
-            requests = round(load * saturation_per_s(setting) * HOURS * 3600 * size.requests / 1000)
-            for scheduler in SCHEDULERS.values():
-                yield Cell(*setting, scheduler, load, seed, requests, slo=slo_of(setting.device))
-
-
-def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
-    shown = {"latency_p50_s": "median time to the last token, s", "violations": "violations, share"}
-    figure, row = drawing.panels(list(shown.values()), "load", "", share_y=False)
-    for axes, column in zip(row, shown, strict=True):
-        for style, (name, scheduler) in enumerate(SCHEDULERS.items()):
-            drawing.load_curve(axes, rows, column, LOADS, name, style, scheduler=scheduler)
-        axes.set_ylim(bottom=0)
-    drawing.save(figure, row, path)
-
-
 @claim(
-    "qoserve-fig5", cells=cells, measure=serve_violations, families=("qoserve-code",), devices=("a100-llama3-8b",),
-    picture=picture,
-)  # fmt: skip
+    "qoserve-fig5",
+    cells=grid(SCHEDULERS.values(), LOADS, of_hours(HOURS), slo_of),
+    measure=serve_violations,
+    families=("qoserve-code",),
+    devices=("a100-llama3-8b",),
+    picture=by_load(
+        {"latency_p50_s": "median time to the last token, s", "violations": "violations, share"},
+        SCHEDULERS,
+        LOADS,
+        limits=(0, None),
+    ),
+)
 def judge(rows: pd.DataFrame) -> list[Check]:
     def of(column: str, scheduler: str, load: float) -> np.ndarray:
         return values(rows, column, scheduler=scheduler, load=load)

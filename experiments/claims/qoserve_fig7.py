@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
 from experiments.claims.harness.goodput import goodput
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
 from experiments.claims.harness.violations import QOSERVE, sarathi, slo_of
 
 if TYPE_CHECKING:
@@ -34,12 +33,6 @@ def schedulers(device: str) -> dict[str, str]:
     }
 
 
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for scheduler in schedulers(setting.device).values():
-            yield Cell(*setting, scheduler, 1.0, seed, size.requests, slo=slo_of(setting.device))
-
-
 def measure(cell: Cell) -> dict[str, Any]:
     return goodput(cell, HOURS * 3600 * cell.requests / 1000)
 
@@ -52,7 +45,6 @@ def goodputs(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
     from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
 
     devices = list(dict.fromkeys(rows["device"]))
     figure, row = drawing.panels(devices, "", "goodput, requests/s", size=(4.4, 2.7), share_y=False)
@@ -60,19 +52,15 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
         here = rows[rows["device"] == device]
         families = list(dict.fromkeys(here["family"]))
         for style, name in enumerate(schedulers(device)):
-            found = [student_interval(goodputs(here[here["family"] == family])[name]) for family in families]
-            at = np.arange(len(families)) + (style - 1) * 0.25
-            axes.bar(
-                at, [interval.mean for interval in found], 0.23, label=name, color=drawing.STYLES[style]["color"],
-                yerr=[0.0 if np.isnan(interval.low) else interval.half_width for interval in found], capsize=2,
-            )  # fmt: skip
+            by_family = (goodputs(here[here["family"] == family])[name] for family in families)
+            drawing.bars(axes, by_family, name, style, (style - 1) * 0.25, 0.23)
         axes.set_xticks(range(len(families)), families)
     drawing.save(figure, row, path)
 
 
 @claim(
     "qoserve-fig7",
-    cells=cells,
+    cells=grid(lambda device: schedulers(device).values(), (1.0,), slo=slo_of),
     measure=measure,
     families=FAMILIES,
     devices=DEVICES,

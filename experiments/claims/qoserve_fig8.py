@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
 from experiments.claims.harness.goodput import goodput
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
 from experiments.claims.harness.violations import slo_of
 
 if TYPE_CHECKING:
@@ -33,12 +32,6 @@ HOURS = 4.0  # of arrivals in full size, as in the paper
 ABOVE = Range(low=1.0)
 
 
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    for seed in size.seeds:
-        for scheduler in (*SCHEDULERS.values(), EDF_RELEGATING):
-            yield Cell(*setting, scheduler, 1.0, seed, size.requests, slo=slo_of(setting.device), engines=ENGINES)
-
-
 def measure(cell: Cell) -> dict[str, Any]:
     return goodput(cell, HOURS * 3600 * cell.requests / 1000)
 
@@ -50,24 +43,19 @@ def goodput_of(rows: pd.DataFrame, scheduler: str) -> np.ndarray:
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
     from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
 
     devices = list(dict.fromkeys(rows["device"]))
     figure, row = drawing.panels(devices, "", "goodput, requests/s", size=(3.2, 2.6), share_y=False)
     for axes, device in zip(row, devices, strict=True):
         here = rows[rows["device"] == device]
-        found = [student_interval(goodput_of(here, scheduler)) for scheduler in SCHEDULERS.values()]
-        axes.bar(
-            range(len(found)), [interval.mean for interval in found], 0.6, color=drawing.STYLES[1]["color"],
-            yerr=[0.0 if np.isnan(interval.low) else interval.half_width for interval in found], capsize=3,
-        )  # fmt: skip
-        axes.set_xticks(range(len(found)), list(SCHEDULERS))
+        drawing.bars(axes, (goodput_of(here, scheduler) for scheduler in SCHEDULERS.values()))
+        axes.set_xticks(range(len(SCHEDULERS)), list(SCHEDULERS))
     figure.savefig(path, dpi=drawing.DOTS_PER_INCH)
 
 
 @claim(
     "qoserve-fig8",
-    cells=cells,
+    cells=grid((*SCHEDULERS.values(), EDF_RELEGATING), (1.0,), slo=slo_of, engines=ENGINES),
     measure=measure,
     families=("qoserve-conv",),
     devices=DEVICES,

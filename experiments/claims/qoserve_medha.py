@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import Check, Range
 from experiments.claims.harness.claim import claim
 from experiments.claims.harness.goodput import goodput
+from experiments.claims.harness.grid import grid
 from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
 from experiments.claims.harness.violations import slo_of
 
 if TYPE_CHECKING:
@@ -28,20 +28,13 @@ HOURS = 4.0  # of arrivals in full size
 GAIN = Range(1.1, 1.35)  # around the paper's 1.23
 
 
-def cells(setting: Setting, size: Size) -> Iterator[Cell]:
-    schedulers = dict.fromkeys([MEDHA, SLACK, *(text for pair in OPTIONS.values() for text in pair)])
-    for seed in size.seeds:
-        for scheduler in schedulers:
-            yield Cell(*setting, scheduler, 1.0, seed, size.requests, slo=slo_of(setting.device))
-
-
 def measure(cell: Cell) -> dict[str, Any]:
     return goodput(cell, HOURS * 3600 * cell.requests / 1000, interactive=True)
 
 
 @claim(
     "qoserve-medha",
-    cells=cells,
+    cells=grid(dict.fromkeys([MEDHA, SLACK, *itertools.chain(*OPTIONS.values())]), (1.0,), slo=slo_of),
     measure=measure,
     families=("qoserve-long",),
     devices=("a100-llama3-8b",),

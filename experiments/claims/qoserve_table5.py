@@ -7,8 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import BELOW_0, Check, Range
 from experiments.claims.harness.claim import claim
@@ -52,7 +50,6 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
     from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
 
     shown = {
         "goodput_per_s": ("goodput, requests/s", GOODPUT_LOAD),
@@ -60,11 +57,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     }
     figure, row = drawing.panels([title for title, _ in shown.values()], "", "", size=(3.8, 2.7), share_y=False)
     for axes, (column, (_, load)) in zip(row, shown.items(), strict=True):
-        found = [student_interval(values(rows, column, scheduler=text, load=load)) for text in STEPS.values()]
-        axes.bar(
-            range(len(STEPS)), [interval.mean for interval in found], 0.6, color=drawing.STYLES[1]["color"],
-            yerr=[0.0 if np.isnan(interval.low) else interval.half_width for interval in found], capsize=3,
-        )  # fmt: skip
+        drawing.bars(axes, (values(rows, column, scheduler=text, load=load) for text in STEPS.values()))
         axes.set_xticks(range(len(STEPS)), list(STEPS))
     figure.savefig(path, dpi=drawing.DOTS_PER_INCH)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,45 @@ def load_curve(
 ) -> None:
     """A column against load."""
     curve(axes, loads, over_loads(rows, column, loads, **where), label, style)
+
+
+def bars(
+    axes: Axes, by_seed: Iterable[np.ndarray], label: str = "", style: int = 1, at: float = 0.0, width: float = 0.6
+) -> None:
+    """A bar for each, at 0, 1, ... and so far beside it: means with 95 % intervals. by_seed: float64[seeds] each."""
+    intervals = [student_interval(values) for values in by_seed]
+    axes.bar(
+        np.arange(len(intervals)) + at, [interval.mean for interval in intervals], width, label=label,
+        yerr=[0.0 if np.isnan(interval.low) else interval.half_width for interval in intervals],
+        color=STYLES[style]["color"], capsize=3 if width > 0.5 else 2,
+    )  # fmt: skip
+
+
+def by_load(
+    columns: Mapping[str, str],
+    schedulers: Mapping[str, str],
+    loads: Sequence[float],
+    y: str = "",
+    size: tuple[float, float] = (2.9, 2.7),
+    limits: tuple[float, float | None] | None = None,
+    **where: Any,
+) -> Callable[[pd.DataFrame, Path], None]:
+    """A picture with a panel for each column, of a curve for each scheduler over the loads.
+
+    columns: by the name of the column the panel's title. y: of all panels, which then share it; without, each has its
+    own. limits: of y. where: which rows.
+    """
+
+    def picture(rows: pd.DataFrame, path: Path) -> None:
+        figure, row = panels(list(columns.values()), "load", y, size, share_y=bool(y))
+        for axes, column in zip(row, columns, strict=True):
+            for style, (name, scheduler) in enumerate(schedulers.items()):
+                load_curve(axes, rows, column, tuple(loads), name, style, scheduler=scheduler, **where)
+            if limits is not None:
+                axes.set_ylim(*limits)
+        save(figure, row, path)
+
+    return picture
 
 
 def save(figure: Figure, row: list[Axes], path: Path) -> None:
