@@ -54,7 +54,7 @@ class CloningConfig:
             if not 0 < value < math.inf:
                 raise TrainingError(f"hyperparameters.{name} is {value!r}; it should be above 0")
         if config.budget.steps is None:
-            raise TrainingError("budget.steps is None; cloning needs to know how many decisions to show")
+            raise TrainingError("budget.steps is None; bc takes the number of decisions to show, such as --steps 20000")
         return settings
 
 

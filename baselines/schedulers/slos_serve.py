@@ -37,7 +37,7 @@ P = Parameters(
 
 @kernel
 def budget_of(context, deadlines):
-    """Time until the first accepted decode is due, each of them at its own pace from now on at the earliest."""
+    """Seconds until the first accepted decode is due; none is due before its TPOT SLO from now."""
     requests, queue, marks, budget_s = context.requests, context.queue, context.state.requests, np.inf
     for position in range(queue.shape[0]):
         request = requests[queue[position]]

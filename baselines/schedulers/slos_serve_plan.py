@@ -31,7 +31,7 @@ PLAN = Scratch("spare", "decodes", "cached", "tpot_s", "due_per_s", "blocks", in
 
 
 class Ahead(NamedTuple):
-    """A state: what there is to decode, and to spare."""
+    """A state: what is decoding, and the prefill tokens that are to spare."""
 
     spare: float
     decodes: float
@@ -56,7 +56,7 @@ def keep(s, place, state):
 
 @kernel
 def fill(sums, state, seconds):
-    """Make `sums` the decode tokens that are due in a batch so long."""
+    """Write to `sums` the decode tokens that are due in a batch of `seconds`."""
     batches.clear(sums)
     if state.decodes > 0:
         sums.decode_requests = np.ceil(state.due_per_s * seconds - ROUNDING)
@@ -66,7 +66,7 @@ def fill(sums, state, seconds):
 
 @kernel
 def after(state, seconds, most_tokens, estimator):
-    """The state with the prefill tokens of so much more time: of batches as long as the shortest TPOT."""
+    """The state `seconds` later: more prefill tokens are to spare, of batches as long as the shortest TPOT SLO."""
     if not seconds > 0.0:
         return state
     sums, scratch = estimator.scratch[0], estimator.scratch[1]
@@ -86,7 +86,7 @@ def after(state, seconds, most_tokens, estimator):
 
 @kernel
 def with_request(state, request, prefill_tokens, blocks):
-    """The state with one request more, whose prefill takes so many tokens of those to spare, and which then decodes."""
+    """The state once this request is accepted: its prefill uses up tokens that were to spare, then it decodes."""
     tpot_s, due_per_s = state.tpot_s, state.due_per_s
     if request.token_interval_s > 0.0:
         tpot_s, due_per_s = min(tpot_s, request.token_interval_s), due_per_s + 1.0 / request.token_interval_s
@@ -107,7 +107,7 @@ def is_paced(state, estimator):
 
 @kernel
 def accept_one(s, base, states, request, bit, blocks, total_blocks, estimator):
-    """Offer a new request to every state, those with most requests first; returns how many states there are then."""
+    """Offer a new request to every state, those with most requests first; return the number of states afterwards."""
     most = states
     for place in range(min(states, MOST_NEW - 1), -1, -1):
         state = base if place == 0 else state_of(s, place - 1)
@@ -127,7 +127,7 @@ def accept_one(s, base, states, request, bit, blocks, total_blocks, estimator):
 
 @kernel
 def plan(context, ranks, s, most_tokens, output_tokens):
-    """Decide on the new requests, the MOST_NEW with the earliest deadlines: write marks, use `ranks` to sort."""
+    """Accept or decline the MOST_NEW new requests with the earliest deadlines: write marks, sort in `ranks`."""
     requests, queue, estimator = context.requests, context.queue, context.estimator
     marks, groups = context.state.requests, context.state.by_application
     items, new, states = 0, 0, 0
