@@ -101,8 +101,8 @@ class EngineBatchingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="slide-batching"`: the base, "name:key=value,...". `controls`: parameters to set; None: all that are
-      numbers with two bounds.
+    - `scheduler="slide-batching:steps=ignore"`: the base, "name:key=value,...". `controls`: parameters to set;
+      None: all that are numbers with two bounds.
     - `batches_per_step=1`: batches for which an action holds.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
@@ -116,7 +116,7 @@ class EngineBatchingEnv(ServingEnv):
         self,
         scenario: Scenario | Source | None = None,
         *,
-        scheduler: str | Policy = "slide-batching",
+        scheduler: str | Policy = "slide-batching:steps=ignore",
         controls: tuple[str, ...] | None = None,
         batches_per_step: int = 1,
         **options: Any,
@@ -132,7 +132,7 @@ class EngineBatchingVectorEnv(ServingVectorEnv):
         num_envs: int,
         scenario: Scenario | Source | None = None,
         *,
-        scheduler: str | Policy = "slide-batching",
+        scheduler: str | Policy = "slide-batching:steps=ignore",
         controls: tuple[str, ...] | None = None,
         batches_per_step: int = 1,
         **options: Any,

@@ -143,7 +143,7 @@ class ServingParallelEnv(ParallelEnv):
         scenario: Scenario | Source | None = None,
         *,
         engines: int = 4,
-        scheduler: str | Policy = "slide-batching",
+        scheduler: str | Policy = "slide-batching:steps=ignore",
         controls: tuple[str, ...] | None = None,
         shaping: float = 0.0,
         discount: float = 1.0,

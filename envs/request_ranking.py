@@ -155,8 +155,8 @@ class RequestRankingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="slide-batching"`: the base, which sets the limits of batches and ranks victims. It is asked twice
-      in a decision, so it must keep no numbers of its own, or declare `repeatable`.
+    - `scheduler="slide-batching:steps=ignore"`: the base, which sets the limits of batches and ranks victims. It is
+      asked twice in a decision, so it must keep no numbers of its own, or declare `repeatable`.
     - `slots=32`: requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
@@ -170,7 +170,7 @@ class RequestRankingEnv(ServingEnv):
         self,
         scenario: Scenario | Source | None = None,
         *,
-        scheduler: str | Policy = "slide-batching",
+        scheduler: str | Policy = "slide-batching:steps=ignore",
         slots: int = 32,
         **options: Any,
     ):
@@ -185,7 +185,7 @@ class RequestRankingVectorEnv(ServingVectorEnv):
         num_envs: int,
         scenario: Scenario | Source | None = None,
         *,
-        scheduler: str | Policy = "slide-batching",
+        scheduler: str | Policy = "slide-batching:steps=ignore",
         slots: int = 32,
         **options: Any,
     ):

@@ -120,8 +120,8 @@ class SchedulingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="expected-gain"`: the base. It is asked twice in a decision, so it must keep no numbers of its
-      own, or declare `repeatable`.
+    - `scheduler="expected-gain:steps=ignore"`: the base. It is asked twice in a decision, so it must keep no numbers
+      of its own, or declare `repeatable`.
     - `slots=32`: requests shown and scored; 0: none, and the action is the four numbers of the whole.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
@@ -135,7 +135,7 @@ class SchedulingEnv(ServingEnv):
         self,
         scenario: Scenario | Source | None = None,
         *,
-        scheduler: str | Policy = "expected-gain",
+        scheduler: str | Policy = "expected-gain:steps=ignore",
         slots: int = 32,
         **options: Any,
     ):
@@ -150,7 +150,7 @@ class SchedulingVectorEnv(ServingVectorEnv):
         num_envs: int,
         scenario: Scenario | Source | None = None,
         *,
-        scheduler: str | Policy = "expected-gain",
+        scheduler: str | Policy = "expected-gain:steps=ignore",
         slots: int = 32,
         **options: Any,
     ):

@@ -27,7 +27,7 @@ from servegym.traces.arrivals import takes_rate
 
 SCHEDULERS = (
     "vllm-fcfs", "vllm-v1", "sarathi-fcfs", "sarathi-priority", "edf", "sjf", "slide-batching",
-    "expected-gain:steps=device",
+    "expected-gain",
 )  # fmt: skip
 # Of azure-conv on the default device 3000 requests are 23 minutes of arrivals at load 0.3 and 5 at 1.4: at 1.4 the
 # queue grows for 200 times the TTFT SLO, so that every scheduler has to choose which to fail, for nearly all of a run.

@@ -49,7 +49,7 @@ PLACES: dict[str, dict[str, Any]] = {
         "pools": (Pool(H100, 2), Pool(A100, 4), Pool(A6000, 2)), "rate_per_s": 24.0, "requests": 3000,
     },
     "an A100 fails for 30 s": {"incidents": (Incident(40.0, 1, "fail"), Incident(70.0, 1, "return"))},
-    "engines with expected-gain": {"scheduler": "expected-gain"},
+    "engines with expected-gain": {"scheduler": "expected-gain:steps=ignore"},
     "routers hear 1 s late": {"signal_delay_s": 1.0},
 }  # fmt: skip
 Outcomes = Mapping[str, np.ndarray]  # float64[seeds, figures] of each router

@@ -54,7 +54,7 @@ class Setting(NamedTuple):
 
     def text(self, tpot_slo_s: float) -> str:
         words = self._asdict() | {"eta": repr(self.eta * tpot_slo_s)}
-        return "expected-gain:" + ",".join(f"{name}={value}" for name, value in words.items())
+        return "expected-gain:steps=ignore," + ",".join(f"{name}={value}" for name, value in words.items())
 
 
 class Cell(NamedTuple):

@@ -15,7 +15,7 @@ from experiments.claims.harness.claim import claim
 from experiments.claims.harness.goodput import arrivals, serves
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
-from servegym.baselines.registry import scheduler as find_scheduler
+from experiments.without_steps import scheduler_without_steps
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 
@@ -76,7 +76,7 @@ def is_served(cell: Cell, workload: Workload, classes: np.ndarray, engines: int)
     """classes: bool[classes, requests]."""
     served = profile(cell.device)
     whole = Scenario(
-        workload, served.deployment(engines), find_scheduler(cell.scheduler), front_end=served.front_end
+        workload, served.deployment(engines), scheduler_without_steps(cell.scheduler), front_end=served.front_end
     )  # fmt: skip
     return serves(whole, classes)
 

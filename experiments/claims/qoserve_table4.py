@@ -17,8 +17,8 @@ from experiments.claims.harness.rows import values
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
 from experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, slo_of, violations_of
+from experiments.without_steps import scheduler_without_steps
 from servegym.baselines.registry import router as find_router
-from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.markdown import header, row
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import Deployment
@@ -84,14 +84,14 @@ def scenario_of(cell: Cell) -> Scenario:
     workload = arrivals(cell.setting, cell.seed, cell.slo, RATE_PER_S, cell.requests / RATE_PER_S)
     deployment, front_end = deployment_of(cell.device, cell.engines), profile(cell.device).front_end
     router = find_router(cell.router)
-    return Scenario(workload, deployment, find_scheduler(cell.scheduler), router=router, front_end=front_end)
+    return Scenario(workload, deployment, scheduler_without_steps(cell.scheduler), router=router, front_end=front_end)
 
 
 def silo(cell: Cell, split: tuple[int, ...]) -> tuple[Deployment, ...]:
     """A pool for each class: the cell's scheduler for the interactive one, the large chunk for the others."""
     schedulers = (cell.scheduler, LARGE_CHUNK, LARGE_CHUNK)
     return tuple(
-        dataclasses.replace(profile(cell.device).deployment(engines), scheduler=find_scheduler(scheduler))
+        dataclasses.replace(profile(cell.device).deployment(engines), scheduler=scheduler_without_steps(scheduler))
         for engines, scheduler in zip(split, schedulers, strict=True)
     )
 

@@ -21,9 +21,9 @@ from servegym.simulator.runs.simulation import Simulation
 FIRST_SEED = 3_100_000
 GAIN, TUNED, DEFAULT = "expected-gain", "tuned slide-batching", "slide-batching"
 POLICIES = {
-    GAIN: "expected-gain",
-    TUNED: "slide-batching:hopeless=include,eta=0.044,gamma=3,density_exponent=1.5",
-    DEFAULT: "slide-batching",
+    GAIN: "expected-gain:steps=ignore",
+    TUNED: "slide-batching:hopeless=include,eta=0.044,gamma=3,density_exponent=1.5,steps=ignore",
+    DEFAULT: "slide-batching:steps=ignore",
     "learned": "learned:cma-engine-batching",
     "sarathi-fcfs": "sarathi-fcfs",
 }

@@ -18,7 +18,7 @@ NAMES = [field.name for field in ENGINE_FIELDS]
 
 @dataclass(frozen=True)
 class Settings:
-    scheduler: str = "slide-batching"
+    scheduler: str = "slide-batching:steps=ignore"
     load: float = 1.2
     slope: float = 0.5  # of gamma's action against the share of late requests
     episodes: int = 10

@@ -18,7 +18,7 @@ NAMES = [field.name for field in REQUEST_FIELDS]
 
 @dataclass(frozen=True)
 class Settings:
-    scheduler: str = "slide-batching"
+    scheduler: str = "slide-batching:steps=ignore"
     load: float = 1.2
     slots: int = 32
     episodes: int = 10

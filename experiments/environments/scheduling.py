@@ -17,7 +17,7 @@ from servegym.scenarios.episodes import EPISODES
 
 @dataclass(frozen=True)
 class Settings:
-    scheduler: str = "expected-gain"
+    scheduler: str = "expected-gain:steps=ignore"
     load: float = 1.2
     slots: int = 16
     episodes: int = 10

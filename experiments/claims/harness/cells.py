@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import POISSON, Setting, seed_of, served_by, words_of, workload
+from experiments.without_steps import without_steps
 from servegym.errors import ExperimentError
 from servegym.scenarios import fleets
 from servegym.scenarios.spec import ServingSpec
@@ -78,7 +79,7 @@ def spec_of(cell: Cell) -> ServingSpec:
     """What a cell serves, by what; its seed is that of its family's requests."""
     return serving(cell.device, cell.engines).replaced(
         **words_of(cell.setting, cell.slo, cell.arrivals), load=cell.load if cell.arrivals == POISSON else None,
-        requests=cell.requests, seed=seed_of(cell.family, cell.seed), scheduler=cell.scheduler,
+        requests=cell.requests, seed=seed_of(cell.family, cell.seed), scheduler=without_steps(cell.scheduler),
         router=cell.router or None, gain=Gain(buffered_first_token=cell.buffered),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from experiments.claims.harness.goodput import arrivals, unit_arrivals
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import FACTS_REQUESTS, FULL_SEED, Setting, idle_prefill_s, profile
 from experiments.claims.harness.slo_scale import least
-from servegym.baselines.registry import scheduler as find_scheduler
+from experiments.without_steps import scheduler_without_steps
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.state import SimulationState
 from servegym.simulator.runs.simulation import Simulation
@@ -43,7 +43,7 @@ def scenario_at(cell: Cell, load: float, duration_s: float, scale: float = 1.0) 
     end_s = float((workload.table["arrival_s"] + workload.table["ttft_slo_s"]).max())
     deployment = deployment_of(cell.device, cell.engines, cell.operators)
     front_end = profile(cell.device).front_end
-    return Scenario(workload, deployment, find_scheduler(cell.scheduler), until_s=end_s, front_end=front_end)
+    return Scenario(workload, deployment, scheduler_without_steps(cell.scheduler), until_s=end_s, front_end=front_end)
 
 
 def missed(arrays: SimulationState, now_s: float) -> np.ndarray:

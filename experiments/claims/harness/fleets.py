@@ -26,6 +26,7 @@ from experiments.claims.harness.rows import select
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import Setting, idle_prefill_s, idle_tpot_s, profile, words_of
 from experiments.claims.harness.violations import violated
+from experiments.without_steps import without_steps
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.inputs.cluster import cluster_of
@@ -139,7 +140,7 @@ def scenario(cell: Cell, workload: Workload, engines: int | None = None) -> Scen
     if cell.router == "polyserve":
         spec = spec.replaced(scaler="polyserve")
     if spec.fleet.is_disaggregated:
-        spec = spec.replaced(decode_scheduler=cell.scheduler, link_gb_per_s=LINK_GB_PER_S)
+        spec = spec.replaced(decode_scheduler=without_steps(cell.scheduler), link_gb_per_s=LINK_GB_PER_S)
     return spec.build(workload=workload, deployment=cluster_of(deployment_of(spec)))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.claims.harness.cells import Cell, deployment_of
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import Setting, profile, saturation_per_s, seed_of, words_of
-from servegym.baselines.registry import scheduler as find_scheduler
+from experiments.without_steps import scheduler_without_steps
 from servegym.evaluation.bisection import failed_counts, highest_rate
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.spec import ServingSpec
@@ -57,7 +57,7 @@ def serves(whole: Scenario, groups: np.ndarray) -> bool:
 
 def scenario_of(cell: Cell, workload: Workload) -> Scenario:
     deployment, front_end = deployment_of(cell.device, cell.engines), profile(cell.device).front_end
-    return Scenario(workload, deployment, find_scheduler(cell.scheduler), front_end=front_end)
+    return Scenario(workload, deployment, scheduler_without_steps(cell.scheduler), front_end=front_end)
 
 
 def arrivals(setting: Setting, seed: int, slo: str, rate_per_s: float, duration_s: float) -> Workload:

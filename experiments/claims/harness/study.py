@@ -13,8 +13,8 @@ from experiments.claims.harness.outcome import Outcome, SettingOutcome
 from experiments.claims.harness.served import noting, of_cell
 from experiments.claims.harness.settings import Size, workload
 from experiments.claims.harness.timelines import URGENCY
+from experiments.without_steps import scheduler_without_steps
 from servegym.baselines.registry import router as find_router
-from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.running import Runner, ThreadRunner
@@ -39,7 +39,9 @@ class Study:
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """All that the rows depend on."""
-        policies = [find_scheduler(text) for text in sorted({cell.scheduler for cell in self.cells} | {URGENCY})]
+        policies = [
+            scheduler_without_steps(text) for text in sorted({cell.scheduler for cell in self.cells} | {URGENCY})
+        ]
         policies += [find_router(text) for text in sorted({cell.router for cell in self.cells if cell.router})]
         deployments = {
             " ".join(filter(None, serving)): deployment_of(*serving)
@@ -115,7 +117,7 @@ class Study:
         }:
             deployment = deployment_of(device, engines)
             routing = find_router(router) if router else None
-            Simulation(Scenario(one, deployment, find_scheduler(scheduler), router=routing)).run()
+            Simulation(Scenario(one, deployment, scheduler_without_steps(scheduler), router=routing)).run()
 
     def _row(self, cell: Cell) -> Row:
         with noting(cell.device) as noted:

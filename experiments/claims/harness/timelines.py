@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.claims.harness.cells import Cell, simulation
-from servegym.baselines.registry import scheduler as find_scheduler
+from experiments.without_steps import scheduler_without_steps
 from servegym.simulator.runs.simulation import Simulation
 
 SAMPLES = 120  # over the time from the first to the last arrival
@@ -58,7 +58,7 @@ class Urgency:
 
     def __init__(self, run: Simulation):
         self.run = run
-        self.policy = find_scheduler(URGENCY)
+        self.policy = scheduler_without_steps(URGENCY)
         self.parameters = self.policy.numbers(run.scenario.fact)
 
     def counts(self, now_s: float) -> Counts:
