@@ -40,12 +40,12 @@ SCENARIOS = {
         "ascend910b-qwen2-7b", "a100-llama3-70b-tp8",
     ],
     "load": {"low": 0.7, "high": 1.6}, "requests": {"low": 300, "high": 800}, "load_profile": [[[1.0, 1.0]]],
-    "engines": ENGINES, "scheduler": "slide-batching", "router": "min-load",
+    "engines": ENGINES, "scheduler": "slide-batching:steps=ignore", "router": "min-load",
 }  # fmt: skip
 COMMON = {"algorithm": "cma", "scenarios": SCENARIOS, "environments": 1, "validation": {"scenarios": 64}}
 TRAININGS: dict[str, dict[str, Any]] = {
     "engine": COMMON | {
-        "environment": "EngineBatching-v0", "arguments": {"scheduler": "slide-batching", "controls": ["eta"]},
+        "environment": "EngineBatching-v0", "arguments": {"scheduler": "slide-batching:steps=ignore", "controls": ["eta"]},
         "network": {"hidden": []}, "hyperparameters": {"step": 0.05, "inputs": ALL},
     },
     "router": COMMON | {

@@ -118,7 +118,7 @@ def test_a_value_outlives_another_default(tmp_path, monkeypatch):
     changed(path, policies__scheduler__parameters__gamma=1.5)
     changed(path, policies__scheduler__parameters__eta__factor=0.5)
     policy = load_artifact(path).scheduler
-    values = policy.values(lambda name: {"min_tpot_slo_s": 0.1}[name])
+    values = policy.values(lambda name: {"min_tpot_slo_s": 0.1, "step_tokens": 128}[name])
     assert (policy.label, values["gamma"], values["eta"]) == ("slide-batching:gamma=1.5", 1.5, 0.05)
     save_artifact(Artifact({"scheduler": policy}), tmp_path / "two.json")
     assert load_artifact(tmp_path / "two.json").scheduler == policy
