@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
-from servegym.baselines.steps import STEPS
+from servegym.baselines.steps import steps
 from servegym.policy import (
     EMPTY_BATCH,
     EVICT_FOR_ALL,
@@ -56,7 +56,7 @@ P = Parameters(
               "out while any is worth something", choices=HOPELESS),
     Parameter("reserve", 0.05, "share of the time to the next deadline that a batch longer than eta leaves free, in "
               "case it takes longer than estimated", 0, 0.5),
-    *STEPS,
+    *steps(),
 )  # fmt: skip
 SCRATCH = Scratch("gain", indices=("worthy",))  # of requests with positive expected gain: gain and position
 

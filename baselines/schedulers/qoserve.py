@@ -21,7 +21,7 @@ from servegym.baselines.schedulers.qoserve_relegation import (
     relegate,
     work_of,
 )
-from servegym.baselines.steps import STEPS
+from servegym.baselines.steps import steps
 from servegym.policy import (
     MISFIT_STOP,
     Parameter,
@@ -84,7 +84,7 @@ P = Parameters(
               log=True, source="Sarathi-Serve"),
     Parameter("least_chunk_tokens", 0, "prefill tokens that run however short the slack (dynamic_chunking=paper)", 0,
               2**20, "tokens", integer=True),
-    *STEPS,
+    *steps(),
 )  # fmt: skip
 
 

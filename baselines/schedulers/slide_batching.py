@@ -5,7 +5,7 @@ first, with a boundary between the two that slides with the load.
 import numpy as np
 
 from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
-from servegym.baselines.steps import STEPS
+from servegym.baselines.steps import steps
 from servegym.policy import (
     EMPTY_BATCH,
     MISFIT_STOP,
@@ -64,7 +64,7 @@ P = Parameters(
               "from where the scheduler counts the deadlines after the first: the first deadline (slo), the first "
               "token if it came early, or the first token", choices=DEADLINES,
               source="ProServe, section 2; early-first-token: its footnote 2; first-token: xLLM"),
-    *STEPS,
+    *steps(ByWord("variant", {"paper": "device", "xllm": "ignore"})),
 )  # fmt: skip
 
 

@@ -209,7 +209,8 @@ class Policy:
         if not isinstance(default, ByWord):
             return default
         deciding = next(other for other in self.parameters if other.name == default.parameter)
-        return default.values[str(self.settings.get(deciding.name, deciding.default))]
+        word = self.settings.get(deciding.name, self.default_of(deciding))
+        return default.values[str(word)]
 
     def chosen(self) -> dict[str, Value | Fact]:
         """Every parameter's value: what it is set to, or its default."""

@@ -113,7 +113,7 @@ def test_a_folder_of_its_own_that_more_trials_share(servegym, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("nowhere",), "unknown tuning 'nowhere'; there are: default, proserve-a100, proserve-ascend, steps-a100"),
+        (("nowhere",), "unknown tuning 'nowhere'; there are: default, proserve-a100, proserve-ascend"),
         (("--study", "x"), "default has no study 'x'; it has proserve"),
         (("--study", "proserve", "--scheduler", "edf"), "--study takes a study of the file"),
         (("proserve-a100", "--tune", "gamma"), "--tune says what one study searches, and proserve-a100 has engine"),

@@ -21,6 +21,8 @@ from servegym.tuners.config import TrainingConfig, from_plain, load_config
 
 FOLDER = Path(str(importlib.resources.files("servegym.baselines.learned.policies")))
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+# Of a policy trained when its base had another default, what its configuration says now to mean the same base.
+BASE_THEN = {"cma-engine-batching": ",steps=ignore"}
 PANELS = {"scheduler": "held_out", "router": "held_out_routers"}
 
 
@@ -32,7 +34,10 @@ def test_there_is_one_for_batches_and_one_for_routes():
 def test_it_is_what_its_configuration_trains(name):
     document = read_document(FOLDER / f"{name}.json")
     provenance = document["provenance"]
-    assert from_plain(TrainingConfig, provenance["config"], "") == load_config(provenance["training"])
+    config = provenance["config"]
+    if name in BASE_THEN:
+        config["arguments"]["scheduler"] += BASE_THEN[name]
+    assert from_plain(TrainingConfig, config, "") == load_config(provenance["training"])
     assert provenance["minutes"] < 20
 
 

@@ -50,7 +50,7 @@ def plans(made: Decisions, times: int) -> list[bool]:
 
 def test_a_policy_that_fails_is_tried_again_ever_more_rarely(tmp_path: Path) -> None:
     warnings: list[str] = []
-    made = decisions(settings_for(tmp_path, get_policy("scheduler", "vllm-v1")), warnings)
+    made = decisions(settings_for(tmp_path, get_policy("scheduler", "vllm-v1"), decision_limit_s=60.0), warnings)
     with_a_request(made)
     sound = made.mirror.functions
     broken = [NAN.function.value] * len(sound.schedulers)

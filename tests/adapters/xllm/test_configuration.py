@@ -82,7 +82,7 @@ def test_what_has_no_flag_is_said():
     told = configuration("slide-batching").not_told
     assert {name: one["value"] for name, one in told.items()} == {
         "scheduler.eta": "0.9 * min_tpot_slo_s", "scheduler.hopeless": "include", "scheduler.deadlines": "slo",
-        "scheduler.variant": "paper",
+        "scheduler.variant": "paper", "scheduler.steps": "device", "scheduler.step_tokens": "step_tokens",
     }  # fmt: skip
     # What xLLM does anyway is not among them.
     assert set(configuration("slide-batching:variant=xllm").not_told) == {"scheduler.eta"}
