@@ -45,7 +45,8 @@ SCENARIOS = {
 COMMON = {"algorithm": "cma", "scenarios": SCENARIOS, "environments": 1, "validation": {"scenarios": 64}}
 TRAININGS: dict[str, dict[str, Any]] = {
     "engine": COMMON | {
-        "environment": "EngineBatching-v0", "arguments": {"scheduler": "slide-batching:steps=ignore", "controls": ["eta"]},
+        "environment": "EngineBatching-v0",
+        "arguments": {"scheduler": "slide-batching:steps=ignore", "controls": ["eta"]},
         "network": {"hidden": []}, "hyperparameters": {"step": 0.05, "inputs": ALL},
     },
     "router": COMMON | {
