@@ -64,7 +64,7 @@ class Study(NamedTuple):
 
     words: the file of its hypotheses. how: the command and the engines. shares: of the optimal goodput. serve: (family,
     variant, share, seed) -> figures. answers: what holds, of a panel's rows. columns: of its tables, by title. reading:
-    a file, written after the run.
+    a file, written after the run. panels: training traces, then held-out ones.
     """
 
     title: str
@@ -76,6 +76,7 @@ class Study(NamedTuple):
     answers: Callable[[pd.DataFrame], list[str]]
     columns: Mapping[str, str] = COLUMNS
     reading: Path | None = None
+    panels: tuple[Panel, ...] = PANELS
 
 
 def runs(study: Study, panel: Panel, seeds: int) -> pd.DataFrame:
@@ -108,7 +109,7 @@ def tables(rows: pd.DataFrame, study: Study) -> list[str]:
 
 def write(path: Path, study: Study, seeds: int) -> None:
     """Run both panels and write the page."""
-    by_panel = {panel: runs(study, panel, seeds) for panel in PANELS}
+    by_panel = {panel: runs(study, panel, seeds) for panel in study.panels}
     words, arrivals = study.words.read_text(encoding="utf-8"), f" {DURATION_S:g} s of arrivals on {DEVICE}, "
     lines = [f"# {study.title}\n", words, f"{study.how}{arrivals}{seeds} seeds a panel; means and 95 % intervals over "
              "seeds, differences paired by seed.\n"]  # fmt: skip

@@ -8,6 +8,8 @@ import pytest
 
 from experiments.beyond_print import independent_routers, tiered_decodes
 from experiments.beyond_print.study import COLUMNS, COST, VIOLATIONS, WITH_WAITS, more_than, scenario, served, tables
+from experiments.claims.harness.fleets import DEVICE, sample_of
+from experiments.claims.harness.settings import Setting
 from servegym.scenarios.spec import ServingSpec
 
 
@@ -61,13 +63,21 @@ def test_what_is_said_of_the_hypotheses():
 def test_what_is_said_of_prefills_before_tiers():
     level = {
         tiered_decodes.POLYSERVE: 0.3, tiered_decodes.PRINTED_CHUNK: 0.4, tiered_decodes.QOSERVE: 0.305,
-        tiered_decodes.FCFS: 0.5, tiered_decodes.TOGETHER: 0.8,
+        tiered_decodes.BY_DEADLINE: 0.302, tiered_decodes.FCFS: 0.5, tiered_decodes.TOGETHER: 0.8,
     }  # fmt: skip
     said = tiered_decodes.answers(rows(tiered_decodes.VARIANTS, lambda name, share, seed: level[name] + 0.001 * seed))
-    assert [line.split(": ")[-1] for line in said] == ["holds."] * 5
+    assert [line.split(": ")[-1] for line in said] == ["holds."] * 7
     level[tiered_decodes.QOSERVE] = 0.9  # more violations than any other, and dearer
     said = tiered_decodes.answers(rows(tiered_decodes.VARIANTS, lambda name, share, seed: level[name] + 0.001 * seed))
-    assert [line.split(": ")[-1] for line in said] == ["holds.", "fails.", "fails.", "holds.", "fails."]
+    assert [line.split(": ")[-1] for line in said] == [
+        "holds.",
+        "fails.",
+        "fails.",
+        "holds.",
+        "fails.",
+        "holds.",
+        "holds.",
+    ]
 
 
 @pytest.mark.parametrize("name", tiered_decodes.VARIANTS)
@@ -84,6 +94,17 @@ def test_engines_and_policies_of_each_variant(name, monkeypatch):
         assert (whole.router.name, whole.scaler.name) == ("polyserve", "polyserve")
         assert [pool.role for pool in pools] == ["prefill", "decode"]
         assert pools[1].scheduler.name == "polyserve"
+
+
+def test_each_tier_can_have_a_decode_engine():
+    made = []
+    for family in ("uniform-4096-1024", "azure-code"):  # the optimum of azure-code has one decode engine
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(tiered_decodes, "served", lambda scenarios: made.extend(scenarios) or {})
+            tiered_decodes.serve(family, "polyserve", 0.001, 1)
+    assert [[pool.engines for pool in whole.deployment.pools] for whole in made] == [[7, 13], [16, 4]]
+    own = sample_of(Setting("azure-code", DEVICE)).table["tpot_slo_s"]
+    assert len(np.unique(own)) == tiered_decodes.TIERS
 
 
 def test_one_fleet_has_waits_and_fleets_apart_do_not():
