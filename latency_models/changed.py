@@ -35,7 +35,22 @@ def with_cpu_overhead(profile: Profile, milliseconds: str) -> Profile:
     )
 
 
+def with_kv_groups(profile: Profile, how: str) -> Profile:
+    """The profile with all tokens of a request counted alike, as many a block as in the mean of requests of 4,096.
+
+    Raises ProfileError for another word than mean, and for a profile without KV cache groups.
+    """
+    if how != "mean":
+        raise ProfileError(f"kv_groups={how}: it should be mean, for tokens that are counted alike in all layers")
+    if not profile.kv.groups:
+        raise ProfileError(f"kv_groups=mean: {profile.name} has no KV cache groups; leave it out")
+    return dataclasses.replace(
+        profile, name=f"{profile.name}:kv_groups=mean", kv=dataclasses.replace(profile.kv, groups=())
+    )
+
+
 CHANGES: dict[str, Callable[[Profile, str], Profile]] = {
     "estimator": with_estimator,
     "cpu_overhead_ms": with_cpu_overhead,
+    "kv_groups": with_kv_groups,
 }

@@ -154,7 +154,7 @@ def load_profile(name: str | Path) -> Profile:
     """A profile that ships, by name; a JSON file of the same shape (schema.json), by path; or SYSTEM:MODEL[:tp=N...],
     made by aiconfigurator-core where that is installed (`step_models`).
 
-    After the name or path, ":estimator=FORM" and ":cpu_overhead_ms=NUMBER" change it (`changed.CHANGES`).
+    After the name or path, ":estimator=FORM", ":cpu_overhead_ms=NUMBER" and ":kv_groups=mean" change it (`CHANGES`).
 
     Raises ProfileError for an unknown name or an absent file, and for one that is not JSON, has another
     shape, names an unknown form, or holds a number that is out of range.

@@ -47,7 +47,8 @@ class Fleet:
     device: Names | Profile = option(
         DEVICE, NAME,
         "A latency profile by name, or its .json file. Append :estimator=FORM for what policies believe, "
-        ":cpu_overhead_ms=NUMBER for the CPU time of an iteration.",
+        ":cpu_overhead_ms=NUMBER for the CPU time of an iteration, :kv_groups=mean for tokens that count alike in all "
+        "layers.",
         metavar="PROFILE", first=True,
     )  # fmt: skip
     engines: Numbers = option(

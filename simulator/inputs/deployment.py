@@ -21,6 +21,8 @@ from servegym.simulator.records.types import ROLES
 
 OWN_LIMITS = ("max_num_batched_tokens", "max_num_seqs")  # fields of a Deployment; None: no limit
 MAX_ENGINES = 4096
+KV_GROUPS = "a model of layers with windows or states (KV cache groups)"
+ALIKE = "append :kv_groups=mean to the device to count all tokens of a request alike"
 
 
 class LatencyModel(Protocol):
@@ -161,7 +163,7 @@ class Deployment:
             self._check_beside("async_scheduling")
         if self.kv_groups:
             kinds_of(self.kv_groups, self.name)
-            self._check_beside("kv_groups")
+            self._check_beside(KV_GROUPS)
         if self.startup is not None and self.startup.started > self.engines:
             raise DeploymentError(
                 f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
@@ -181,11 +183,13 @@ class Deployment:
             (self.prefix_store is not None, "a prefix store"),
             (self.speculation is not None, "speculation"),
         ]
-        if field == "kv_groups":
-            beside.append((bool(self.prefix_caching), "prefix_caching"))
+        instead = "leave out one"
+        if field == KV_GROUPS:
+            beside.append((bool(self.prefix_caching), "prefix caching"))
+            instead = ALIKE
         for there, what in beside:
             if there:
-                raise DeploymentError(f"{self.name}: {field} is not simulated with {what}; leave out one")
+                raise DeploymentError(f"{self.name}: {field} is not simulated with {what}; {instead}")
 
     @property
     def pools(self) -> tuple[Deployment, ...]:
@@ -235,7 +239,7 @@ class Deployment:
         if self.kv_groups and self.caches_prefixes(workload):
             raise DeploymentError(
                 f"{self.name}: workload '{workload.name}' has prompts that begin alike, and prefix caching is not "
-                "simulated with KV cache groups (layers with windows or states); switch prefix_caching off"
+                f"simulated with {KV_GROUPS}; switch prefix_caching off, or {ALIKE}"
             )
         # The last token is emitted, never cached; a prefill engine emits but the first since a request was sent there.
         later = 0 if self.role == "prefill" and not again else table["output_tokens"] - 1

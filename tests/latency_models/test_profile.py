@@ -1,5 +1,6 @@
 """Profiles: what ships loads, and every way to get one wrong is named."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,10 +10,12 @@ import pytest
 
 from servegym.errors import ProfileError
 from servegym.latency_models.building.specifications import GIB
+from servegym.latency_models.changed import with_kv_groups
 from servegym.latency_models.estimators import range_of
 from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
 from servegym.latency_models.sampling import BatchRange, random_batches
 from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 
 # Tokens the KV cache holds, in thousands: memory x 0.9 less weights and 2.5 GiB, over the bytes of a token.
 CACHE = {
@@ -247,12 +250,23 @@ def test_another_cpu_overhead():
     assert np.array_equal(both.device.coefficients, slower.device.coefficients)
 
 
+def test_tokens_that_count_alike():
+    shipped = load_profile("h200-llama3-8b")
+    groups = (KvCacheGroup(), KvCacheGroup(window=128))
+    windows = dataclasses.replace(shipped, kv=dataclasses.replace(shipped.kv, groups=groups))
+    alike = with_kv_groups(windows, "mean")
+    assert windows.deployment().kv_groups == groups and alike.deployment().kv_groups == ()
+    assert (alike.name, alike.kv) == ("h200-llama3-8b:kv_groups=mean", shipped.kv)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("h200-llama3-8b:cpu_overhead_ms=-1", "cpu_overhead_ms=-1: it should be a number"),
         ("h200-llama3-8b:cpu_overhead_ms=nan", "0 or more"),
         ("h200-llama3-8b:cpu_overhead_ms=fast", "0 or more"),
+        ("h200-llama3-8b:kv_groups=mean", "h200-llama3-8b has no KV cache groups; leave it out"),
+        ("h200-llama3-8b:kv_groups=off", "kv_groups=off: it should be mean"),
         ("h200-llama3-8b:cpu_overhead=1", "unknown profile"),
         ("h200-llama3-8b:estimator=piecewise", "'piecewise' cannot be an estimator; these can: linear"),
         ("h200-llama3-8b:estimator=guess", "'guess'"),

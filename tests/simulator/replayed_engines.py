@@ -162,7 +162,8 @@ class ReplayedEngines:
             self.caches[e].found.pop(r, None)
         self.admitted[r] = True
         self.kept[r] = int(line.tokens)
-        kept_blocks = sum(self.blocks_of(e, self.kept[k]) for k in self.queues[e] if not self.borrowed[k])
+        size = self.pools[e].block_tokens
+        kept_blocks = sum(-(-int(self.kept[k]) // size) for k in self.queues[e] if not self.borrowed[k])
         assert kept_blocks <= self.hosts[e].blocks, "more in host memory than it holds"
         self.moving_s[e] += self.kept[r] * self.hosts[e].save_s_per_token
         self.log.lost_tokens[r] += self.computed[r] - self.kept[r]

@@ -96,9 +96,9 @@ def test_one_group_of_full_attention_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("others", "words"),
     [
-        ({"role": "decode"}, "kv_groups is not simulated with the role 'decode'; leave out one"),
-        ({"host": HostMemory(4, 0.0, 0.0)}, "kv_groups is not simulated with host memory; leave out one"),
-        ({"prefix_caching": True}, "kv_groups is not simulated with prefix_caching; leave out one"),
+        ({"role": "decode"}, "is not simulated with the role 'decode'; append :kv_groups=mean to the device"),
+        ({"host": HostMemory(4, 0.0, 0.0)}, "is not simulated with host memory; append"),
+        ({"prefix_caching": True}, "is not simulated with prefix caching; append"),
     ],
 )
 def test_what_is_not_simulated_beside_them(others: dict[str, Any], words: str) -> None:
@@ -109,7 +109,9 @@ def test_what_is_not_simulated_beside_them(others: dict[str, Any], words: str) -
 def test_prompts_that_begin_alike_want_prefix_caching_off() -> None:
     work = workload([8, 8], [2, 2])
     alike = Workload(work.table, "chat", {}, Prompts(4, np.array([0, 2, 4]), np.array([0, 1, 0, 1])))
-    with pytest.raises(DeploymentError, match=r"'chat' has prompts that begin alike.*switch prefix_caching off"):
+    with pytest.raises(
+        DeploymentError, match=r"'chat' has prompts that begin alike.*switch prefix_caching off, or append"
+    ):
         served(deployment(FULL, WINDOW), alike)
     assert served(deployment(FULL, WINDOW, prefix_caching=False), alike).arrays.status[0].finished == 2
 

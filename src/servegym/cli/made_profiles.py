@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from servegym.cli import options
 from servegym.cli.output import console_for, new_table, number, write_json
+
+if TYPE_CHECKING:
+    from servegym.simulator.memory.kv_groups import KvCacheGroup
+
+
+def in_words(groups: tuple[KvCacheGroup, ...]) -> str:
+    """As "6 window of 1,024, 1 full"."""
+    said = []
+    for group, count in Counter(groups).items():
+        kind = f"{'local ' * group.local}window of {group.window:,}" if group.window else "full"
+        said.append(f"{count} {'state' if group.state else kind}")
+    return ", ".join(said) or "1 full"
 
 
 def keep_profile(document: dict[str, Any], out: Path | None, fit: str, json: options.Json) -> None:
@@ -26,6 +39,7 @@ def keep_profile(document: dict[str, Any], out: Path | None, fit: str, json: opt
         ("error against measurements", expected(made)),
         (fit, number(fit_percent(made), 2)),
         ("KV cache, tokens", number(made.kv.total_blocks * made.kv.block_tokens)),
+        ("KV cache groups", in_words(made.kv.groups)),
         ("time between tokens of one request, ms", number(1e3 * made.idle_tpot_s, 2)),
     ):
         table.add_row(name, value)
