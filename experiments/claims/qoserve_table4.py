@@ -43,6 +43,7 @@ HALF_SPEED = "sarathi-fcfs:max_num_batched_tokens=96"
 FEW, MANY, NONE, NEARLY_ALL = Range(high=0.01), Range(0.4, 0.8), Range(high=0.001), Range(low=0.5)
 SOME = Range(low=0.01)
 INTERACTIVE = next(iter(CLASSES))
+INTERACTIVE_ALONE = f"violations {INTERACTIVE}"
 
 
 def cells(setting: Setting, size: Size) -> Iterator[Cell]:
@@ -189,23 +190,41 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
     appendix=appendix,
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
-    qoserve, enough = of_shared(rows, "violations"), of_silo(rows, "violations", ENOUGH)
-    alone = f"violations {INTERACTIVE}"
     half_speed = "interactive silo in chunks of half the speed of 2048, as 256 are in the paper"
-    fewest = "how few engines serve"
+    return [
+        *checks_of_the_table(rows),
+        *(
+            Check(
+                f"{name_of(split)}, interactive",
+                of_silo(rows, INTERACTIVE_ALONE, split, HALF_SPEED),
+                expected,
+                half_speed,
+            )
+            for split, expected in {ENOUGH: FEW, TOO_FEW: SOME, OTHER: NEARLY_ALL}.items()
+        ),
+        *how_few_engines(rows),
+    ]
+
+
+def checks_of_the_table(rows: pd.DataFrame) -> list[Check]:
+    """What the table says of schemes and engines."""
+    qoserve, enough = of_shared(rows, "violations"), of_silo(rows, "violations", ENOUGH)
     return [
         Check(f"QoServe-({ENGINES}), all", qoserve, NONE),
         Check(f"{name_of(ENOUGH)}, all", enough, FEW),
         Check(f"{name_of(TOO_FEW)}, all", of_silo(rows, "violations", TOO_FEW), MANY),
-        Check(f"{name_of(OTHER)}, interactive", of_silo(rows, alone, OTHER), NEARLY_ALL),
+        Check(f"{name_of(OTHER)}, interactive", of_silo(rows, INTERACTIVE_ALONE, OTHER), NEARLY_ALL),
         Check(f"QoServe-({ENGINES}) - {name_of(ENOUGH)}, all", qoserve - enough, BELOW_0),
+    ]
+
+
+def how_few_engines(rows: pd.DataFrame) -> list[Check]:
+    """Whether fewer engines than the table's serve, examined."""
+    examines = "how few engines serve"
+    return [
         *(
-            Check(f"{name_of(split)}, interactive", of_silo(rows, alone, split, HALF_SPEED), expected, half_speed)
-            for split, expected in {ENOUGH: FEW, TOO_FEW: SOME, OTHER: NEARLY_ALL}.items()
-        ),
-        *(
-            Check(f"{name_of(split)}, all", of_silo(rows, "violations", split), FEW, fewest)
+            Check(f"{name_of(split)}, all", of_silo(rows, "violations", split), FEW, examines)
             for split in (OTHER, SMALLER)
         ),
-        Check(f"QoServe-({FEWER}), all", of_shared(rows, "violations", FEWER), FEW, fewest),
+        Check(f"QoServe-({FEWER}), all", of_shared(rows, "violations", FEWER), FEW, examines),
     ]

@@ -7,15 +7,17 @@ import pytest
 
 from experiments.claims import qoserve_fig15b as needed
 from experiments.claims import qoserve_table4 as table4
+from experiments.claims import qoserve_table4_overhead as overhead
 from experiments.claims.harness import goodput as search
 from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.settings import Setting, profile
+from experiments.claims.harness.settings import Setting, _prefill_s, profile
 from experiments.claims.harness.violations import CLASSES, slo_of
 from servegym.baselines.registry import router, scheduler
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
+from tests.experiments.claims.synthetic import TINY
 
 DEVICE = needed.DEVICE
 CONV, CODE = Setting("qoserve-conv", DEVICE), Setting("qoserve-code", DEVICE)
@@ -115,3 +117,22 @@ def test_percentiles_are_of_the_first_token_or_of_the_last():
         column = "ttft_s" if name == "interactive" else "ttlt_s"
         latency_s = np.sort(requests[column][whole.workload.table["application"] == application])
         assert found[f"p99_s {name}"] == pytest.approx(latency_s[int(np.ceil(0.99 * (len(latency_s) - 1)))])
+
+
+def test_with_an_overhead_small_chunks_have_28_percent_less_throughput():
+    chunks = np.array([256, 2048])
+    for cached in (0.0, 1500.0):
+        small, large = chunks / _prefill_s(overhead.DEVICE, chunks, np.full(2, cached))
+        assert small / large == pytest.approx(0.72, abs=0.015)
+
+
+def test_cells_with_an_overhead_are_those_of_the_table_without_chunks_of_half_the_speed():
+    size = dataclasses.replace(TINY, families=("qoserve-code",), devices=(overhead.DEVICE,))
+    found = list(overhead.cells(Setting("qoserve-code", overhead.DEVICE), size))
+    table = list(table4.cells(Setting("qoserve-code", overhead.DEVICE), size))
+    assert {cell.scheduler for cell in found if cell.router == table4.SHARED} == {"qoserve:steps=ignore"}
+    kept = [cell for cell in table if cell.scheduler != table4.HALF_SPEED]
+    assert [cell._replace(scheduler="") for cell in found] == [cell._replace(scheduler="") for cell in kept]
+    assert len(found) < len(table)
+    silos = [cell.scheduler for cell in found if cell.router == table4.SILO]
+    assert silos == [cell.scheduler for cell in kept if cell.router == table4.SILO]
