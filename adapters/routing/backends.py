@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import aiohttp
@@ -123,9 +123,12 @@ class Backends:
         if self._settings.poll_s > 0:
             works.append(self._keep_reading(backend))
         for work in works:
-            task = asyncio.create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(work)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -144,6 +147,20 @@ class Backends:
         backend.failures += 1
         if backend.up and (refused or backend.failures >= self._settings.health_failures):
             self._close(backend, "no connection" if refused else f"{backend.failures} requests failed in a row")
+
+    def suspect(self, backend: Backend) -> None:
+        """A request is said to have failed there: close the engine now if it refuses connections."""
+        self._keep(self._close_if_refusing(backend))
+
+    async def _close_if_refusing(self, backend: Backend) -> None:
+        try:
+            async with asyncio.timeout(self._settings.health_timeout_s):
+                async with self.client.get(f"{backend.url}/health", allow_redirects=False):
+                    return
+        except aiohttp.ClientConnectorError:
+            self.failed(backend, refused=True)
+        except (aiohttp.ClientError, OSError):
+            return  # slow, perhaps: the checks will tell
 
     def _close(self, backend: Backend, why: str) -> None:
         LOG.warning("engine %s (%s) is sent no more requests: %s", backend.name, backend.url, why)

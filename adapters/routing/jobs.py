@@ -18,7 +18,8 @@ class Job:
     """A request on its way. measured: what has come of it. started: its client has been sent something.
     complete: all of its answer has come.
 
-    waited_s: at the proxy. engine: the name of the one it was sent to last.
+    waited_s: at the proxy. engine: the name of the one it was sent to last. excluded: engines, by number, that it must
+    not go to.
     """
 
     path: str
@@ -32,6 +33,7 @@ class Job:
     complete: bool = False
     waited_s: float = 0.0
     engine: str = ""
+    excluded: set[int] = dataclasses.field(default_factory=set)
 
 
 class Failure(Exception):

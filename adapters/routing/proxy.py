@@ -186,6 +186,12 @@ class Proxy:
                 raise Refused(503, "no engine took the request in time", "unavailable", RETRY_AFTER_S) from None
             finally:
                 del self._held[r]
+            if e in job.excluded:  # the policy, asked again, does not know of these
+                others = [one.index for one in self.backends.all if one.takes and one.index not in job.excluded]
+                if not others:
+                    raise Refused(503, "no engine that it may go to takes requests", "unavailable", RETRY_AFTER_S)
+                e = min(others, key=lambda other: int(self.router.snapshots["requests"][other]))
+                self.router.send(self.now_s(), r, e)
         backend = self.backends.all[e]
         self.metrics.routed.labels(backend.name).inc()
         job.engine = backend.name
@@ -243,7 +249,7 @@ class Proxy:
                 self.news()
 
     async def _serve(self, job: Job, r: int, send: Send, work: Any) -> bool:
-        tried: set[int] = set()
+        tried = set(job.excluded)
         reached = 0  # engines that had the request, and did not serve it
         while True:
             backend = await self.engine_for(job, r, tried)

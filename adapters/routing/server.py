@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from servegym.adapters.routing.app import make_app
@@ -169,8 +170,30 @@ def make_server(
     """
     operation = operation or Operation()
     proxy = Proxy(assumptions, urls, settings, log)
+    check_certificate(settings)
+    return server_of(
+        make_app(proxy, operation), proxy, operation,
+        ssl_certfile=settings.certificate, ssl_keyfile=settings.certificate_key,
+    )  # fmt: skip
+
+
+def check_certificate(settings: ProxySettings) -> None:
+    """Raise RoutingError where the certificate cannot be used."""
+    if settings.certificate is None or settings.certificate_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.certificate, settings.certificate_key)
+    except (OSError, ssl.SSLError) as error:
+        raise RoutingError(
+            f"TLS: {settings.certificate}, {settings.certificate_key}: {error.strerror or error}"
+        ) from None
+
+
+def server_of(app: Starlette, proxy: Proxy, operation: Operation, **more: Any) -> DrainingServer:
+    """A server of an application that is a proxy's; more: of uvicorn's configuration."""
+    settings = proxy.settings
     config = uvicorn.Config(
-        make_app(proxy, operation),
+        app,
         http=protocol(settings.read_s),
         loop="auto",  # uvloop, where it is installed
         ws="none",
@@ -181,13 +204,7 @@ def make_server(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(settings.drain_s) + GRACE_S,
         limit_concurrency=settings.max_in_flight + settings.max_queued + SPARE_CONNECTIONS,
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.certificate_key,
+        **more,
     )
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise RoutingError(
-            f"TLS: {settings.certificate}, {settings.certificate_key}: {error.strerror or error}"
-        ) from None
+    config.load()
     return DrainingServer(config, proxy, operation)

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from servegym.cli import options
+from servegym.cli import live_options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import progress_console
-from servegym.errors import ServegymError
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -26,135 +25,56 @@ servegym proxy --policy policy.json --backends-file engines.txt --clients client
 servegym proxy --policy policy.json --backends-dns engines.svc:8000 --tls-certificate cert.pem --tls-key key.pem
 """
 EXTRA = "serve"
-ADDRESSES, CLIENTS, LIMITS, TIMES = "Addresses", "Clients", "Limits", "Times"
 
 
 def proxy(
-    backend: Annotated[
-        list[str] | None,
-        typer.Option(metavar="URL", help="An engine, http://HOST:PORT. Repeatable.", rich_help_panel=ADDRESSES),
-    ] = None,
-    backends_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A file of further engines, one address a line, read again every --discovery-time.",
-            rich_help_panel=ADDRESSES,
-        ),
-    ] = None,
-    backends_dns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME:PORT",
-            help="A DNS name whose addresses are further engines, looked up every --discovery-time.",
-            rich_help_panel=ADDRESSES,
-        ),
-    ] = None,
-    policy: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="ARTIFACT",
-            help="The artifact (servegym export) with the router.",
-            rich_help_panel=options.WHAT,
-        ),
-    ] = None,
-    router: Annotated[
-        str | None,
-        typer.Option(
-            metavar=options.SCHEDULER_METAVAR,
-            help="A router by name, with --device, instead of --policy.",
-            rich_help_panel=options.WHAT,
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PROFILE",
-            help="The latency profile of the engines, instead of the artifact's.",
-            rich_help_panel=options.WHAT,
-        ),
-    ] = None,
-    prefix_cache_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Tokens of shared prefixes that an engine can cache, for routers that use it; 0: none.",
-            show_default="all of its KV memory",
-            rich_help_panel=options.WHAT,
-        ),
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST",
-            help="Address to listen on; by default only this machine can connect.",
-            rich_help_panel=ADDRESSES,
-        ),
-    ] = "127.0.0.1",
+    backend: live_options.Backend = None,
+    backends_file: live_options.BackendsFile = None,
+    backends_dns: live_options.BackendsDns = None,
+    policy: live_options.PolicyFile = None,
+    router: live_options.RouterName = None,
+    device: live_options.Device = None,
+    prefix_cache_tokens: live_options.PrefixCacheTokens = None,
+    host: live_options.Host = "127.0.0.1",
     port: Annotated[
         int,
         typer.Option(
-            min=0, max=65535, metavar="PORT", help="Port to listen on; 0: any free one.", rich_help_panel=ADDRESSES
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Port to listen on; 0: any free one.",
+            rich_help_panel=live_options.ADDRESSES,
         ),
     ] = 8000,
-    tls_certificate: Annotated[
-        Path | None,
-        typer.Option(metavar="PEM", help="Speak TLS with this certificate (chain).", rich_help_panel=ADDRESSES),
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="PEM", help="The certificate's key.", rich_help_panel=ADDRESSES)
-    ] = None,
+    tls_certificate: live_options.TlsCertificate = None,
+    tls_key: live_options.TlsKey = None,
     clients: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="API keys of clients and their limits (YAML).", rich_help_panel=CLIENTS),
-    ] = None,
-    request_log: Annotated[
-        Path | None,
         typer.Option(
-            metavar="FILE", help="Append a line of JSON for each request: no prompts, no keys.", rich_help_panel=CLIENTS
+            metavar="FILE", help="API keys of clients and their limits (YAML).", rich_help_panel=live_options.CLIENTS
         ),
     ] = None,
-    max_in_flight: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most requests at the engines at once.", rich_help_panel=LIMITS)
-    ] = 1024,
-    max_queued: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Most requests that wait at the proxy; more are answered 429.",
-            rich_help_panel=LIMITS,
-        ),
-    ] = 1024,
-    max_body_mib: Annotated[
-        float,
-        typer.Option(
-            metavar="MIB", help="Longest body of a request; a longer one is answered 413.", rich_help_panel=LIMITS
-        ),
-    ] = 4.0,
+    request_log: live_options.RequestLogFile = None,
+    max_in_flight: live_options.MaxInFlight = 1024,
+    max_queued: live_options.MaxQueued = 1024,
+    max_body_mib: live_options.MaxBodyMib = 4.0,
     retries: Annotated[
         int,
         typer.Option(
             min=0,
             metavar="N",
             help="How many more engines are tried while nothing has been streamed.",
-            rich_help_panel=LIMITS,
+            rich_help_panel=live_options.LIMITS,
         ),
     ] = 2,
-    queue_s: Annotated[
-        float,
-        typer.Option(
-            "--queue-time",
-            metavar="SECONDS",
-            help="Longest wait at the proxy; then the answer is 503.",
-            rich_help_panel=TIMES,
-        ),
-    ] = 30.0,
+    queue_s: live_options.QueueTime = 30.0,
     connect_s: Annotated[
         float,
         typer.Option(
-            "--connect-time", metavar="SECONDS", help="Timeout of a connection to an engine.", rich_help_panel=TIMES
+            "--connect-time",
+            metavar="SECONDS",
+            help="Timeout of a connection to an engine.",
+            rich_help_panel=live_options.TIMES,
         ),
     ] = 10.0,
     first_token_s: Annotated[
@@ -163,7 +83,7 @@ def proxy(
             "--first-token-time",
             metavar="SECONDS",
             help="Timeout of the first byte of an answer.",
-            rich_help_panel=TIMES,
+            rich_help_panel=live_options.TIMES,
         ),
     ] = 300.0,
     between_tokens_s: Annotated[
@@ -172,61 +92,16 @@ def proxy(
             "--between-tokens-time",
             metavar="SECONDS",
             help="Timeout between two bytes of an answer.",
-            rich_help_panel=TIMES,
+            rich_help_panel=live_options.TIMES,
         ),
     ] = 60.0,
-    total_s: Annotated[
-        float,
-        typer.Option("--total-time", metavar="SECONDS", help="Timeout of a whole request.", rich_help_panel=TIMES),
-    ] = 3600.0,
-    health_s: Annotated[
-        float,
-        typer.Option(
-            "--health-time", metavar="SECONDS", help="Interval of an engine's health checks.", rich_help_panel=TIMES
-        ),
-    ] = 2.0,
-    discovery_s: Annotated[
-        float,
-        typer.Option(
-            "--discovery-time",
-            min=0.05,
-            metavar="SECONDS",
-            help="Interval at which engines are looked up again.",
-            rich_help_panel=TIMES,
-        ),
-    ] = 2.0,
-    drain_notice_s: Annotated[
-        float,
-        typer.Option(
-            "--drain-notice",
-            metavar="SECONDS",
-            help="After SIGTERM, go on taking requests this long while /ready says no.",
-            rich_help_panel=TIMES,
-        ),
-    ] = 0.0,
-    drain_s: Annotated[
-        float,
-        typer.Option(
-            "--drain-time",
-            metavar="SECONDS",
-            help="After that, time for requests in flight to end.",
-            rich_help_panel=TIMES,
-        ),
-    ] = 30.0,
-    characters_per_token: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            help="Characters that count as one token, of prompts that come as text.",
-            rich_help_panel=options.WHAT,
-        ),
-    ] = 4.0,
-    count_by_engine: Annotated[
-        bool,
-        typer.Option(
-            "--count-by-engine", help="Count a text's tokens by an engine's /tokenize.", rich_help_panel=options.WHAT
-        ),
-    ] = False,
+    total_s: live_options.TotalTime = 3600.0,
+    health_s: live_options.HealthTime = 2.0,
+    discovery_s: live_options.DiscoveryTime = 2.0,
+    drain_notice_s: live_options.DrainNotice = 0.0,
+    drain_s: live_options.DrainTime = 30.0,
+    characters_per_token: live_options.CharactersPerToken = 4.0,
+    count_by_engine: live_options.CountByEngine = False,
 ) -> None:
     """Serve OpenAI's completions from several engines, each request at the one that a router policy names.
 
@@ -236,26 +111,16 @@ def proxy(
     From the environment: SERVEGYM_API_KEY, a key that clients need; SERVEGYM_ENGINE_KEY, one that engines get;
     SERVEGYM_ADMIN_KEY, with which the policy can be changed at /admin/policy.
     """
-    if not (backend or backends_file or backends_dns):
-        raise ServegymError("name at least one engine: --backend http://127.0.0.1:8001")
-    if (policy is None) == (router is None):
-        raise ServegymError("say by which policy: --policy ARTIFACT, or --router NAME with --device PROFILE")
+    live_options.check_named(bool(backend or backends_file or backends_dns), policy, router, device)
     try:
-        from servegym.adapters.routing.assumptions import Assumptions
         from servegym.adapters.routing.discovery import DnsSource, FileSource, Source, urls_of
         from servegym.adapters.routing.operation import Operation
         from servegym.adapters.routing.request_log import RequestLog
         from servegym.adapters.routing.server import listen, make_server
         from servegym.adapters.routing.settings import ProxySettings, checked_url
     except ModuleNotFoundError as error:
-        package = (error.name or "servegym").partition(".")[0]
-        if package == "servegym":
-            raise
-        raise ServegymError(
-            f"a proxy takes packages that are not installed ({package}): pip install 'servegym[{EXTRA}]'"
-        ) from None
+        raise live_options.not_installed(error, "a proxy", EXTRA) from None
     import asyncio
-    import dataclasses
 
     fixed = [checked_url(url) for url in backend or []]
     sources: list[Source] = [FileSource(backends_file)] if backends_file else []
@@ -269,18 +134,7 @@ def proxy(
         characters_per_token=characters_per_token, count_by_engine=count_by_engine, drain_notice_s=drain_notice_s,
         drain_s=drain_s, certificate=tls_certificate, certificate_key=tls_key,
     )  # fmt: skip
-    if router is not None and device is None:
-        raise ServegymError("--router goes with --device PROFILE: what the engines' batches are believed to take")
-
-    def load() -> Assumptions:
-        from servegym.baselines import registry
-
-        if policy is not None:
-            assumptions = Assumptions.of_artifact(policy, device)
-        else:
-            assumptions = Assumptions.of(registry.router(str(router)), None, None, device)
-        return dataclasses.replace(assumptions, prefix_cache_tokens=prefix_cache_tokens)
-
+    load = live_options.loading(policy, router, device, prefix_cache_tokens)
     assumptions = load()
     operation = Operation.of(
         clients,

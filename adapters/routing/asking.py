@@ -1,0 +1,96 @@
+"""A request as it comes: its body, and what is to be done for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+
+from servegym.adapters.routing.backends import as_text
+from servegym.adapters.routing.clients import Client
+from servegym.adapters.routing.jobs import Job
+from servegym.adapters.routing.operation import Operation
+from servegym.adapters.routing.proxy import Proxy
+from servegym.adapters.routing.refusals import Refused
+from servegym.adapters.routing.relay import NOT_TO_ENGINES, passed_on
+from servegym.adapters.routing.request_log import Measured
+from servegym.adapters.routing.request_terms import chunks_of, prompt_tokens, request_terms_of
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+COUNT_TIMEOUT_S = 1.0
+GONE = "client-gone"
+
+
+async def read_body(request: Request, proxy: Proxy) -> bytes:
+    """A request's body. Raises Refused where it is too long, or comes too slowly."""
+    settings = proxy.settings
+    too_long = Refused(413, f"the body is longer than {settings.max_body_bytes} bytes", "too_large")
+    if int(request.headers.get("content-length", "0")) > settings.max_body_bytes:
+        raise too_long
+    parts, length, loop = [], 0, asyncio.get_running_loop()
+    end_s = loop.time() + settings.body_s
+    try:
+        async with asyncio.timeout(settings.read_s) as deadline:
+            async for part in request.stream():
+                parts.append(part)
+                length += len(part)
+                if length > settings.max_body_bytes:
+                    raise too_long
+                deadline.reschedule(min(end_s, loop.time() + settings.read_s))
+    except TimeoutError:
+        raise Refused(408, "the body came too slowly", "timeout") from None
+    except ClientDisconnect:
+        raise Refused(400, "the connection was closed", GONE) from None
+    return b"".join(parts)
+
+
+async def job_of(
+    headers: Headers,
+    proxy: Proxy,
+    operation: Operation,
+    client: Client,
+    body: bytes,
+    document: dict[str, Any],
+    chat: bool,
+    arrived_s: float,
+) -> Job:
+    """What is to be done for a request."""
+    settings, router = proxy.settings, proxy.router
+    tokens = await _counted(proxy, operation, document, chat) if settings.count_by_engine else None
+    if tokens is None:
+        tokens = prompt_tokens(document, chat, settings.characters_per_token)
+    asked, more, wrong = request_terms_of(document, headers, tokens, proxy.reader)
+    proxy.metrics.malformed.inc(wrong)
+    if more:  # engines read bodies only
+        body = json.dumps(document | more).encode()
+    chunks: list[int] = []
+    if router.known.prefixes.sent.shape[1] > 0:
+        chunks = chunks_of(document, chat, router.known.prefixes.chunk_tokens, settings.characters_per_token)
+    dropped = NOT_TO_ENGINES | ({b"authorization"} if operation.clients.all or operation.engine_headers else set())
+    passed = [*passed_on(headers.raw, dropped), (b"accept-encoding", b"identity"), *operation.engine_headers]
+    path = CHAT if chat else COMPLETIONS
+    return Job(path, body, passed, asked, chunks, client, Measured(arrived_s, asked))
+
+
+async def _counted(proxy: Proxy, operation: Operation, document: dict[str, Any], chat: bool) -> int | None:
+    """Tokens of a prompt as counted by an engine; None: no engine answers in time, or no count is needed."""
+    prompt = document.get("prompt")
+    if not chat and not isinstance(prompt, str):
+        return None
+    asked = {"model": document.get("model")} | ({"messages": document["messages"]} if chat else {"prompt": prompt})
+    up = [one for one in proxy.backends.all if one.takes]
+    if not up:
+        return None
+    try:
+        async with asyncio.timeout(COUNT_TIMEOUT_S):
+            headers = as_text(operation.engine_headers)
+            async with proxy.backends.client.post(f"{up[0].url}/tokenize", json=asked, headers=headers) as answer:
+                count = json.loads(await answer.read())["count"]
+        return count if type(count) is int and 0 < count < 2**24 else None
+    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError):
+        return None
