@@ -10,15 +10,18 @@ difference is what a token costs, and what is left is what a request costs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+MODULE = "experiments.engines.proxy_cost"
 HOST = "127.0.0.1"
 DEVICE = "h100-llama3-8b"
 ENGINES = (2, 16, 64)
@@ -113,36 +116,56 @@ async def send(url: str, tokens: int) -> None:
         await asyncio.gather(*[one_after_the_other() for _ in range(AT_ONCE)])
 
 
-def proxy_cost(port: int) -> dict[str, float]:
-    """CPU time of the proxy for a request and for a token."""
-    import httpx
-
-    engines = [subprocess.Popen([sys.executable, "-P", "-m", __spec__.name, str(port + 1 + k)]) for k in range(2)]
-    backends = [part for k in range(2) for part in ("--backend", f"http://{HOST}:{port + 1 + k}")]
-    command = ["-m", "servegym", "proxy", "--router", "gorouting", "--device", DEVICE, "--port", str(port), *backends]
-    proxy = subprocess.Popen([sys.executable, "-P", *command])
-    url, took_s = f"http://{HOST}:{port}", {}
+@contextlib.contextmanager
+def engines_at(ports: Sequence[int]) -> Iterator[list[str]]:
+    """Trivial engines in processes of their own; their URLs."""
+    engines = [subprocess.Popen([sys.executable, "-P", "-m", MODULE, str(port)]) for port in ports]
     try:
-        end_s = time.monotonic() + STARTS_WITHIN_S
-        while True:
-            try:
-                httpx.get(f"{url}/health", trust_env=False)
-                break
-            except httpx.HTTPError:
-                if time.monotonic() > end_s:
-                    raise
-                time.sleep(0.2)
-        asyncio.run(send(url, FEW))  # what is done once
-        for tokens in (FEW, MANY):
-            begin_s = cpu_s(proxy.pid)
-            asyncio.run(send(url, tokens))
-            took_s[tokens] = (cpu_s(proxy.pid) - begin_s) / REQUESTS
+        yield [f"http://{HOST}:{port}" for port in ports]
     finally:
-        for process in (proxy, *engines):
+        for process in engines:
             process.kill()
             process.wait()
+
+
+def wait_for(url: str) -> None:
+    """Until a server answers there."""
+    import httpx
+
+    end_s = time.monotonic() + STARTS_WITHIN_S
+    while True:
+        try:
+            httpx.get(url, trust_env=False)
+            return
+        except httpx.HTTPError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.2)
+
+
+def cost_of(pid: int, url: str) -> dict[str, float]:
+    """CPU time of this process for a request and for a token that is streamed by way of it to `url`."""
+    took_s = {}
+    asyncio.run(send(url, FEW))  # what is done once
+    for tokens in (FEW, MANY):
+        begin_s = cpu_s(pid)
+        asyncio.run(send(url, tokens))
+        took_s[tokens] = (cpu_s(pid) - begin_s) / REQUESTS
     token_s = (took_s[MANY] - took_s[FEW]) / (MANY - FEW)
     return {"token_us": token_s * 1e6, "request_ms": (took_s[FEW] - FEW * token_s) * 1e3}
+
+
+def proxy_cost(port: int) -> dict[str, float]:
+    """CPU time of the proxy for a request and for a token."""
+    with engines_at([port + 1, port + 2]) as urls:
+        backends = [part for url in urls for part in ("--backend", url)]
+        options = ["--router", "gorouting", "--device", DEVICE, "--port", str(port), *backends]
+        with subprocess.Popen([sys.executable, "-P", "-m", "servegym", "proxy", *options]) as proxy:
+            try:
+                wait_for(f"http://{HOST}:{port}/health")
+                return cost_of(proxy.pid, f"http://{HOST}:{port}")
+            finally:
+                proxy.kill()
 
 
 def main(port: int = 18190) -> None:

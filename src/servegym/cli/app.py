@@ -14,6 +14,7 @@ from servegym.cli import (
     compare,
     dataset,
     devices,
+    endpoint_picker,
     evaluate,
     export,
     goodput,
@@ -65,6 +66,7 @@ app.command("validate", epilog=validate.EXAMPLES)(validate.validate)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("replay", epilog=replay.EXAMPLES)(replay.replay)
 app.command("proxy", epilog=proxy.EXAMPLES)(proxy.proxy)
+app.command("endpoint-picker", epilog=endpoint_picker.EXAMPLES)(endpoint_picker.endpoint_picker)
 app.command("shadow", epilog=shadow.EXAMPLES)(shadow.shadow)
 app.command("switch", epilog=shadow.SWITCH_EXAMPLES)(shadow.switch)
 app.command("warm-up", epilog=warm_up.EXAMPLES)(warm_up.warm_up)

@@ -1,0 +1,111 @@
+"""What is read of a gateway's messages, and what it is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import json_format
+from starlette.datastructures import Headers
+
+from servegym.adapters.gateway.wire import OVERWRITE, ProcessingResponse
+from servegym.adapters.routing.refusals import Refused
+from servegym.adapters.routing.request_terms import HEADER
+
+# Endpoint Picker Protocol 1.0 (Gateway API Inference Extension, proposal 004)
+DESTINATION = "x-gateway-destination-endpoint"
+SERVED = "x-gateway-destination-endpoint-served"
+SUBSET = "x-gateway-destination-endpoint-subset"
+NAMESPACE, SUBSET_NAMESPACE = "envoy.lb", "envoy.lb.subset_hint"
+LONGEST_PIECE = 62 * 1024  # bytes of a body in one message; gateways take 64 KiB
+
+
+def headers_of(message: Any) -> Headers:
+    """The headers of a request or an answer; its method, path and status are among them, as `:method` and so on."""
+    pairs = [(one.key.lower(), one.raw_value or one.value.encode()) for one in message.headers.headers]
+    return Headers(raw=[(key.encode("latin-1", "replace"), value) for key, value in pairs])
+
+
+def with_slos(headers: Headers) -> Headers:
+    """With the SLOs of llm-d's headers under the names that a proxy of ours reads; what those say themselves wins."""
+    more = []
+    for name in ("ttft", "tpot"):
+        own = f"{HEADER}{name}-slo-s"
+        said = next((headers[one] for one in (f"x-slo-{name}-ms", f"x-llm-d-slo-{name}-ms") if one in headers), None)
+        if said is None or own in headers:
+            continue
+        try:
+            more.append((own.encode(), str(float(said) / 1000).encode()))
+        except ValueError:
+            more.append((own.encode(), said.encode("latin-1", "replace")))  # counted as malformed
+    return Headers(raw=[*headers.raw, *more]) if more else headers
+
+
+def metadata_of(message: Any, namespace: str, key: str) -> Any:
+    """An entry of the gateway's metadata; None: there is none."""
+    for entry in message.metadata_context.filter_metadata:
+        if entry.key == namespace:
+            return json_format.MessageToDict(entry.value).get(key)
+    return None
+
+
+def subset_of(message: Any) -> set[str] | None:
+    """The endpoints that the gateway lets choose among, IP:PORT; None: among all."""
+    said = metadata_of(message, SUBSET_NAMESPACE, SUBSET)
+    if said is None:
+        return None
+    listed = said if isinstance(said, list) else str(said).split(",")
+    return {str(one).strip() for one in listed if str(one).strip()}
+
+
+def plain(kind: str) -> Any:
+    """Go on: nothing is changed in this part of a request or an answer (the name of the message's field)."""
+    answer = ProcessingResponse()
+    getattr(answer, kind).SetInParent()
+    return answer
+
+
+def to_endpoint(kind: str, endpoint: str, body: bytes | None, streamed: bool) -> Any:
+    """The request goes to this endpoint, IP:PORT: by a header, and by metadata.
+
+    kind: the message that is answered, request_headers or request_body. body: it is replaced by this one. streamed:
+    the new body comes in messages of its own.
+    """
+    answer = plain(kind)
+    common = getattr(answer, kind).response
+    common.clear_route_cache = True  # a route may depend on the header
+    _set(common.header_mutation, DESTINATION, endpoint)
+    if body is not None and streamed:
+        _set(common.header_mutation, "content-length", str(len(body)))
+    elif body is not None:
+        common.body_mutation.body = body
+    answer.dynamic_metadata.update({NAMESPACE: {DESTINATION: endpoint}})
+    return answer
+
+
+def pieces(kind: str, body: bytes, end: bool) -> list[Any]:
+    """Messages that pass a body on where it is FULL_DUPLEX_STREAMED. end: nothing comes after it."""
+    starts = range(0, len(body), LONGEST_PIECE) or range(1)
+    answers = []
+    for start in starts:
+        answer = plain(kind)
+        streamed = getattr(answer, kind).response.body_mutation.streamed_response
+        streamed.body = body[start : start + LONGEST_PIECE]
+        streamed.end_of_stream = end and start == starts[-1]
+        answers.append(answer)
+    return answers
+
+
+def refusal(refused: Refused) -> Any:
+    """The client gets this error, and no engine the request."""
+    answer = ProcessingResponse()
+    said = answer.immediate_response
+    said.status.code, said.body, said.details = refused.status, refused.body, f"servegym_{refused.outcome}"
+    for name, value in refused.headers:
+        if name != b"content-length":  # the gateway's
+            _set(said.headers, name.decode(), value.decode())
+    return answer
+
+
+def _set(mutation: Any, name: str, value: str) -> None:
+    option = mutation.set_headers.add(append_action=OVERWRITE)
+    option.header.key, option.header.raw_value = name, value.encode()
