@@ -34,7 +34,7 @@ from servegym.adapters.gateway.wire import BODY_MODES, PROCESS, ProcessingReques
 
 ROUTERS = ("predicted-cost", "learned:session-fleet", "prefix-affinity", "gorouting", "min-load")
 ENGINES = (2, 16)
-ANSWERS, FIRST_BYTES = 500, 300
+ANSWERS, WARMING, FIRST_BYTES = 500, 20, 300
 BODY = json.dumps({"prompt": list(range(500)), "stream": True, "max_tokens": 4}).encode()
 DUPLEX = BODY_MODES.index("FULL_DUPLEX_STREAMED")
 ENVOY = Path(__file__).parents[2] / "deploy" / "envoy.yaml"
@@ -164,13 +164,15 @@ def first_bytes(url: str) -> dict[str, float]:
 
     times_s = []
     with httpx.Client(trust_env=False, timeout=60.0) as client:
-        for k in range(FIRST_BYTES + 20):
+        for k in range(WARMING + FIRST_BYTES):
             begin_s = time.perf_counter()
             with client.stream("POST", f"{url}/v1/completions", content=BODY) as answer:
-                next(answer.iter_raw())
-                if k >= 20:
+                pieces = answer.iter_raw()
+                next(pieces)
+                if k >= WARMING:
                     times_s.append(time.perf_counter() - begin_s)
-                answer.read()
+                for _ in pieces:
+                    pass
     return of(times_s)
 
 

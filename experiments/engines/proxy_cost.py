@@ -62,16 +62,28 @@ def decision_us(name: str, engines: int) -> tuple[float, float]:
     return median(took_s) * 1e6, float(np.percentile(took_s, 99)) * 1e6
 
 
+async def body_of(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    """The body of a request, whose head is given in lower case: of a known length, or in chunks; {}: it has none."""
+    lengths = [int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")]
+    if lengths:
+        return await reader.readexactly(lengths[0])
+    if b"\r\ntransfer-encoding: chunked" not in head:
+        return b"{}"
+    parts = []
+    while size := int(await reader.readline(), 16):
+        parts.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return b"".join(parts)
+
+
 async def engine(port: int) -> None:
     """A server that answers everything with a stream of as many tokens as the body's max_tokens, each in a write."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
-                lengths = [
-                    int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
-                ]
-                body = await reader.readexactly(lengths[0]) if lengths else b"{}"
+                body = await body_of(reader, head.lower())
                 writer.write(
                     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
                 )

@@ -17,15 +17,17 @@ from tests.pages import ROOT
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 DEPLOY = ROOT / "deploy"
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text("utf-8")))
+GATEWAY: list[dict[str, Any]] = list(yaml.safe_load_all((DEPLOY / "gateway.yaml").read_text("utf-8")))
+OWN = [one for one in GATEWAY if one["kind"] in ("Service", "Deployment")]  # the others are a gateway's
 COUNTER = re.compile(r"servegym_proxy_\w+")
 
 
 def named(kind: str, name: str) -> dict[str, Any]:
-    (found,) = [one for one in DOCUMENTS if one["kind"] == kind and one["metadata"]["name"] == name]
+    (found,) = [one for one in (*DOCUMENTS, *GATEWAY) if one["kind"] == kind and one["metadata"]["name"] == name]
     return found
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
+@pytest.mark.parametrize("document", [*DOCUMENTS, *OWN], ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
 @pytest.mark.parametrize("version", ["1.29", "1.34"])
 def test_manifests_are_valid(document: dict[str, Any], version: str) -> None:
     kubernetes_validate.validate(document, version, strict=True)
@@ -53,6 +55,28 @@ def test_the_proxy_takes_its_arguments_and_finds_the_engines() -> None:
     assert service["spec"]["clusterIP"] == "None"
     grace_s = named("Deployment", "proxy")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace_s > context.params["drain_notice_s"] + context.params["drain_s"]
+
+
+def test_the_gateway_finds_the_endpoint_picker_and_both_the_engines() -> None:
+    pod = named("Deployment", "endpoint-picker")["spec"]["template"]
+    (container,), service = pod["spec"]["containers"], named("Service", "endpoint-picker")
+    program, command = container["command"]
+    assert program == "servegym"
+    context = get_command(app).commands[command].make_context(command, list(container["args"]))  # type: ignore[attr-defined]
+    params = context.params
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert ports == {"grpc": params["port"], "metrics": params["metrics_port"]}
+    assert pod["spec"]["terminationGracePeriodSeconds"] > params["drain_notice_s"] + params["drain_s"]
+    assert service["spec"]["selector"] == pod["metadata"]["labels"]
+    (pool,), (route,) = ([one for one in GATEWAY if one["kind"] == kind] for kind in ("InferencePool", "HTTPRoute"))
+    picker = pool["spec"]["endpointPickerRef"]
+    assert (picker["name"], picker["port"]["number"]) == ("endpoint-picker", service["spec"]["ports"][0]["port"])
+    engines = named("Service", "engines")
+    assert pool["spec"]["selector"]["matchLabels"] == engines["spec"]["selector"]
+    assert params["backends_dns"] == f"engines:{pool['spec']['targetPorts'][0]['number']}"
+    (rule,) = route["spec"]["rules"]
+    assert [(one["kind"], one["name"]) for one in rule["backendRefs"]] == [("InferencePool", pool["metadata"]["name"])]
+    assert container["image"] == named("Deployment", "proxy")["spec"]["template"]["spec"]["containers"][0]["image"]
 
 
 def test_the_dashboard_shows_counters_that_there_are() -> None:
