@@ -8,6 +8,7 @@ they depend on the code, and on which tests ran in it before.
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,9 +29,30 @@ MOST_COMPILING_MINUTES = 9  # in an empty environment, with an empty kernel cach
 BEGAN_S = time.monotonic()
 
 
+def is_make_test(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr == FAST and config.args == config.getini("testpaths"))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Workers of `make test` begin with the kernels that most tests need."""
+    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if worker is not None and is_make_test(session.config):
+        from tests import compiling
+
+        compiling.compile_share(worker["testrunuid"])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if worker is not None and is_make_test(session.config):
+        from tests import compiling
+
+        compiling.forget(worker["testrunuid"])
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The minutes of `make test`, with a warning where they are too many. Never a failure: machines differ."""
-    if config.option.markexpr == FAST and config.args == config.getini("testpaths"):
+    if is_make_test(config):
         minutes = (time.monotonic() - BEGAN_S) / 60
         most = f"at most {MOST_MINUTES} on two cores, {MOST_COMPILING_MINUTES} where kernels have to be compiled"
         terminalreporter.write_line(f"{minutes:.1f} minutes; {most}")

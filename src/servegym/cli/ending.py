@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
+import traceback
 import warnings
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
 
-from servegym.cli.full_disks import file_of
 from servegym.cli.interruption import INTERRUPTED, Interrupted
 from servegym.errors import ServegymError
 
@@ -57,3 +59,17 @@ def end(message: str, status: int) -> NoReturn:
     """Print the reason on one line of standard error and exit with the status."""
     print("servegym:", " ".join(message.split()), file=sys.stderr)
     sys.exit(status)
+
+
+def file_of(error: OSError) -> str:
+    """The file that an error is about, if it can be determined: of a full disk the operating system names none."""
+    if error.filename:
+        return str(error.filename)
+    frames = [frame.f_locals.values() for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for kind in (io.IOBase, Path):  # a file that is being written; else what the innermost function was to write
+        for values in reversed(frames):
+            for value in values:
+                name = getattr(value, "name", None) if isinstance(value, io.IOBase) else value
+                if isinstance(value, kind) and isinstance(name, str | Path):
+                    return str(name)
+    return ""

@@ -17,7 +17,6 @@ from tests import timelines
 from tests.evaluation.reports.runs import by_hand, cramped
 from tests.seeds import slow_but
 
-
 # Between them: chunks, whole prompts, evictions, batches that are suspended, host memory.
 FAST = [("vllm-v1", 1), ("vllm-v1", 3), ("distserve", 3), ("flow-prefill", 1), ("fastserve-mlfq", 1), ("semantic", 3)]
 RUNS = slow_but(FAST, [(name, engines) for name in scheduler_names() for engines in (1, 3)])
