@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterable, MutableMapping
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -69,7 +69,7 @@ class Exchange:
         self._answer: list[bytes] = []
         self._answer_length = 0
 
-    async def answers(self, messages: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    async def answers(self, messages: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
         """What the gateway is answered to its messages (ProcessingRequest), as ProcessingResponse."""
         try:
             async for message in messages:

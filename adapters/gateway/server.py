@@ -40,8 +40,9 @@ def grpc_server(proxy: Proxy, operation: Operation) -> grpc.aio.Server:
 
     async def process(messages: Any, context: Any) -> AsyncIterator[Any]:
         del context
-        async for answer in Exchange(proxy, operation).answers(messages):
-            yield answer
+        async with contextlib.aclosing(Exchange(proxy, operation).answers(messages)) as answers:
+            async for answer in answers:
+                yield answer
 
     async def check(message: Any, context: Any) -> Any:
         if message.service not in ("", LIVENESS, READINESS, PROCESS[0]):

@@ -75,7 +75,7 @@ def _is_prompt(prompt: Any) -> bool:
 
 
 def _is_ids(items: list[Any]) -> bool:
-    return all(type(item) is int for item in items)
+    return set(map(type, items)) <= {int}  # several times as fast as asking each
 
 
 def prompt_tokens(document: Mapping[str, Any], chat: bool, characters_per_token: float) -> int:

