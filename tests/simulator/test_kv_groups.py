@@ -8,6 +8,7 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
+from servegym.evaluation.reports.memory import kv_blocks
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
@@ -149,3 +150,11 @@ def test_a_request_has_to_fit_at_once() -> None:
     served(pool, workload([31], [10]))
     with pytest.raises(DeploymentError, match="which holds 40 tokens"):
         served(pool, workload([32], [10]))
+
+
+def test_reports_read_the_blocks_back() -> None:
+    result = served(deployment(FULL, WINDOW, STATE, blocks=32), workload([50, 30, 44, 20], [9, 20, 3, 30])).result()
+    assert result.summary["evictions"] > 0
+    ((time_s, blocks),) = kv_blocks(result)
+    seconds = np.diff(np.r_[time_s, result.summary["span_s"]]) @ blocks
+    assert blocks[-1] == 0 and seconds == pytest.approx(result.arrays.engines[0].totals.block_seconds)
