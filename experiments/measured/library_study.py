@@ -37,7 +37,6 @@ OTHERS: dict[str, tuple[str, dict[str, str | None]]] = {
     "openai/gpt-oss-120b": ("openai/gpt-oss-120b", {"fp4": None}),
 }
 BLACKWELL = ("b200_sxm", "b300_sxm")
-EVERY = 4
 TWINS = {"deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3"}  # one shape: some points are listed under both names
 MOST_GPUS = 8
 
@@ -71,10 +70,6 @@ BLACKWELL_CLAUSES: Clauses = (
     ("served by vLLM", lambda table: table["backend"] == "vllm"),
     ("a model that the library may have tables for", lambda table: table["model"].isin([*MODELS, *OTHERS])),
     *CLAUSES[2:],
-    (
-        f"one of {EVERY} in the order of the file, for time",
-        lambda table: table.assign(place=range(len(table)))["place"] % EVERY == 0,
-    ),
 )
 
 

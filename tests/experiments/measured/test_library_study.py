@@ -36,13 +36,13 @@ def test_each_clause_leaves_out_its_own(tmp_path):
     assert list(chosen["backend"]) == ["sglang", "trtllm"]
 
 
-def test_of_blackwell_some_of_the_points_of_vllm_are_taken(tmp_path):
-    rows = [ROW | {"gpu": "b200_sxm", "backend": "vllm", "model": "MiniMaxAI/MiniMax-M2.5", "isl": n} for n in range(9)]
+def test_of_blackwell_the_points_of_vllm_are_taken(tmp_path):
+    rows = [ROW | {"gpu": "b200_sxm", "backend": "vllm", "model": "MiniMaxAI/MiniMax-M2.5", "isl": n} for n in range(3)]
     others = [ROW, ROW | {"gpu": "b300_sxm"}, rows[0] | {"model": "Qwen/Qwen3-32B"}, rows[0] | {"mode": "disagg"}]
     pd.DataFrame([*rows, *others]).to_parquet(tmp_path / "closed_loop.parquet")
     chosen, counts = select(tmp_path, BLACKWELL_CLAUSES)
-    assert list(chosen["isl"]) == [0, EVERY, 2 * EVERY]
-    assert [out for _, out, _ in counts] == [1, 1, 1, 1, *([0] * 6), 6]
+    assert list(chosen["isl"]) == [0, 1, 2]
+    assert [out for _, out, _ in counts] == [1, 1, 1, 1, *([0] * 6)]
     assert served_of(chosen.iloc[0].to_dict()).text == "b200_sxm:MiniMaxAI/MiniMax-M2.5:tp=8"
 
 
