@@ -63,9 +63,9 @@ in percent of the measured: medians of absolute, and of signed ones.
 
 What is assumed is what that page says: 8,192 tokens a step, asynchronous scheduling, weights as stated (`fp4`: NVFP4,
 or the checkpoint's MXFP4), keys and values in 16 bits, no drafts, no CPU time. Rule and goals were committed before any
-point of this page was simulated, but for those of the 21 that the other page's first look was at. One point of four came
-first (66, TPOT 13.9 % off in the median, TTFT 32.3 %); since then nothing has changed but that all are taken. Goals: TPOT
-at most {tpot:g} %, TTFT at most {ttft:g} %.
+point of this page was simulated, but for those of the 21 that the other page's first look was at. One point of four
+came first (66, TPOT 13.9 % off in the median, TTFT 32.3 %); since then nothing has changed but that all are taken.
+Goals: TPOT at most {tpot:g} %, TTFT at most {ttft:g} %.
 """
 
 

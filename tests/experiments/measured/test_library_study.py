@@ -7,7 +7,6 @@ from experiments.measured.library_page import order, page
 from experiments.measured.library_study import (
     BLACKWELL_CLAUSES,
     CLAUSES,
-    EVERY,
     loop_of,
     of_the_library,
     select,
