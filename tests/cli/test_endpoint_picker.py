@@ -29,6 +29,7 @@ WRONG = {
     "an address that is none": ([COMMAND, "--backend", "10.0.0.1:8000", *ROUTER], "10.0.0.1:8000"),
     "missing engines": ([COMMAND, "--backends-file", "nope.txt", *ROUTER], "nope.txt"),
     "time out of range": ([*ONE, "--queue-time", "nan"], "queue_s"),
+    "one port for both": ([*ONE, "--port", "9002", "--metrics-port", "9002"], "both 9002"),
     "port out of range": ([*ONE, "--port", "70000"], "--port"),
     "certificate without key": ([*ONE, "--tls-certificate", "c.pem"], "goes with its key"),
     "certificate that is none": (

@@ -50,7 +50,7 @@ WORKS: dict[str, list[str]] = {
     "recommend": ["azure-conv", "--rate", "9", "--requests", "40", *ONE, "--router", "min-load"],
     "replay": ["--endpoint", "http://127.0.0.1:1", *FEW],
     "proxy": [*ROUTER, "--backend", "http://127.0.0.1:1", "--port", "PORT"],
-    "endpoint-picker": [*ROUTER, "--backend", "http://127.0.0.1:1", "--port", "PORT", "--metrics-port", "PORT"],
+    "endpoint-picker": [*ROUTER, "--backend", "http://127.0.0.1:1", "--port", "PORT", "--metrics-port", "0"],
     "shadow": ["good.jsonl", *ROUTER],
     "switch": ["http://127.0.0.1:1", "--router", "min-load"], "bench": ["--quick"],
     "leaderboard write": ["page.md"], "leaderboard add": ["good.py", "--kind", "scheduler", "--who", "me"],

@@ -112,6 +112,8 @@ def endpoint_picker(
         prefix_cache_tokens=prefix_cache_tokens,
     )  # fmt: skip
     log = RequestLog(request_log) if request_log else None
+    if port == metrics_port != 0:
+        raise ServegymError(f"--port and --metrics-port are both {port}; they should differ")
     listen(settings).close()  # an address that cannot be used is an error here, and not once everything runs
     bound = listen(dataclasses.replace(settings, port=metrics_port))
     console = progress_console()
