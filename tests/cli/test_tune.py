@@ -21,7 +21,7 @@ def test_one_study_from_the_command_line(servegym):
     document = json.loads(done.stdout)
     study = document["studies"]["slide-batching"]
     assert study["trials"]["complete"] == 3 and study["defaults"]["settings"]["scheduler"]["gamma"] == 1.0
-    assert "scheduler.eta, s" in done.stderr and "95 % intervals" in done.stderr
+    assert "scheduler.eta, s" in done.stderr and "95 % intervals" not in done.stderr  # of one seed there are none
     assert "Written: tables in here" in done.stderr
     again = servegym(*asked, "--json", "-")
     assert json.loads(again.stdout)["studies"] == document["studies"]

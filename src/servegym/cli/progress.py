@@ -81,14 +81,20 @@ def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
 
 
 def lines_of(what: str, console: Console) -> Progress:
-    """Progress for a log, where there is no terminal: every 30 s (LINE_EVERY_S) a line of how many are done."""
+    """Progress for a log, where there is no terminal: now and then a line of how many are done."""
+    say = said_now_and_then(console)
+    return lambda now, in_all: say(f"{what}: {now} of {in_all}")
+
+
+def said_now_and_then(console: Console) -> Callable[[str], None]:
+    """What prints a line to a log, where there is no terminal: every 30 s (LINE_EVERY_S) at most."""
     begun_s = last_s = time.monotonic()
 
-    def progress(now: int, in_all: int) -> None:
+    def say(text: str) -> None:
         nonlocal last_s
         now_s = time.monotonic()
         if not console.is_terminal and now_s - last_s >= LINE_EVERY_S:
             last_s = now_s
-            console.print(f"{what}: {now} of {in_all} in {now_s - begun_s:.0f} s")
+            console.print(f"{text} in {now_s - begun_s:.0f} s")
 
-    return progress
+    return say

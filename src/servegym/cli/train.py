@@ -13,6 +13,7 @@ import typer
 from servegym.cli import options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
+from servegym.cli.progress import said_now_and_then
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.user_policies import load_policy_files
@@ -203,11 +204,12 @@ def bar() -> Iterator[Callable[[float, str], None]]:
 
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     made = Progress(*columns, console=progress_console())
-    task = made.add_task("", total=1.0)
+    task, say = made.add_task("", total=1.0), said_now_and_then(made.console)
 
     def progress(share: float, text: str) -> None:
         made.start()  # start only once the training is known to be valid; later calls do nothing
         made.update(task, completed=min(share, 1.0), description=text)
+        say(f"{100 * min(share, 1.0):.0f} % ({text})")
 
     try:
         yield progress

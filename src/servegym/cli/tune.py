@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from servegym.cli import options
 from servegym.cli import tune_options as tuning_options
 from servegym.cli.interruption import Interrupted
 from servegym.cli.output import check_output_folder, console_for, number, progress_console, write_json
+from servegym.cli.progress import lines_of
 from servegym.cli.runners import runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
@@ -210,12 +211,15 @@ def bar() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     made = Bar(*columns, console=progress_console())
     tasks: dict[tuple[str, str], Any] = {}
+    lines: dict[tuple[str, str], Callable[[int, int], None]] = {}
 
     def progress(study: str, what: str, done: int, in_all: int) -> None:
         made.start()  # start only once the tuning is known to be valid; later calls do nothing
         if (study, what) not in tasks:
             tasks[study, what] = made.add_task(f"{study}: {what}", total=in_all)
+            lines[study, what] = lines_of(f"{study}, {what}", made.console)
         made.update(tasks[study, what], completed=done, total=in_all)
+        lines[study, what](done, in_all)
 
     try:
         yield progress
@@ -307,7 +311,8 @@ def show_studies(outcomes: list[StudyOutcome], console: Console) -> None:
     figure = rows[0]["figure"]
     name = RATIOS[figure].name if figure in RATIOS else figure
     show_tables(console, {f"Mean {name} on the test": table}, ["schedule - winner"])
-    console.print("In brackets: 95 % intervals, paired, by bootstrap over seeds.")
+    if any("(" in row["difference"] + row["schedule - winner"] for row in table):
+        console.print("In brackets: 95 % intervals, paired, by bootstrap over seeds.")
     for outcome, row in zip(outcomes, rows, strict=True):
         objective = OBJECTIVES[outcome.search.config.objectives[0]]
         if room := no_room(objective, row["defaults_mean"]):
