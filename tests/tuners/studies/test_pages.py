@@ -21,5 +21,5 @@ def test_a_page_has_every_study_what_was_asked_and_pictures_that_are_there(page)
     assert len(pictures) == 2 and all((page.parent / picture).is_file() for picture in pictures)
 
 
-def test_both_tunings_of_proserve_have_a_page():
-    assert [page.stem for page in PAGES] == ["tuning-proserve-a100", "tuning-proserve-ascend"]
+def test_the_tunings_of_schedulers_have_a_page():
+    assert [page.stem for page in PAGES] == ["tuning-proserve-a100", "tuning-proserve-ascend", "tuning-steps-a100"]
