@@ -4,7 +4,7 @@ import re
 
 from website.words import ROOT
 
-QUOTED = re.compile(r"^\d+\. > (.+?)\n\n +\(\[[^\]]+\]\((\w+\.md)", flags=re.MULTILINE)
+QUOTED = re.compile(r"^\| ([^|]+) \| \[[^\]]+\]\((\w+\.md)", flags=re.MULTILINE)
 
 
 def flat(text: str) -> str:
