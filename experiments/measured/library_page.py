@@ -57,7 +57,7 @@ with {package} {version}; do not edit.
 {points} points of vLLM on B200 and B300, of dense models and models with experts or latent attention, from the
 collection of [the other closed loops](measured-closed-loops.md). Each is simulated as [those of latent
 attention](measured-latent-attention.md) are, with
-[`SYSTEM:MODEL`](../latency_models.md#any-model-and-gpu-by-name) as the device, beside what the library that gave the
+[`SYSTEM:MODEL`](../device_reference.md#any-model-and-gpu-by-name) as the device, beside what the library that gave the
 step times predicts of the same point by itself. Nothing is fitted to these points. Errors are simulated less measured,
 in percent of the measured: medians of absolute, and of signed ones.
 
