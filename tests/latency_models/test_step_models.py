@@ -149,8 +149,10 @@ def test_kv_memory_by_kinds_of_layers(llama):
     windows, states = kv.values()
     assert windows["bytes_per_token"] == 24576 and states["bytes_per_token"] == 20480
     usable = int(re.search(r"(\d+) bytes for KV", windows["arithmetic"])[1])
-    assert 1.9 < windows["total_blocks"] * 16 * 2 * 24576 / usable < 2
-    assert 1_000_000 < states["total_blocks"] * 16 < 3_000_000
+    assert 0.999 < windows["total_blocks"] * 16 * 24576 / usable <= 1  # a block holds 16 tokens of one of two groups
+    assert sorted(group["window"] for group in windows["groups"]) == [0, 128] and windows["block_tokens"] == 15
+    assert 1_000_000 < states["total_blocks"] * states["block_tokens"] < 3_000_000
+    assert [group["state"] for group in states["groups"]] == [True, True, True, False]
     assert "30 gated delta, 10 full" in states["arithmetic"]
     assert "not told apart" not in llama.kv_cache()["arithmetic"]
 
