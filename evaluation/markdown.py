@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 def row(*cells: object) -> str:
@@ -20,9 +20,9 @@ def narrow_row(*cells: str) -> str:
     return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
-def narrow_header(*names: str) -> list[str]:
-    """`header` as pages have it that are in part written by hand."""
-    return [narrow_row(*names), "|" + "---|" * len(names)]
+def narrow_header(*names: str, numbers: Collection[int] = ()) -> list[str]:
+    """`header` as pages have it that are in part written by hand. numbers: the columns that have them."""
+    return [narrow_row(*names), "|" + "".join("--:|" if n in numbers else "---|" for n in range(len(names)))]
 
 
 def table(columns: Sequence[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:

@@ -22,6 +22,7 @@ from experiments.engines.vllm_driving_ahead import drive_ahead
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
+from servegym.evaluation.markdown import narrow_header, narrow_row
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.policies.policy import get_policy
@@ -95,8 +96,8 @@ def compared(case: Case, profile: Profile) -> tuple[Drive, int | None]:
 
 def rows(profile: Profile, cases: Sequence[Case] = CASES) -> Iterator[str]:
     """The table, line by line."""
-    yield f"| groups of layers (vLLM {installed_version()}) | blocks | steps | equal | preemptions |"
-    yield "|---|--:|--:|---|--:|"
+    groups = f"groups of layers (vLLM {installed_version()})"
+    yield from narrow_header(groups, "blocks", "steps", "equal", "preemptions", numbers=(1, 2, 4))
     total = equal = evictions = 0
     for case in cases:
         served, first = compared(case, profile)
@@ -104,8 +105,8 @@ def rows(profile: Profile, cases: Sequence[Case] = CASES) -> Iterator[str]:
         preempted = sum(len(step.preempted) for step in served.steps)
         total, equal, evictions = total + count, equal + (count if first is None else first), evictions + preempted
         said = "all" if first is None else f"the first {first:,}"
-        yield f"| {case.label} | {case.limits.blocks:,} | {count:,} | {said} | {preempted:,} |"
-    yield f"| in all | | {total:,} | {equal:,} | {evictions:,} |"
+        yield narrow_row(case.label, f"{case.limits.blocks:,}", f"{count:,}", said, f"{preempted:,}")
+    yield narrow_row("in all", "", f"{total:,}", f"{equal:,}", f"{evictions:,}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
