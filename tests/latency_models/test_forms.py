@@ -57,10 +57,11 @@ def test_piecewise_base_by_hand(tokens, base_s):
     assert seconds("piecewise", decodes=[10] * tokens) == pytest.approx(decode, rel=1e-12)
 
 
-def test_piecewise_of_a_mixed_batch_counts_all_its_tokens():
+def test_piecewise_of_a_mixed_batch_counts_all_its_tokens_and_of_an_empty_one_its_first_knot():
     expected = 0.02 + 1e-9 * 149**2 + 2e-9 * 149 * 300 + 1e-4 + 4e-8 * 700 + 2e-4 + 1e-3
     both = seconds("piecewise", prefills=[(149, 300)], decodes=[500, 200])
     assert both == pytest.approx(expected, rel=1e-12)
+    assert seconds("piecewise") == pytest.approx(0.011, rel=1e-12)  # and the constant
 
 
 @pytest.mark.parametrize(
@@ -128,8 +129,7 @@ def test_roofline_by_hand():
 def test_a_request_alone_takes_its_own_time_and_that_of_an_empty_batch(name, request_of):
     """Where the form can tell: `slowest` and `polynomial` neglect what they say they cannot express."""
     model = LatencyModel.from_values(name, VALUES[name])
-    tokens, cached, decoding = request_of
-    batch = {"decodes": [cached]} if decoding else {"prefills": [(tokens, cached)]}
+    batch = {"decodes": [request_of[1]]} if request_of[2] else {"prefills": [request_of[:2]]}
     alone = model.request_s(*request_of, model.coefficients) + seconds(name)
     assert alone == pytest.approx(seconds(name, **batch), rel=1e-12)
 
@@ -137,19 +137,13 @@ def test_a_request_alone_takes_its_own_time_and_that_of_an_empty_batch(name, req
 @pytest.mark.parametrize("name", estimator_forms())
 def test_the_queue_s_times_are_those_of_its_requests(name):
     requests = np.zeros(3, dtype=REQUEST)
-    requests["prompt_tokens"] = [300, 740, 890]
-    requests["computed_tokens"] = [0, 700, 900]
+    requests["prompt_tokens"], requests["computed_tokens"] = [300, 740, 890], [0, 700, 900]
     requests["num_output_tokens"] = [0, 0, 11]
     model = LatencyModel.from_values(name, VALUES[name])
-    plan = np.zeros(2, dtype=RANK)
-    queue = np.array([2, 1], dtype=np.int32)
+    plan, queue = np.zeros(2, dtype=RANK), np.array([2, 1], dtype=np.int32)
     model.exec_s(requests, queue, model.coefficients, plan)
     expected = [model.request_s(*args, model.coefficients) for args in ((1, 900, True), (40, 700, False))]
     assert plan["exec_s"] == pytest.approx(expected, rel=1e-12)
-
-
-def test_piecewise_of_an_empty_batch_is_its_first_knot_and_the_constant():
-    assert seconds("piecewise") == pytest.approx(0.011, rel=1e-12)
 
 
 scale = st.floats(0, 1e-2)
