@@ -182,29 +182,6 @@ def test_the_claim_of_its_page_is_judged(added: Any, tmp_path: Path, monkeypatch
     assert len(check.values) == len(TINY.seeds) and np.isfinite(check.values).all()
 
 
-def test_the_spans_of_their_page_become_a_table(tmp_path: Path) -> None:
-    """A span of vLLM's, one of another library and one that is no request."""
-    (code,) = [code for code in python_blocks("docs/trace_reference.md") if code.startswith("# spans.py")]
-    (tmp_path / "spans.py").write_text(code, "utf-8")
-    ours = {"usage.prompt_tokens": "120", "usage.completion_tokens": "7", "latency.time_to_first_token": 0.25,
-            "latency.e2e": 0.5}  # fmt: skip
-    said = [ours, {"usage.input_tokens": 30, "usage.output_tokens": 4}, {"request.model": "m"}]
-    spans = [
-        {"startTimeUnixNano": f"{5 + i}000000000",
-         "attributes": [{"key": f"gen_ai.{name}", "value": {"anyValue": value}} for name, value in one.items()]}
-        for i, one in enumerate(said)
-    ]  # fmt: skip
-    line = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}) + "\n"
-    done = subprocess.run(
-        [sys.executable, "spans.py"], input=line, capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert done.stdout.splitlines() == [
-        "arrival_s,prompt_tokens,output_tokens,ttft_s,e2e_s",
-        "5.0,120,7,0.25,0.5",
-        "6.0,30,4,,",
-    ]
-
-
 def test_the_cluster_of_the_clusters_page_runs() -> None:
     names: dict = {}
     first, tiers, startup, incidents, prefixes = python_blocks("docs/clusters.md") + python_blocks("docs/fleets.md")

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
 TIMES = ("arrival_s", "ttft_s", "e2e_s")
-OPTIONAL = ("failed", "prompt_id", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
+OPTIONAL = (
+    "failed", "prompt_id", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "prefix_blocks",
+    "prefix_block_tokens",
+)  # fmt: skip
 FINISHED = "finished"  # as `servegym replay` has it
 
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.traces.cells import Chunk
+from servegym.traces.readers import dynamo as dynamo_trace
+from servegym.traces.readers import opentelemetry as spans
 from servegym.traces.reading import UNITS
 
 LENGTHS = ("prompt_tokens", "output_tokens")
@@ -146,13 +148,44 @@ def inference_perf(rows: Chunk) -> Chunk:
     return Chunk(rows.file, 1, table, said)
 
 
+def dynamo(rows: Chunk) -> Chunk:
+    """Dynamo's request traces"""
+    table = dynamo_trace.requests_in(rows)
+    first_ms = table["arrival_ms"].min() if len(table) else 0.0
+    return _served(rows, dynamo_trace.FIELDS, table.assign(
+        arrival_s=(table["arrival_ms"] - first_ms) / 1e3, ttft_s=table["ttft_ms"].astype("f8") / 1e3,
+        e2e_s=table["e2e_ms"].astype("f8") / 1e3,
+    ))  # fmt: skip
+
+
+def opentelemetry(rows: Chunk) -> Chunk:
+    """OpenTelemetry's spans"""
+    table = spans.requests_in(rows)
+    first_ns = min(table["arrival_ns"], default=0)
+    arrival_s = [(int(arrival_ns) - int(first_ns)) / 1e9 for arrival_ns in table["arrival_ns"]]
+    return _served(rows, {name: key for key, name in spans.ATTRIBUTES.items()}, table.assign(arrival_s=arrival_s))
+
+
+def _served(rows: Chunk, columns: dict[str, str], table: Any) -> Chunk:
+    """The requests whose first token has a time; without any, nothing was measured."""
+    known = table["ttft_s"].notna()
+    if not known.any():
+        raise WorkloadError(
+            f"{rows.file}: no request says when its first token came; `servegym trace convert` makes a trace of it"
+        )
+    return Chunk(rows.file, 1, table.assign(failed=~known).reset_index(drop=True), columns)
+
+
 # By a column that a tool's result has, and no other.
 TOOLS: dict[str, Callable[[Chunk], Chunk]] = {
     "input_lens": vllm_bench,
     "metadata.request_start_ns": aiperf,
     "benchmarks": guidellm,
     **dict.fromkeys(INFERENCE_PERF["prompt_tokens"], inference_perf),
+    "event_time_unix_ms": dynamo,
+    "resourceSpans": opentelemetry,
 }
+OF_TRACES = (dynamo, opentelemetry)  # formats that are read as traces too, with what their prompts share
 
 
 def tool_of(names: Collection[str]) -> Callable[[Chunk], Chunk] | None:

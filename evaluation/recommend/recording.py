@@ -10,7 +10,7 @@ import numpy as np
 from servegym.errors import WorkloadError
 from servegym.evaluation.measured.own_requests import is_measured
 from servegym.evaluation.measured.runs import Run, read_own
-from servegym.evaluation.measured.tools import tool_of
+from servegym.evaluation.measured.tools import OF_TRACES, tool_of
 from servegym.traces import files
 from servegym.traces.loading import load_trace, within_limits
 from servegym.traces.prefixes import prompts_of
@@ -73,7 +73,8 @@ def read_recording(
         run = dataclasses.replace(
             run, scheduler=f"{run.scheduler}:long_prefill_token_threshold={served.long_prefill_token_threshold}"
         )
-    if tool_of(names) or not blocks_in(names, reading):
+    tool = None if reading.columns else tool_of(names)
+    if tool not in OF_TRACES and (tool or not blocks_in(names, reading)):
         trace = trace_of(run)
     else:
         trace = read_trace(path, reading=without_measured(reading))
