@@ -21,7 +21,7 @@ from servegym.latency_models.step_models.known_configs import architecture_of, k
 from servegym.latency_models.step_models.naming import Served
 
 PACKAGE = "aiconfigurator-core"
-INSTALL = "pip install 'aiconfigurator-core>=0.12,<0.13'"
+INSTALL = "pip install 'servegym[devices]'"
 MS = 1e-3
 ATTENTION = re.compile("attention|mla")  # in names of operators; others go by the tokens of a step
 OF_TOTAL, OF_FREE = "of_total", "of_free"  # which memory an engine's share is taken of
