@@ -117,7 +117,7 @@ def tables(pairs: dict[str, list[Pair]]) -> list[str]:
 
 
 def main() -> None:
-    asked = arguments.parse(__doc__, families=FAMILIES, seeds=5, requests=1000)
+    asked = arguments.parse(__doc__, families=FAMILIES, seeds=5, requests=3000)
     size = Size(
         "correction", FAMILIES, (DEVICE,), tuple(range(FIRST_SEED, FIRST_SEED + asked.seeds)),
         asked.requests // LONGER, LONGER,
