@@ -81,6 +81,7 @@ def kv_cache(
     return {
         # Where all layers have windows, the mean of such requests.
         "bytes_per_token": shape.kv_bytes_per_token or usable // (blocks * BLOCK_TOKENS),
+        "block_tokens": memory["block_tokens"],
         "usable_bytes": usable,
         **memory,
         "arithmetic": f"{counted}{memory_gib} GiB x {utilisation_percent / 100} = {share} bytes "

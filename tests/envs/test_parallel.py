@@ -30,6 +30,11 @@ def make_parallel(scenario: Any = None, **arguments: Any) -> Any:
     return ServingParallelEnv(drawn(ROUTING) if scenario is None else scenario, **arguments)
 
 
+def with_base() -> Any:
+    """The scenario of `make_parallel`, with the scheduler that is the environment's base."""
+    return dataclasses.replace(drawn(ROUTING), scheduler=servegym.scheduler("slide-batching:steps=ignore"))
+
+
 def base_actions(env: Any, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {agent: infos[agent]["base_action"] for agent in env.agents}
 
@@ -79,8 +84,8 @@ def test_heuristics_together_are_what_is_simulated(router: str, scheduler: str) 
 def test_each_is_shown_what_its_own_environment_shows() -> None:
     """The observations of those that decide, in turn; the others are shown their last again."""
     expected = {
-        "router": [step[0] for step in steps(make(ROUTING, drawn(ROUTING)), BaseAgent())][:-1],
-        "engine": [step[0] for step in steps(make("EngineBatching-v0", drawn(ROUTING)), BaseAgent())][:-1],
+        "router": [step[0] for step in steps(make(ROUTING, with_base()), BaseAgent())][:-1],
+        "engine": [step[0] for step in steps(make("EngineBatching-v0", with_base()), BaseAgent())][:-1],
     }
     env = make_parallel()
     shown: dict[str, list[Any]] = {"router": [], "engine": []}
@@ -116,7 +121,7 @@ def test_what_is_named_by_those_that_do_not_decide_is_not_used() -> None:
     assert [frozen(step) for step in parallel_steps(env, with_noise)] == [
         frozen(step) for step in parallel_steps(other, alone)
     ]
-    assert outcome_bytes(env.simulation.arrays) == simulated(make(ROUTING), drawn(ROUTING))
+    assert outcome_bytes(env.simulation.arrays) == simulated(make(ROUTING), with_base())
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 SCENARIOS = {"requests": 30, "load": 3.0, "slo_scale": 0.5, "trace": ["sharegpt"]}
 RANKING, ROUTING, BATCHING = "RequestRanking-v0", "ClusterRouting-v0", "EngineBatching-v0"
 ARGUMENTS = {RANKING: {"slots": 64}, ROUTING: {"engines": 3}, BATCHING: {"controls": ["gamma", "eta"]}}
-TEACHERS = {RANKING: "sjf", ROUTING: "min-tokens", BATCHING: "slide-batching:gamma=3,eta=0.02"}
+TEACHERS = {RANKING: "sjf", ROUTING: "min-tokens", BATCHING: "slide-batching:gamma=3,eta=0.02,steps=ignore"}
 
 
 def config_of(environment: str, **changes) -> TrainingConfig:
@@ -135,8 +135,8 @@ def test_the_base_teaches_where_no_other_is_named(tmp_path):
     ("environment", "teacher", "message"),
     [
         (RANKING, "qoserve", "remembers nothing"),
-        (BATCHING, "sjf", "slide-batching with other values of gamma, eta"),
-        (BATCHING, "slide-batching:load=c", "slide-batching with other values of gamma, eta"),
+        (BATCHING, "sjf", "slide-batching:steps=ignore with other values of gamma, eta"),
+        (BATCHING, "slide-batching:load=c,steps=ignore", "slide-batching:steps=ignore with other values of gamma, eta"),
     ],
 )
 def test_a_teacher_that_cannot_teach_is_refused(environment, teacher, message):
