@@ -71,6 +71,8 @@ def between(x: float, xs: list[float], ys: list[float]) -> float:
     at = bisect.bisect_right(xs, x) - 1
     if at < 0 or at == len(xs) - 1:
         return ys[max(at, 0)]
+    if x == xs[at]:  # as numpy has it: the slope may be infinite
+        return ys[at]
     slope = (ys[at + 1] - ys[at]) / (xs[at + 1] - xs[at])
     return slope * (x - xs[at]) + ys[at]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from servegym.errors import SpecError, WorkloadError
@@ -244,6 +244,7 @@ def shared(trace) -> float:
     st.lists(st.floats(-1e6, 1e6), min_size=12, max_size=12),
     st.floats(-1.1e6, 1.1e6),
 )
+@example([0.0, 1e-303], [0.0, 1e5, *[0.0] * 10], 0.0)  # a slope beyond the largest number
 def test_between_is_numpy_interp(xs, ys, x):
     xs, ys = sorted(xs), ys[: len(xs)]
     for at in (x, *xs):
