@@ -1,8 +1,8 @@
 """Run every `servegym` command of the guides as it is written: `python -m tests.page_commands [PAGE...]`.
 
 The commands of a page run in order, in an empty folder of the page's own, so that one finds what those before it
-wrote. Those that take longer than a limit are ended. Those that take a file, a policy or a server which only the
-reader has are told apart from those that fail. Exit status 1 where one fails.
+wrote. Those that name another machine are not run, and those that take longer than a limit are ended. Those that take a
+file, a policy or a server which only the reader has are told apart from those that fail. Exit status 1 where one fails.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ READERS_OWN = re.compile(  # files, policies, engines and servers
     "[Nn]o such (?:folder or )?file|there is no file|is not a file|is no program|cannot be read|cannot be reached|"
     "unknown learned policy|unknown claim|unknown latency form|no trace '|has vLLM|no address|_KEY is not set"
 )
+# Of another machine: nothing here sends it anything.
+ELSEWHERE = re.compile(
+    r"(?<![\d.])(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}(?![\d.])|://(?!127\.|localhost|0\.0\.0\.0)"
+)
 RAN, LONG, OWN, FAILED = "ran", "longer than the limit", "takes something that only the reader has", "failed"
 
 
@@ -49,6 +53,8 @@ def run_page(page: Path, limit_s: float) -> Iterator[Outcome]:
 
 
 def run(page: str, command: str, folder: str, limit_s: float) -> Outcome:
+    if elsewhere := ELSEWHERE.search(command):
+        return Outcome(page, command, OWN, 0.0, f"not run: {elsewhere.group()} is another machine's")
     words = [sys.executable, "-P", "-m", "servegym", *shlex.split(command, comments=True)]
     begun_s = time.monotonic()
     process = subprocess.Popen(
