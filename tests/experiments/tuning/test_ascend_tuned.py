@@ -15,7 +15,7 @@ from servegym.tuners.studies.reading import load_tuning
 PAGE = Path(__file__).parents[3] / "docs" / "results" / "tuning-proserve-ascend.md"
 
 
-def without_steps(text: str) -> str:
+def as_on_the_page(text: str) -> str:
     """The settings of the page, whose batches ended nowhere in particular."""
     return text.replace(",steps=ignore", "").replace(":steps=ignore", "")
 
@@ -25,14 +25,14 @@ def test_settings_are_those_that_the_tuning_found(name):
     _, tuned = STUDIES[name]
     section = PAGE.read_text("utf-8").partition(f"### {name}\n")[2]
     scheduler, router = re.search(r"Winner: scheduler `(.*?)`, router `(.*?)`", section).groups()
-    assert (without_steps(tuned.scheduler), tuned.router) == (scheduler, router)
+    assert (as_on_the_page(tuned.scheduler), tuned.router) == (scheduler, router)
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_defaults_are_those_of_the_study(name):
     defaults, _ = STUDIES[name]
     study = load_tuning(ascend_tuned.TUNING).studies[name]
-    assert without_steps(defaults.scheduler) == without_steps(study.scheduler)
+    assert as_on_the_page(defaults.scheduler) == as_on_the_page(study.scheduler)
     assert defaults.router == (study.router or "min-load")
     if "steps" in registry.scheduler(study.scheduler).chosen():
         assert registry.scheduler(defaults.scheduler).chosen()["steps"] == "ignore"
