@@ -49,8 +49,8 @@ class Executor(VllmExecutor):
             )
         if profile.kv.groups:
             raise EmulationError(
-                f"{DEVICE}: {profile.name} has layers with windows or states; emulated are devices whose layers all "
-                "keep every token"
+                f"{DEVICE}: {profile.name} has layers with windows or states; it can emulate only devices "
+                "whose layers all keep every token"
             )
         if self.cache_config.block_size != profile.kv.block_tokens:
             raise EmulationError(

@@ -162,7 +162,7 @@ class Exchange:
             document = parse(body, chat)
         except BadBody as error:
             raise Refused(400, str(error), "invalid_request_error") from None
-        client = Client("anybody")  # who may use the engines is the gateway's affair
+        client = Client("anybody")  # the gateway decides which clients may use the engines
         job = await job_of(self._headers, proxy, self._operation, client, body, document, chat, self._arrived_s)
         allowed = {one.index for one in self._allowed()}
         job.excluded = {one.index for one in proxy.backends.all if one.index not in allowed}
