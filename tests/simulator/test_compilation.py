@@ -164,6 +164,8 @@ def run(folder: Path, cache: Path, **environment: str) -> tuple[float, str]:
     """What the policy's function gives for 1 in a new process, and what it said."""
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"SERVEGYM_CACHE": str(cache), "PYTHONPATH": path, "NUMBA_DISABLE_JIT": "0"} | environment
+    # Python takes the bytecode of a file for current where its size and the second of its last change are the same.
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
     code = "from policy import score; print(score(1.0))"
     done = subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
