@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.machinery
 import importlib.util
 import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from types import CodeType
 
 from servegym.errors import PolicyError
 from servegym.replacing import replacing
 
 FOLDER = "policies"  # beside the kernels that are compiled from what is in it
+
+
+class _Source(importlib.machinery.SourceFileLoader):
+    """Loads a file from its text, never from bytecode.
+
+    Python takes bytecode for current where the file's size and the second of its last change are the same, and a search
+    changes one number of a file within a second.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 def load_policy_files(paths: Iterable[Path] | None) -> None:
@@ -23,8 +37,8 @@ def load_policy_files(paths: Iterable[Path] | None) -> None:
             raise PolicyError(f"--load-policies {path.name}: there is no such file in {path.parent}")
         # Known under a name, a policy can be pickled; the name is no one else's.
         name = f"servegym_policies_{path.stem}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
+        spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
+        if path.suffix != ".py" or spec is None or spec.loader is None:
             raise PolicyError(f"--load-policies {path.name}: a file of policies ends in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
