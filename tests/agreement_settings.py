@@ -125,6 +125,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
             "least_chunk_tokens": 16,
         },
     ],
+    "plas": [{"quantum_tokens": 32}, {"quantum_tokens": 8, "promote_after_s": 0.25, "max_num_batched_tokens": 64}],
     "polyserve": [
         {"max_num_batched_tokens": 64},
         {"max_num_batched_tokens": 20},

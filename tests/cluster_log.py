@@ -163,7 +163,7 @@ def engine_finish_s(result: Result) -> np.ndarray:
 
 
 def compare_clients(result: Result, log: reference.Log) -> None:
-    """When requests were ready, and clients had their first and last tokens."""
+    """When requests were ready, clients had their first and last tokens, and what was computed for their sessions."""
     table = result.requests
     which = table.get("request", table.index)
     for row, r in zip(table.itertuples(), which, strict=True):
@@ -171,3 +171,4 @@ def compare_clients(result: Result, log: reference.Log) -> None:
         done = log.finish_s[r] is not None
         theirs = [log.ready_s[r] or 0.0, tokens[0] if tokens else nan, tokens[-1] if done else nan]
         assert [row.ready_s, row.first_token_s, row.finish_s] == pytest.approx(theirs, abs=1e-9, nan_ok=True)
+        assert result.arrays.requests[r].session_tokens == log.session_tokens[r]

@@ -65,6 +65,10 @@ class Front:
         """All that have come are sent. The next one that is ready."""
         while (r := self.next()) is not None and self.comes_s(r) <= now_s:
             self.sent.add(r.index)
+            if r.after >= 0:
+                before = self.requests[r.after]
+                computed = before.prompt_tokens - before.cached_tokens + before.output_tokens
+                r.session_tokens = before.session_tokens + computed
             if self.depends:
                 r.arrival_s = now_s - self.front_end.way_back_s
             r.ready_s = self.front_end.request(r, now_s)

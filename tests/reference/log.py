@@ -63,6 +63,7 @@ class Log:
     end_s: float = 0.0  # the last instant
     engines: list[EngineLog] = field(default_factory=list)
     cached_tokens: list[int] = field(default_factory=list)
+    session_tokens: list[int] = field(default_factory=list)
     reroutes: list[int] = field(default_factory=list)
     client_s: list[list[float]] = field(default_factory=list)  # token by token: when the client has it
     ready_s: list[float | None] = field(default_factory=list)  # None: not sent

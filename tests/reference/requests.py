@@ -34,6 +34,7 @@ class Request:
     after: int = -1  # the request that it follows
     think_s: float = 0.0  # after the end of that
     session: int = -1  # its first request; -1: it is in none
+    session_tokens: int = 0  # computed for those that it follows
     beginning: int | None = None  # the first chunk of its prompt
     chunks: list[int] = field(default_factory=list)  # of its prompt (and answer), full ones, by number
     tier: int = 0

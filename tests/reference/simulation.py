@@ -310,6 +310,7 @@ class Simulation:
                 for e in self.engines
             ],
             cached_tokens=[r.cached_tokens for r in self.requests],
+            session_tokens=[r.session_tokens for r in self.requests],
             reroutes=[r.reroutes for r in self.requests],
         )  # fmt: skip
 

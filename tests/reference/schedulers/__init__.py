@@ -7,6 +7,7 @@ from .fairbatching import FairBatching
 from .fastserve import FastserveMlfq
 from .flow_prefill import FlowPrefill
 from .llumnix import LlumnixReserve
+from .plas import Plas
 from .polyserve import PolyServe
 from .proserve import Edf, Sjf, SlideBatching
 from .qoserve import Medha, Qoserve
@@ -29,6 +30,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "hpjf": Hpjf,
     "llumnix-reserve": LlumnixReserve,
     "medha": Medha,
+    "plas": Plas,
     "polyserve": PolyServe,
     "qoserve": Qoserve,
     "sarathi-edf": SarathiEdf,
