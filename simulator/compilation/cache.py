@@ -29,6 +29,7 @@ from numba.core.serialize import dumps
 
 GZIP = 31  # zlib's name of the format, which ends with a checksum
 SUFFIX = ".kernel"
+RUNTIME = b"NRT_"  # how functions of Numba's runtime begin, in code that calls one: it takes 30 ms to make ready
 SHIPPED = Path(__file__).parents[2] / "shipped_kernels"  # in a wheel that has some (`make wheel`)
 # Levels of x86-64 that a wheel's kernels are compiled for, best first, and the features of each, as LLVM names them.
 V2 = frozenset({"cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2"})
@@ -65,7 +66,8 @@ class KernelFiles(NullCache):
         for path in (*shipped, self.directory / self.name(own)):
             content = read_whole(path)
             if content is not None:
-                rtsys.initialize(target_context)
+                if RUNTIME in content:
+                    rtsys.initialize(target_context)
                 return CompileResult._rebuild(target_context, *pickle.loads(content))
         return None
 

@@ -12,7 +12,7 @@ from servegym.errors import ProfileError
 from servegym.latency_models.building.specifications import GIB
 from servegym.latency_models.changed import with_kv_groups
 from servegym.latency_models.estimators import range_of
-from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_names
+from servegym.latency_models.profile import FOLDER, load_profile, parse_profile, profile_document, profile_names
 from servegym.latency_models.sampling import BatchRange, random_batches
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.memory.kv_groups import KvCacheGroup
@@ -46,6 +46,12 @@ def document():
 
 def test_names():
     assert profile_names() == list(CACHE)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("name", CACHE)
+def test_what_ships_has_the_shape_that_is_checked_of_other_profiles(name):
+    assert parse_profile(profile_document(name), name).name == name
 
 
 @pytest.mark.nojit
@@ -217,11 +223,11 @@ def test_an_estimator_needs_the_time_of_a_request(document):
         parse_profile(document, "mine")
 
 
-def test_loading_imports_neither_pandas_nor_the_solver():
+def test_loading_imports_neither_pandas_nor_the_solver_nor_what_checks_shapes():
     code = (
         "import sys; from servegym.latency_models.profile import load_profile;"
         "load_profile('a100-llama3-8b');"
-        "print([name for name in ('pandas', 'scipy.optimize', 'pyarrow') if name in sys.modules])"
+        "print([name for name in ('pandas', 'scipy.optimize', 'pyarrow', 'jsonschema') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -24,6 +24,20 @@ def twice(x):
 
 print(twice(21.0))
 """
+MAKES_ARRAYS = """
+import numpy as np
+from servegym.simulator.compilation.kernels import allocating_kernel
+
+@allocating_kernel
+def added(x):
+    return np.full(int(x) % 20, 2.0 * x).sum()
+""" + KERNEL.replace("2.0 * x", "added(x)")
+
+RUNTIME_TOLD = """
+import atexit, sys
+from numba.core.runtime import rtsys
+atexit.register(lambda: print("ready:", rtsys._init, file=sys.stderr))
+"""
 
 
 def flipped(content: bytes) -> bytes:
@@ -39,12 +53,14 @@ def cut(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
 
-def said(folder: Path, before: str = "", environment: dict[str, str] | None = None, **more: object) -> str:
+def said(
+    folder: Path, before: str = "", environment: dict[str, str] | None = None, kernel: str = KERNEL, **more: object
+) -> str:
     """What is written to standard error by a process that uses the kernel, which is right.
 
     before: statements that it begins with. environment: variables beside those of the tests.
     """
-    (folder / "kernel.py").write_text(KERNEL)
+    (folder / "kernel.py").write_text(kernel)
     env = os.environ | {"SERVEGYM_CACHE": str(folder / "cache"), "NUMBA_DISABLE_JIT": "0"} | (environment or {})
     command = [sys.executable, "-c", f"{before}\nimport kernel"]
     done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, **more)  # type: ignore[call-overload]
@@ -67,6 +83,17 @@ def test_what_is_damaged_is_compiled_again(tmp_path):
         assert read_whole(path) is None
         assert "compiling kernels of twice" in said(tmp_path)
         assert read_whole(kept(tmp_path)) is not None
+
+
+@pytest.mark.slow
+def test_the_runtime_of_numba_is_made_ready_for_a_kernel_that_is_read_and_needs_it(tmp_path):
+    """A kernel that makes arrays does; for others it is not, as that takes 30 ms."""
+    for kernel, needs in ((KERNEL, False), (MAKES_ARRAYS, True)):
+        folder = tmp_path / str(needs)
+        folder.mkdir()
+        said(folder, kernel=kernel)
+        assert (cache.RUNTIME in (read_whole(kept(folder)) or b"")) is needs
+        assert said(folder, RUNTIME_TOLD, kernel=kernel) == (f"ready: {needs}\n")
 
 
 @pytest.mark.slow
