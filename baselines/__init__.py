@@ -1,2 +1,17 @@
+"""Policies by folder: schedulers, routers, scalers. Each of their modules registers its own when imported."""
+
+import functools
+import importlib
+import pkgutil
+
 if not __name__.startswith("servegym."):
     raise ImportError("this folder is the package servegym.baselines: import it under that name")
+
+
+@functools.cache
+def load() -> None:
+    """Import every module of the policy folders, which registers the policies in them."""
+    for folder in ("schedulers", "routers", "scalers"):
+        package = importlib.import_module(f"{__name__}.{folder}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)

@@ -3,7 +3,7 @@
 import importlib.resources
 from pathlib import Path
 
-from servegym.baselines.loading import load
+from servegym.baselines import load
 from servegym.errors import PolicyError, unknown_name
 from servegym.policy import Policy
 from servegym.simulator.policies import policy as policies

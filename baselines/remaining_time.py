@@ -1,4 +1,4 @@
-"""Remaining time of a request, from its predicted output tokens and the estimator (semantic scheduling, Eq. 4)."""
+"""Estimated time of prefills and decodes, and of what a request has left (semantic scheduling, Eq. 4)."""
 
 import numpy as np
 
@@ -38,3 +38,15 @@ def remaining_s(request, engine, estimator):
     if steps > 0.0:
         total_s += steps * decode_s(first + (steps - 1.0) / 2.0, estimator)
     return total_s
+
+
+@kernel
+def prefill_alone_s(tokens, cached, budget, batch, batch_s, coefficients):
+    """Estimated time of a prefill of `tokens` after `cached` ones: number of chunks times a batch of a chunk halfway.
+
+    The number of chunks is not rounded up: the remainder runs with the chunk before it. `batch` is working memory.
+    """
+    chunk = min(tokens, budget)
+    batches.clear(batch)
+    batches.add(batch, chunk, cached + (tokens - chunk) / 2, False)
+    return max(1.0, tokens / budget) * batch_s(batch, coefficients)

@@ -15,7 +15,7 @@ from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.fleet.held_queues import router_context_of
 from servegym.simulator.fleet.routing import takes

@@ -7,14 +7,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.observations.disaggregated import observe_disaggregated
-from servegym.baselines.observations.routing import routing_layout
+from servegym.baselines.observations.routing import observe_disaggregated, routing_layout
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.fleet.held_queues import router_context_of
 from servegym.simulator.fleet.routing import may_decode, takes

@@ -15,7 +15,7 @@ from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.vector import ServingVectorEnv
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 from servegym.simulator.batching.ranking import decider_of, scheduler_context_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy

@@ -10,9 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
-from servegym.envs.headroom import headroom_of
 from servegym.envs.interface import NUMBERS, Interface
-from servegym.envs.registration import registered_name
+from servegym.envs.registration import headroom_of, registered_name
 from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
 from servegym.scenarios.presets import spelled_out

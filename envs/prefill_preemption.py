@@ -11,7 +11,7 @@ from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.request_ranking import BASE_ORDER, Slots, show_slots
 from servegym.envs.vector import ServingVectorEnv
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy

@@ -1,5 +1,8 @@
-"""The environments, as `gym.make` and `gym.make_vec` know them."""
+"""The environments, as `gym.make` and `gym.make_vec` know them, and what there is to win in each: headroom.json."""
 
+import functools
+import json
+from pathlib import Path
 from typing import Any
 
 from gymnasium.envs.registration import register, registry
@@ -18,6 +21,8 @@ ENVIRONMENTS = (
 VERSIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "ClusterRouting-v1": ("ClusterRouting-v0", {"sees": "caching"}),
 }
+FILE = Path(__file__).with_name("headroom.json")
+DEFAULT = "default"  # what is drawn where no preset is named
 NAMES = (*(name for name, _, _ in ENVIRONMENTS), *VERSIONS)
 
 
@@ -37,3 +42,17 @@ def register_all() -> None:
             home = f"servegym.envs.{module}"
             vector = f"{home}:{env.removesuffix('Env')}VectorEnv"
             register(name, f"{home}:{env}", vector_entry_point=vector, kwargs=arguments)
+
+
+@functools.cache
+def measured() -> dict[str, Any]:
+    """By environment and preset; and how it was measured."""
+    found: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
+    return found
+
+
+def headroom_of(name: str) -> dict[str, dict[str, Any]]:
+    """Mean TDG ratios in an environment, by preset: of random actions, of its base, of the best rule that ships, and of
+    the best run that was found in each episode; empty for one that was not measured."""
+    rooms: dict[str, dict[str, Any]] = measured()["environments"].get(name, {})
+    return rooms

@@ -16,7 +16,7 @@ from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 from servegym.simulator.batching.ranking import decider_of, rank_queue, scheduler_context_of
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.inputs.scenario import Scenario

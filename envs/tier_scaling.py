@@ -16,8 +16,7 @@ from servegym.envs.interface import Interface
 from servegym.envs.rendering.words import tier_names
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
-from servegym.scenarios.episodes import EPISODES
-from servegym.scenarios.presets import PRESETS
+from servegym.scenarios.presets import EPISODES, PRESETS
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.fleet.scaling import scaler_context_of
 from servegym.simulator.inputs.cluster import cluster_of

@@ -9,16 +9,15 @@ from typing import Any
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import ROUTER, Candidate, find_candidates, find_schedulers
-from servegym.evaluation.points import CLIENTS, LOAD
+from servegym.evaluation.measures import CLIENTS, LOAD
 from servegym.latency_models.profile import Profile
 from servegym.scenarios.building import file_requests, gain_in, own_rate_per_s, saturation_of
 from servegym.scenarios.demand import Demand
 from servegym.scenarios.fleets import deployment_of, profile_of, title_of
-from servegym.scenarios.load import LOADS
 from servegym.scenarios.parts import Policies
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
-from servegym.scenarios.values import fixed, plain
+from servegym.scenarios.values import LOADS, fixed, plain
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.policies.gains import Gain

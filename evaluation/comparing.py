@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from servegym.evaluation.comparison import Cell, Comparison
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
-from servegym.evaluation.points import axis_of
+from servegym.evaluation.measures import axis_of
 from servegym.evaluation.repeats import COLUMN
 from servegym.evaluation.running import Progress, Runner, ThreadRunner
 from servegym.simulator.inputs.scenario import Scenario
@@ -16,6 +16,7 @@ from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 CELLS_FILE = "cells.jsonl"
 

@@ -15,7 +15,7 @@ from servegym.evaluation.compared import DEFAULTS, Compared
 from servegym.evaluation.figures import FIGURES, class_figures, figures
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.evaluation.ledger import Row
-from servegym.evaluation.points import CLIENTS
+from servegym.evaluation.measures import CLIENTS
 from servegym.evaluation.repeats import Repeats, repeats_of, windows_of
 from servegym.scenarios.building import front_end_in, scenario_of, workload_of
 from servegym.scenarios.fleets import deployment_of

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.measures import (
     ATTAINMENT,
+    CLIENTS,
     EVICTIONS,
     FAIRNESS,
     LATE_TOKEN,
+    LOAD,
     P99_TPOT,
     P99_TTFT,
     SERVED,
     STARVED,
     Measure,
+    axis_of,
     ratio_of,
     shows_late_tokens,
 )
-from servegym.evaluation.points import CLIENTS, LOAD, axis_of
 from servegym.evaluation.summary import REFERENCE, SHARE_OF_BEST, SHARE_OF_BOUND, classes_of, rank_of
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 
 if TYPE_CHECKING:
     import pandas as pd

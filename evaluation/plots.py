@@ -6,10 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.evaluation.measures import ATTAINMENT, THROUGHPUT, ratio_of
-from servegym.evaluation.points import LOAD, axis_of
+from servegym.evaluation.measures import ATTAINMENT, LOAD, THROUGHPUT, axis_of, ratio_of
 from servegym.evaluation.repeats import over_of
-from servegym.scenarios.load import LOADS
+from servegym.scenarios.values import LOADS
 
 if TYPE_CHECKING:
     import pandas as pd

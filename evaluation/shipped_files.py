@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from servegym.errors import ExperimentError, unknown_name
-from servegym.strict_yaml import parse_yaml
+from servegym.parsing import parse_yaml
 
 
 def names_in(folder: Path) -> list[str]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from servegym.errors import ExperimentError
 from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.intervals import Interval, student_interval
-from servegym.evaluation.measures import THROUGHPUT, Measure, ranked_by, ratio_of
-from servegym.evaluation.points import CLIENTS, axis_of, point_title
+from servegym.evaluation.measures import CLIENTS, THROUGHPUT, Measure, axis_of, point_title, ranked_by, ratio_of
 from servegym.evaluation.repeats import COLUMN, NOT_SAID, over_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.user_policies import load_policy_files
+from servegym.cli.runners import load_policy_files
 
 EXAMPLES = """\
 [bold]Examples[/bold]

@@ -24,7 +24,7 @@ from servegym.evaluation.markdown import table
 from servegym.evaluation.panels.statistics import bootstrap
 from servegym.evaluation.panels.tables import TDG, by_cell
 from servegym.evaluation.scoring.best_found import best_found
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import table
 from servegym.evaluation.panels.statistics import bootstrap, difference
 from servegym.evaluation.panels.tables import ATTAINMENT, RUNS_FILE, TDG, score_array
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.interruption import Interrupted
+from servegym.cli.ending import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, progress_console, write_json
 from servegym.cli.runners import runner_of
 from servegym.errors import ExperimentError, ServegymError

@@ -25,8 +25,8 @@ from servegym.envs.cluster_routing import random_clusters
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
 from servegym.evaluation.running import ThreadRunner, results_of
-from servegym.scenarios.pools import Pool
 from servegym.scenarios.presets import spelled_out
+from servegym.scenarios.values import Pool
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy

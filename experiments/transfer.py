@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.kept_runs import Kept, served
-from servegym.baselines.deadlines import DEADLINES
 from servegym.baselines.registry import scheduler
 from servegym.baselines.schedulers.expected_gain import HOPELESS
+from servegym.baselines.time_budgets import DEADLINES
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.ledger import Row
 from servegym.evaluation.markdown import table

@@ -12,8 +12,28 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import ProfileError
-from servegym.latency_models import estimating
-from servegym.simulator.compilation.kernels import Compiled, specialised
+from servegym.simulator.compilation.kernels import Compiled, kernel, specialised
+from servegym.simulator.records.requests import cached_of, is_decoding, left_of
+from servegym.simulator.records.signatures import queue_latency, request_latency
+
+
+@kernel
+def core_s(tokens, cached, decoding, coefficients):
+    """The form's own stands here (LatencyForm.core_s)."""
+    return 0.0
+
+
+@request_latency
+def request_s(tokens, cached, decoding, coefficients):
+    return core_s(tokens, cached, decoding, coefficients)
+
+
+@queue_latency
+def exec_s(requests, queue, coefficients, ranks):
+    for position in range(queue.shape[0]):
+        request = requests[queue[position]]
+        ranks[position].exec_s = core_s(left_of(request), cached_of(request), is_decoding(request), coefficients)
+
 
 Values = Mapping[str, float | Sequence[float]]  # coefficients by name
 
@@ -67,12 +87,12 @@ class LatencyForm:
     @functools.cached_property
     def request_s(self) -> Compiled | None:
         """`core_s` as a function that routers are given."""
-        return specialised(estimating.request_s, core_s=self.core_s) if self.core_s else None
+        return specialised(request_s, core_s=self.core_s) if self.core_s else None
 
     @functools.cached_property
     def exec_s(self) -> Compiled | None:
         """`core_s` of all that each request of a queue has left, in one call; see `signatures`."""
-        return specialised(estimating.exec_s, core_s=self.core_s) if self.core_s else None
+        return specialised(exec_s, core_s=self.core_s) if self.core_s else None
 
     @property
     def constant_index(self) -> int:

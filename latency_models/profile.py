@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import DeploymentError, ProfileError, unknown_name
-from servegym.latency_models.devices import costs_of
 from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators
 from servegym.latency_models.step_models.naming import is_served
 from servegym.parsing import Malformed, parse_json
 from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.inputs.costs import Costs
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.inputs.device_steps import step_tokens
 from servegym.simulator.inputs.scenario import token_budget_within
@@ -285,3 +285,20 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _numbers(item, f"{path}[{index}]")
+
+
+DEVICES_FILE = resources.files("servegym.latency_models") / "devices.json"
+DEVICE_FIELDS = ("price_per_hour", "idle_w", "busy_w", "most_w")
+
+
+@functools.cache
+def devices() -> dict[str, dict[str, Any]]:
+    """By hardware as profiles name it: each of `DEVICE_FIELDS`, None where not known, else with its `..._source`."""
+    known: dict[str, dict[str, Any]] = json.loads(DEVICES_FILE.read_text(encoding="utf-8"))["devices"]
+    return known
+
+
+def costs_of(hardware: str, count: int) -> Costs:
+    """What is known of an engine on so many devices."""
+    one = devices().get(hardware, {})
+    return Costs(**{name: count * one[name] for name in DEVICE_FIELDS if one.get(name) is not None})

@@ -10,10 +10,9 @@ import numpy as np
 from servegym.errors import SpecError
 from servegym.scenarios.demand import STEADY
 from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, pools_of, profile_of
-from servegym.scenarios.load import LOADS
 from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, arrivals_s, draw_episode, no_prefixes
 from servegym.scenarios.saturation import saturation_rate_per_s
-from servegym.scenarios.values import fixed, front_end_from, profiles_of, whole
+from servegym.scenarios.values import LOADS, fixed, front_end_from, profiles_of, whole
 from servegym.simulator.features.disturbances import Correction, Disturbance
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.inputs.cluster import Cluster
@@ -22,8 +21,8 @@ from servegym.simulator.inputs.predictors import Predictor, predictor_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.gains import Gain, gain_of
-from servegym.traces import randomness
 from servegym.traces.arrivals import needs_rate
+from servegym.traces.distributions import Stream, generator
 from servegym.traces.loading import requests_in
 from servegym.traces.workloads import build_workload, load_trace
 
@@ -171,7 +170,7 @@ def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float 
             raise SpecError(
                 f"a load profile or cv of trace '{workload.name}' at its own times; say load or rate_per_s too"
             )
-        rng = randomness.generator(seed, randomness.Stream.ARRIVALS)
+        rng = generator(seed, Stream.ARRIVALS)
         sessions = workload.known
         times_s = arrivals_s(rng, sessions, rate_per_s * (sessions / len(workload)), profile, cv)
         changes["arrival_s"] = np.r_[times_s, np.full(len(workload) - sessions, np.nan)]

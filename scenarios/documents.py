@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 
 from servegym.errors import SpecError, unknown_name
+from servegym.parsing import parse_yaml
 from servegym.scenarios import fields, values
 from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.features.speculation import MOST_DRAFTS, Speculation
-from servegym.strict_yaml import parse_yaml
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}

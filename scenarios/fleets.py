@@ -9,8 +9,7 @@ from servegym.baselines import registry
 from servegym.errors import SpecError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.parts import Fleet
-from servegym.scenarios.pools import Pool
-from servegym.scenarios.values import fixed, incident_of, speculation_from, whole
+from servegym.scenarios.values import Pool, fixed, incident_of, speculation_from, whole
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.fleet.startup import Startup
 from servegym.simulator.inputs.cluster import AT_ONCE, Cluster, Link

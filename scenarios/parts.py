@@ -22,8 +22,8 @@ from servegym.scenarios.fields import (
     WHOLE,
     option,
 )
-from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Names, Numbers
+from servegym.scenarios.values import Pool
 
 if TYPE_CHECKING:
     from servegym.latency_models.profile import Profile

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from servegym.errors import SpecError
-from servegym.scenarios.demand import BURST, STEADY
-from servegym.scenarios.pools import Pool
+from servegym.scenarios.demand import BURST, STEADY, Demand
 from servegym.scenarios.ranges import Range
-from servegym.scenarios.spec import overridden
+from servegym.scenarios.spec import ServingSpec, overridden
+from servegym.scenarios.values import Pool
 from servegym.traces.arrivals import needs_rate
 
 
@@ -140,3 +140,15 @@ def overrides_of(preset: str) -> dict[str, Any]:
     if preset not in PRESETS:
         raise SpecError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
     return PRESETS[preset].overrides
+
+
+# Half of the episodes are steady, the others calm, a burst, calm again, so that overload builds up and drains.
+EPISODES = ServingSpec(
+    Demand(
+        trace=("azure-conv", "sharegpt"),
+        load=Range(1.0, 1.8),  # below, nearly all tokens are in time under any policy
+        requests=Range(200, 400),
+        load_profile=(STEADY, BURST),
+        split="train",
+    )
+)

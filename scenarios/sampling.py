@@ -12,11 +12,9 @@ from servegym.errors import SpecError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.demand import STEADY, Part
 from servegym.scenarios.fields import EARLY
-from servegym.scenarios.load import LOADS
-from servegym.scenarios.pools import Pool
 from servegym.scenarios.saturation import known_saturation_rate_per_s
 from servegym.scenarios.session_sampling import SessionRows, arranged
-from servegym.scenarios.values import fixed, profiles_of, whole
+from servegym.scenarios.values import LOADS, Pool, fixed, profiles_of, whole
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.simulator.records.types import TIERS, WORKLOAD

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
+
+from servegym.errors import SpecError
+
+if TYPE_CHECKING:
+    from servegym.simulator.policies.policy import Policy
+
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from servegym.errors import DeploymentError, SpecError, WorkloadError
+from servegym.errors import DeploymentError, WorkloadError
 from servegym.scenarios.fields import (
     COLUMNS,
     CORRECTION,
@@ -25,14 +32,25 @@ from servegym.scenarios.fields import (
     WINDOW,
     Option,
 )
-from servegym.scenarios.load import parse_load
-from servegym.scenarios.pools import Pool
 from servegym.scenarios.ranges import Range
 
 if TYPE_CHECKING:
     from servegym.simulator.fleet.incidents import Incident
 
 Leaves = Mapping[str, tuple[str, Option]]
+LOADS = {"light": 0.3, "medium": 0.7, "high": 1.0, "overload": 1.4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """Equal engines. device: None: the fleet's. role: both, prefill or decode. scheduler: None: that of the policies.
+    tier: of these engines at first, from 0; None: the common pool."""
+
+    device: str | None = None
+    engines: int = 1
+    role: str = "both"
+    scheduler: str | Policy | None = None
+    tier: int | None = None
 
 
 def read(words: Mapping[str, Any], leaves: Leaves, parts: Mapping[str, type]) -> dict[str, Any]:
@@ -273,3 +291,21 @@ OF_KIND: dict[str, Callable[[Any], Any]] = {
     POOLS: _pools, WINDOW: _window, FRONT_END: front_end_from, SPECULATION: speculation_from,
     COLUMNS: _columns,
 }  # fmt: skip
+
+
+def parse_load(text: str) -> float:
+    """A load from its name in `LOADS` or a number above 0. Raises SpecError."""
+    try:
+        load = LOADS[text] if text in LOADS else float(text)
+    except ValueError:
+        load = math.nan
+    if not 0 < load < math.inf:
+        names = ", ".join(f"{name} ({value:g})" for name, value in LOADS.items())
+        raise SpecError(f"a load of {text!r}: it should be a number above 0, or one of {names}")
+    return load
+
+
+def load_title(load: float) -> str:
+    """The load as a reader knows it: 0.7 (medium)."""
+    names = [name for name, value in LOADS.items() if value == load]
+    return f"{load:.4g} ({names[0]})" if names else f"{load:.4g}"

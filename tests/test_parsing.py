@@ -2,8 +2,7 @@
 
 import pytest
 
-from servegym.parsing import Malformed, parse_json
-from servegym.strict_yaml import parse_yaml
+from servegym.parsing import Malformed, parse_json, parse_yaml
 
 DEEP = 20_000
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.traces import randomness
+from servegym.traces.distributions import Stream, generator
 from servegym.traces.registry import Registry
 from servegym.traces.trace import Trace
 
@@ -40,7 +40,7 @@ class Family:
     def draw(self, family: str, requests: int, seed: int, most_prompt: float, most_total: float) -> Trace:
         """Draw requests as `generate` does."""
         most_total = min(most_total, np.inf if self.context_tokens is None else self.context_tokens)
-        rng = randomness.generator(seed, randomness.Stream.LENGTHS)
+        rng = generator(seed, Stream.LENGTHS)
         rounds: list[dict[str, np.ndarray]] = []
         accepted = 0
         while accepted < requests:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from servegym.errors import WorkloadError, unknown_name
-from servegym.traces import randomness, servegen
+from servegym.traces import servegen
+from servegym.traces.distributions import Stream, generator
 from servegym.traces.families import FAMILIES, generate
 from servegym.traces.readers import read_trace
 from servegym.traces.reading import Reading
@@ -68,7 +69,7 @@ def load_trace(
     keep = within_limits(loaded, max_prompt_tokens, max_total_tokens)
     rows = np.flatnonzero(keep if loaded.turns is None else loaded.turns.whole(keep))
     if resample and len(rows):
-        rng = randomness.generator(seed, randomness.Stream.BLOCKS)
+        rng = generator(seed, Stream.BLOCKS)
         return resampled(loaded.take(rows), requests or len(rows), rng)
     if len(rows) < (requests or 1):
         raise WorkloadError(

@@ -17,8 +17,9 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.inputs.workload import MAX_TOKENS
-from servegym.traces import files, randomness
+from servegym.traces import files
 from servegym.traces.cells import Chunk
+from servegym.traces.distributions import Stream, generator
 from servegym.traces.trace import Trace
 
 RATES = ("client", "window_start_s", "rate_per_s", "pattern", "param0")
@@ -121,8 +122,8 @@ def generate(
     and turned by a random phase (its bursts do not all begin with the window). Requests over the token limits
     are left out. Raises WorkloadError where the windows to the last one hold fewer requests.
     """
-    lengths_rng = randomness.generator(seed, randomness.Stream.LENGTHS)
-    arrivals_rng = randomness.generator(seed, randomness.Stream.ARRIVALS)
+    lengths_rng = generator(seed, Stream.LENGTHS)
+    arrivals_rng = generator(seed, Stream.ARRIVALS)
     parts: list[dict[str, np.ndarray]] = []
     accepted = 0
     for window_s in tables.windows_s[first_window:]:

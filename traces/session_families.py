@@ -17,7 +17,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.features.session_dependencies import SessionDependencies
-from servegym.traces import randomness
+from servegym.traces.distributions import Stream, generator
 from servegym.traces.families import FAMILIES
 from servegym.traces.sessions import BLOCK_TOKENS, ENDING
 from servegym.traces.trace import PrefixBlocks, Trace
@@ -90,7 +90,7 @@ class SessionFamily:
         beyond the limits. Raises WorkloadError if the limits leave nothing.
         """
         most_total = min(most_total, self.table.get("context_tokens", np.inf))
-        drawing = Drawing(self.table, randomness.generator(seed, randomness.Stream.LENGTHS), self.used)
+        drawing = Drawing(self.table, generator(seed, Stream.LENGTHS), self.used)
         calls: list[Call] = []
         refused = 0
         while len(calls) < requests:

@@ -11,8 +11,8 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.inputs.workload import Workload
-from servegym.traces import randomness
 from servegym.traces.arrivals import arrivals_of, checked_rate
+from servegym.traces.distributions import Stream, generator
 from servegym.traces.loading import load_trace, trace_names
 from servegym.traces.own_slos import recipe_named
 from servegym.traces.prefixes import prompts_of
@@ -130,11 +130,9 @@ def build_trace(
     """
     if rate_per_s is not None:
         checked_rate(rate_per_s, "arrivals")
-    assignment = RECIPES.bound(recipe_named(slo), idle_tpot_s=idle_tpot_s)(
-        trace, randomness.generator(seed, randomness.Stream.RECIPE)
-    )
+    assignment = RECIPES.bound(recipe_named(slo), idle_tpot_s=idle_tpot_s)(trace, generator(seed, Stream.RECIPE))
     process = arrivals or ("poisson" if trace.arrival_s is None else "own")
-    rng = randomness.generator(seed, randomness.Stream.ARRIVALS)
+    rng = generator(seed, Stream.ARRIVALS)
     try:
         arrival_s = _arrivals(trace, process, rate_per_s, rng)
     except WorkloadError as error:

@@ -15,9 +15,8 @@ import yaml
 
 from servegym.baselines.learned.network import ACTIVATIONS
 from servegym.errors import TrainingError
-from servegym.parsing import Malformed
+from servegym.parsing import Malformed, parse_yaml
 from servegym.scenarios.sampling import SPLITS
-from servegym.strict_yaml import parse_yaml
 from servegym.tuners.objective import GAIN_ALONE, Objective
 
 SHIPPED = "servegym.tuners.configs"

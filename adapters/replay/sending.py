@@ -31,7 +31,7 @@ from servegym.adapters.replay.records import (
 )
 from servegym.adapters.replay.streams import StreamError, TokenStream, error_text
 from servegym.errors import ReplayError
-from servegym.simulator.features.session_dependencies import NO_TURN
+from servegym.simulator.features.session_dependencies import NO_TURN, SessionDependencies
 from servegym.simulator.inputs.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
@@ -257,3 +257,17 @@ def error_of_body(text: bytes) -> str:
 def reason_of(error: Exception) -> str:
     """An error on one line; httpx's are often without words."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def timed(workload: Workload, speed: float = 1.0) -> Workload:
+    """The workload with its first arrival at 0, arrivals and think times `speed` times as fast; SLOs stay.
+
+    Raises ReplayError for a speed that is not above 0.
+    """
+    if not 0 < speed < math.inf:
+        raise ReplayError(f"speed is {speed}; it should be above 0 (1: the workload's own times)")
+    arrival_s = workload.table["arrival_s"]
+    faster = workload.replace(arrival_s=(arrival_s - arrival_s[0]) / speed)
+    if faster.turns is None:
+        return faster
+    return dataclasses.replace(faster, turns=SessionDependencies(faster.turns.after, faster.turns.think_s / speed))

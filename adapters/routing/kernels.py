@@ -5,11 +5,11 @@ Of a live engine the simulator's reports of decoding requests do not come: their
 
 from numba import types
 
+from servegym.simulator.batching.leaving import drop
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.fleet.held_queues import append, drop_from, tier_of
 from servegym.simulator.fleet.routing import apply_signal, empty, send, take_off
 from servegym.simulator.records.fields import array
-from servegym.simulator.records.lists import drop
 from servegym.simulator.records.signatures import KNOWN, REQUESTS
 from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, OUTCOME, TIER
 

@@ -10,9 +10,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+from servegym.baselines import load
 from servegym.baselines.artifact.artifact import ArtifactError
 from servegym.baselines.artifact.entries import written_parameters
-from servegym.baselines.loading import load
 from servegym.errors import PolicyError
 from servegym.simulator.policies.policy import get_policy
 

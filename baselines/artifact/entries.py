@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from servegym.baselines import load
 from servegym.baselines.artifact import weights
 from servegym.baselines.artifact.artifact import ArtifactError
 from servegym.baselines.learned.controller import controlled
@@ -18,7 +19,6 @@ from servegym.baselines.learned.routing import CACHES, QUEUES, routed
 from servegym.baselines.learned.routing import LAYOUTS as ROUTING_LAYOUTS
 from servegym.baselines.learned.scaling import scaled
 from servegym.baselines.learned.scheduling import scheduled
-from servegym.baselines.loading import load
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.fields import Layout
 from servegym.baselines.observations.queue import queue_layout

@@ -28,6 +28,7 @@ from servegym.policy import (
     batches,
     kernel,
     known_tokens,
+    may_decode,
     next_deadline_s,
     takes,
     tier_of,
@@ -247,3 +248,19 @@ def observe_record(context, r, e, batch_s, span_s, counts_cached, out, at):
     out[at + MADE_LATE], out[at + LATE] = squash(made_late, next_gain(request)), share(late, gain)
     out[at + PREFIX] = share(cached, tokens)
     return work_s + own_s, gain
+
+
+@kernel
+def observe_disaggregated(context, r, chosen, chosen_decode, slots, out):
+    """Write `routing_layout(slots)` of request r, about to be prefilled, into out, float32.
+
+    As `observe_routing`, except for decode engines: `takes` says whether the engine accepts prefilled requests, and
+    `chosen` whether the base router named it as decode engine. chosen_decode: -1: the router decides after the prefill.
+    """
+    known = context.known
+    observe_routing(context, r, chosen, 0, slots, out)
+    for e in range(min(slots, known.snapshots.shape[0])):
+        if known.snapshots[e].role == ROLE_DECODE:
+            at = WHOLE + e * SLOT
+            out[at + TAKES] = may_decode(known.snapshots[e])
+            out[at + CHOSEN] = e == chosen_decode

@@ -7,7 +7,6 @@ or the constant part of a batch, so that a policy can serve devices that it was 
 
 import numpy as np
 
-from servegym.baselines.deadlines import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
 from servegym.baselines.observations.engine import (
     NO_WORK,
     NOBODY_URGENT,
@@ -48,6 +47,7 @@ from servegym.baselines.observations.worth import (
     note_prospects,
     weigh,
 )
+from servegym.baselines.time_budgets import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
 from servegym.policy import LEAVE_OUT, allocating_kernel, is_decoding, kernel, mean_length
 
 LAST = 8  # arrivals that the gap between arrivals is measured over

@@ -7,8 +7,7 @@ The steps are those of "Rule, exactly" in docs/systems/routers.md.
 
 import math
 
-from servegym.baselines.routers.queued import take_off_left
-from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to, send_to_least
+from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to, send_to_least, take_off_left
 from servegym.policy import (
     Parameter,
     Parameters,

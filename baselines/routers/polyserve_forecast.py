@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.baselines.prefill_time import prefill_alone_s
+from servegym.baselines.remaining_time import prefill_alone_s
 from servegym.policy import ROLE_PREFILL, TIERS, Scratch, batches, kernel, sort
 
 # Numbers kept of each engine. seen: 1 + its snapshot's version when the next three were worked out. peak_tokens:

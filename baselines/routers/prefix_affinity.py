@@ -4,8 +4,7 @@ estimated to come earliest, given the queue and the part of the prompt whose KV 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
 
-from servegym.baselines.routers.queued import take_off_left
-from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
+from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least, take_off_left
 from servegym.policy import Policy, StateFields, batches, kernel, known_tokens, register, router, takes
 
 # State per engine, after the FIELDS of ties. work_s: time of what is to be prefilled; of_tokens: its tokens then.

@@ -42,3 +42,15 @@ def send_to(e, state, route):
     state[0, SENT] += 1.0
     state[e, LAST_SENT] = state[0, SENT]
     route.engine = e
+
+
+@kernel
+def take_off_left(snapshot, state, e, summed, of_tokens):
+    """Subtract the share of requests that have left, by tokens, from a sum over the queue record of engine e.
+
+    summed, of_tokens: fields of the router's state: the sum, and the tokens of the record when it was exact. A router
+    keeps state per engine, not per request.
+    """
+    if state[e, of_tokens] > 0:
+        state[e, summed] *= snapshot.prefill_tokens / state[e, of_tokens]
+    state[e, of_tokens] = snapshot.prefill_tokens

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
-from servegym.baselines.steps import steps
+from servegym.baselines.time_budgets import DEADLINES, counted_deadline_s, steps
 from servegym.policy import (
     EMPTY_BATCH,
     EVICT_FOR_ALL,

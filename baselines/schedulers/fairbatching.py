@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.baselines.schedulers.queues import AT_A_TIME
+from servegym.baselines.schedulers import AT_A_TIME
 from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.policy import (
     EMPTY_BATCH,

@@ -5,7 +5,7 @@ The rule, step by step, is in docs/systems/fastserve.md.
 
 import numpy as np
 
-from servegym.baselines.schedulers.queues import AT_A_TIME, write_all
+from servegym.baselines.schedulers import AT_A_TIME, write_all
 from servegym.policy import (
     EVICT_FOR_ALL,
     Parameter,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from servegym.baselines.remaining_time import prefill_s
-from servegym.baselines.schedulers.queues import AT_A_TIME, write_all
+from servegym.baselines.schedulers import AT_A_TIME, write_all
 from servegym.policy import LEAVE_OUT, Scratch, cached_of, inlined_kernel, is_decoding, kernel, left_of, next_deadline_s
 
 PRIORITIES = ("s-edf", "d-edf", "edf")

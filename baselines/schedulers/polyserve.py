@@ -3,7 +3,7 @@ TPOT; an engine that prefills only finishes what is nearly done in one piece."""
 
 import numpy as np
 
-from servegym.baselines.prefill_time import prefill_alone_s
+from servegym.baselines.remaining_time import prefill_alone_s
 from servegym.policy import (
     MISFIT_STOP,
     ROLE_PREFILL,

@@ -21,7 +21,7 @@ from servegym.baselines.schedulers.qoserve_relegation import (
     relegate,
     work_of,
 )
-from servegym.baselines.steps import steps
+from servegym.baselines.time_budgets import steps
 from servegym.policy import (
     MISFIT_STOP,
     Parameter,

@@ -4,8 +4,7 @@ first, with a boundary between the two that slides with the load.
 
 import numpy as np
 
-from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
-from servegym.baselines.steps import steps
+from servegym.baselines.time_budgets import DEADLINES, counted_deadline_s, steps
 from servegym.policy import (
     EMPTY_BATCH,
     MISFIT_STOP,

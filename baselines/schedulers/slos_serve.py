@@ -5,8 +5,8 @@ The steps are those of "Rule, exactly" in docs/systems/slos_serve.md. The progra
 
 import numpy as np
 
-from servegym.baselines.deadlines import DEADLINES, counted_deadline_s
 from servegym.baselines.schedulers.slos_serve_plan import ACCEPTED, PLAN, UNDECIDED, plan
+from servegym.baselines.time_budgets import DEADLINES, counted_deadline_s
 from servegym.policy import (
     EVICT_FOR_ALL,
     UNKNOWN_TOKENS,

@@ -19,7 +19,7 @@ from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.panels.part import Part, parts_of
 from servegym.evaluation.repeats import times_of
 from servegym.evaluation.running import Progress, Runner
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.page import flat, text_of
 from servegym.evaluation.summary import BETTER, REFERENCE, SAME, WORSE
 from servegym.evaluation.summary import UNKNOWN as ONE_SEED
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 from servegym.simulator.policies.policy import Policy
 
 if TYPE_CHECKING:

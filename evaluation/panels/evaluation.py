@@ -22,7 +22,7 @@ from servegym.evaluation.repeats import ONE, SAME, times_of
 from servegym.evaluation.running import Progress, Runner
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.fleets import title_of
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 from servegym.simulator.policies.policy import Policy
 
 if TYPE_CHECKING:

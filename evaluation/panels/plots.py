@@ -11,7 +11,7 @@ from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import TDG, score_array, select
 from servegym.evaluation.plots import COLOURS, DASHES, DOTS_PER_INCH, MARKERS
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 
 if TYPE_CHECKING:
     import pandas as pd

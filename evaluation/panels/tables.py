@@ -14,7 +14,7 @@ from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.repeats import COLUMN, over_of
 from servegym.evaluation.summary import BETTER, MEANS, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from servegym.evaluation.measures import BY_COLUMN
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import ATTAINMENT, TDG
 from servegym.evaluation.summary import SHARE_OF_BEST, SHARE_OF_BOUND
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 
 if TYPE_CHECKING:
     import pandas as pd

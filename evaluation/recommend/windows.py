@@ -10,7 +10,7 @@ import numpy as np
 from servegym.errors import WorkloadError
 from servegym.evaluation.repeats import BLOCKS, WINDOWS
 from servegym.simulator.inputs.workload import Workload
-from servegym.traces import randomness
+from servegym.traces.distributions import Stream, generator
 from servegym.traces.resampling import resampled
 from servegym.traces.trace import Trace
 from servegym.traces.workloads import build_trace, workload_of_trace
@@ -93,4 +93,4 @@ def _from_zero(trace: Trace) -> Trace:
 
 
 def _drawn(half: Trace, size: int, number: int) -> Workload:
-    return workload_of_trace(resampled(half, size, randomness.generator(number, randomness.Stream.BLOCKS)))
+    return workload_of_trace(resampled(half, size, generator(number, Stream.BLOCKS)))

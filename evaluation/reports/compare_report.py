@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.comparison_rows import NAME, NOTES, class_tables, comparison_rows, difference_title
 from servegym.evaluation.figures import FIGURES
-from servegym.evaluation.measures import ATTAINMENT, SERVED, Measure, ratio_of
+from servegym.evaluation.measures import ATTAINMENT, CLIENTS, LOAD, SERVED, Measure, axis_of, point_title, ratio_of
 from servegym.evaluation.plots import comparison_figure
-from servegym.evaluation.points import CLIENTS, LOAD, axis_of, point_title
 from servegym.evaluation.repeats import over_of
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import unit_of

@@ -20,7 +20,7 @@ from experiments.benchmarks.scenarios import Sizes
 from experiments.benchmarks.stepping import SEED, Beside, beside_simulate
 from experiments.benchmarks.stepping import vector as vector  # in_turns_cases.py takes it from here
 from servegym.scenarios.demand import STEADY
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 from servegym.scenarios.spec import ServingSpec
 
 TRACE = "azure-conv"

@@ -24,8 +24,8 @@ from servegym.baselines.registry import router_names
 from servegym.errors import ExperimentError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of, title_of
-from servegym.scenarios.load import LOADS
 from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.values import LOADS
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.fleet.held_queues import READY, route_request
 from servegym.simulator.records.fields import copied

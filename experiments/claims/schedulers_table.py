@@ -18,7 +18,7 @@ from experiments.claims.harness.selection import best, lead, relative_lead, spli
 from experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
 from servegym.baselines.registry import scheduler_names
 from servegym.evaluation.markdown import header, row
-from servegym.scenarios.load import LOADS
+from servegym.scenarios.values import LOADS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,8 +29,7 @@ from experiments.engines.tiny_model import Shape, make_model
 from servegym.adapters.profiling.measuring import Plan, measure
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.measuring import Measured
-from servegym.adapters.replay.sending import Endpoint, replay
-from servegym.adapters.replay.timing import timed
+from servegym.adapters.replay.sending import Endpoint, replay, timed
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.latency_models.calibration import Calibration, calibrate
 from servegym.latency_models.documents import to_text

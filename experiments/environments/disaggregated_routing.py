@@ -11,7 +11,7 @@ import numpy as np
 from experiments.environments.measuring import compare, settings_from_command_line
 from servegym.baselines.observations.routing import ROUTED_FIELDS
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 
 NAMES = [field.name for field in ROUTED_FIELDS]
 

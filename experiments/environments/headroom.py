@@ -23,8 +23,7 @@ from rich.console import Console
 from experiments.environments.rules import rules_of
 from servegym.envs.agents import BaseAgent, RandomAgent, play
 from servegym.envs.env import ServingEnv
-from servegym.envs.headroom import DEFAULT, FILE
-from servegym.envs.registration import ENVIRONMENTS
+from servegym.envs.registration import DEFAULT, ENVIRONMENTS, FILE
 from servegym.errors import ServegymError
 from servegym.evaluation.headroom.search import gain_of, rounds
 from servegym.evaluation.intervals import Interval, student_interval

@@ -12,7 +12,7 @@ from experiments.environments.measuring import compare, settings_from_command_li
 from servegym.baselines.learned.scheduling import GIVING_UP
 from servegym.baselines.observations.scheduling import WORTHY_WORK
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 
 
 @dataclass(frozen=True)

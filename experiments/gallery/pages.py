@@ -11,8 +11,7 @@ import gymnasium as gym
 from experiments.gallery.players import players_of
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.envs.env import ServingEnv
-from servegym.envs.headroom import headroom_of
-from servegym.envs.registration import ENVIRONMENTS
+from servegym.envs.registration import ENVIRONMENTS, headroom_of
 from servegym.evaluation.markdown import escaped, narrow_header, row
 from servegym.scenarios.presets import presets_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.engines.serving import artifact_for
-from servegym.adapters.replay.timing import timed
+from servegym.adapters.replay.sending import timed
 from servegym.baselines.artifact import load_artifact, save_artifact
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.inputs.workload import Workload

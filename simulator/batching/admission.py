@@ -7,9 +7,9 @@ from servegym.simulator.features.memory_hooks import has_groups, tokens_to_load
 from servegym.simulator.memory.kv_groups import held_blocks, largest_chunk_within, most_held_blocks
 from servegym.simulator.memory.kv_memory import blocks_for, grow, load
 from servegym.simulator.memory.prefix_caching import grow_named, name_filled
+from servegym.simulator.records.events import note
 from servegym.simulator.records.requests import cached_of, processed_of
 from servegym.simulator.records.statistics import count_admitted
-from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import LOADED, NOT_PREEMPTIBLE
 
 

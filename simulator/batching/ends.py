@@ -21,9 +21,9 @@ from servegym.simulator.features.iteration_hooks import (
 )
 from servegym.simulator.features.memory_hooks import give_up
 from servegym.simulator.memory.kv_memory import count_blocks
+from servegym.simulator.records.events import note
 from servegym.simulator.records.requests import next_deadline_s
 from servegym.simulator.records.statistics import count_emitted, count_finished, counts
-from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import (
     BATCH_END,
     FINISH,

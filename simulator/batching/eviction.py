@@ -10,8 +10,8 @@ from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import save
 from servegym.simulator.policies.refusals import are_legal_victims
 from servegym.simulator.records import batches
+from servegym.simulator.records.events import note
 from servegym.simulator.records.requests import is_decoding
-from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import EVICTED
 
 

@@ -1,7 +1,28 @@
-"""Requests that leave the queue of their engine, since they have finished or go elsewhere."""
+"""Taking numbers out of a list and requests out of the queue of their engine; the others keep their order."""
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.records.lists import drop_first, place_of
+
+
+@kernel
+def place_of(numbers, number):
+    """Where a number is that is there."""
+    place = 0
+    while numbers[place] != number:
+        place += 1
+    return place
+
+
+@kernel
+def drop_first(numbers):
+    """Drop the first of these: the others move up. (Of a slice, which is plain to the compiler: several at a time.)"""
+    for i in range(numbers.shape[0] - 1):
+        numbers[i] = numbers[i + 1]
+
+
+@kernel
+def drop(numbers, length, number):
+    """Take a number out of numbers[:length]."""
+    drop_first(numbers[place_of(numbers, number) : length])
 
 
 @kernel

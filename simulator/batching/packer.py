@@ -34,8 +34,8 @@ from servegym.simulator.features.packing_hooks import (
 )
 from servegym.simulator.memory.kv_memory import count_blocks, grow, load_time_s
 from servegym.simulator.records import batches
+from servegym.simulator.records.events import events_left
 from servegym.simulator.records.requests import cached_of, is_decoding, left_of
-from servegym.simulator.records.timeline import events_left
 from servegym.simulator.records.types import (
     EVICT_FOR_ALL,
     EVICT_FOR_DECODES,

@@ -17,7 +17,7 @@ from servegym.simulator.features.iteration_hooks import (
     while_running,
 )
 from servegym.simulator.memory.kv_memory import is_thrashing
-from servegym.simulator.records.events import push
+from servegym.simulator.records.events import note, push
 from servegym.simulator.records.statuses import (
     AT_BATCHES,
     BAD_DURATION,
@@ -30,7 +30,6 @@ from servegym.simulator.records.statuses import (
     THRASHING,
     TIMELINE_FULL,
 )
-from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import BATCH_START, EVENT_BATCH_END, LATEST_S, SCHEDULED
 
 

@@ -11,7 +11,7 @@ from servegym.simulator.features.disturbances import disturbed
 from servegym.simulator.fleet.routing import report_busy
 from servegym.simulator.memory.kv_memory import is_thrashing
 from servegym.simulator.memory.prefix_caching import name_filled
-from servegym.simulator.records.events import push
+from servegym.simulator.records.events import events_left, note, push
 from servegym.simulator.records.statuses import (
     BAD_DURATION,
     BAD_ESTIMATE,
@@ -21,7 +21,6 @@ from servegym.simulator.records.statuses import (
     THRASHING,
     TIMELINE_FULL,
 )
-from servegym.simulator.records.timeline import events_left, note
 from servegym.simulator.records.types import BATCH_START, EVENT_BATCH_END, LATEST_S, SCHEDULED
 
 

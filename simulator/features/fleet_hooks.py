@@ -1,7 +1,7 @@
 """The hook points of what comes to an engine, and of what a router hears (fleet/). See loop_hooks.py."""
 
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features.flags import HAS_CACHE, HAS_LOCKSTEP, HAS_TASKS
+from servegym.simulator.features import HAS_CACHE, HAS_LOCKSTEP, HAS_TASKS
 from servegym.simulator.features.lockstep import make_group_due
 from servegym.simulator.memory.kv_events import apply_due_events
 from servegym.simulator.memory.prefixes import borrow

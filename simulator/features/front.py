@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_CLIENTS
+from servegym.simulator.features import HAS_CLIENTS
 from servegym.simulator.features.session_dependencies import NO_TURN, SessionDependencies
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.events import pop, push

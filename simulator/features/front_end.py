@@ -14,7 +14,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_CLIENTS
+from servegym.simulator.features import HAS_CLIENTS
 from servegym.simulator.features.front import appear, end_request, leave_front, next_to_send
 from servegym.simulator.features.session_dependencies import NO_TURN
 from servegym.simulator.records.events import pop, push

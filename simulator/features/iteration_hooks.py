@@ -2,9 +2,7 @@
 
 from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.compilation.prefetching import prefetch_entry
-from servegym.simulator.features.ahead import bring_back, commit_token, keep_formed, set_aside, start_waiting
-from servegym.simulator.features.disturbances import correct, correct_estimator, disturbed
-from servegym.simulator.features.flags import (
+from servegym.simulator.features import (
     HAS_AHEAD,
     HAS_CACHE,
     HAS_CLIENTS,
@@ -14,6 +12,8 @@ from servegym.simulator.features.flags import (
     HAS_LOCKSTEP,
     HAS_TASKS,
 )
+from servegym.simulator.features.ahead import bring_back, commit_token, keep_formed, set_aside, start_waiting
+from servegym.simulator.features.disturbances import correct, correct_estimator, disturbed
 from servegym.simulator.features.front_end import deliver_all, deliver_last, stream_started
 from servegym.simulator.features.lockstep import group_runs
 from servegym.simulator.features.speculation import accept

@@ -1,14 +1,13 @@
 """The hook points of the event loop (runs/loop.py), in the order of an instant.
 
 The loop, the start and the end of an iteration, and the packer name no feature: they call hooks (iteration_hooks.py,
-packing_hooks.py). Here is what each feature does at each point, and in which order, guarded by its flag (flags.py): the
-loops that are made without it have nothing of it. A new feature is a file with its kernels, a flag, and its lines in
-these three files. docs/life_of_a_request.md goes through the points as a request meets them.
+packing_hooks.py). Here is what each feature does at each point, and in which order, guarded by its flag (__init__.py):
+the loops that are made without it have nothing of it. A new feature is a file with its kernels, a flag, and its lines
+in these three files. docs/life_of_a_request.md goes through the points as a request meets them.
 """
 
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features.ahead import start_formed
-from servegym.simulator.features.flags import (
+from servegym.simulator.features import (
     HAS_AHEAD,
     HAS_CACHE,
     HAS_CLIENTS,
@@ -17,6 +16,7 @@ from servegym.simulator.features.flags import (
     HAS_LOCKSTEP,
     HAS_TASKS,
 )
+from servegym.simulator.features.ahead import start_formed
 from servegym.simulator.features.front import next_to_send
 from servegym.simulator.features.front_end import deliver_next, next_ready, take_in
 from servegym.simulator.features.iteration_hooks import running_entries
@@ -31,6 +31,7 @@ from servegym.simulator.fleet.news import tell_router
 from servegym.simulator.fleet.next_times import is_asked_too_often, is_stuck, next_of_fleet_s
 from servegym.simulator.fleet.routing import listen, signals_fit
 from servegym.simulator.memory.kv_events import events_fit
+from servegym.simulator.records.events import events_left
 from servegym.simulator.records.statuses import (
     AT_CHECKS,
     DONE,
@@ -41,7 +42,6 @@ from servegym.simulator.records.statuses import (
     TIMELINE_FULL,
     TOO_OFTEN,
 )
-from servegym.simulator.records.timeline import events_left
 from servegym.simulator.records.types import EVENT_DELIVERY, EVENT_KV_ARRIVAL, EVENT_SUSPENSION
 
 

@@ -1,7 +1,7 @@
 """The hook points of giving and taking memory (batching/admission.py, eviction.py, ends.py). See loop_hooks.py."""
 
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_GROUPS
+from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_GROUPS
 from servegym.simulator.memory.kv_memory import release
 from servegym.simulator.memory.prefix_caching import (
     cancel_prefix_lookup,

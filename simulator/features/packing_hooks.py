@@ -2,7 +2,7 @@
 
 from servegym.simulator.batching.admission import give_grouped, give_named
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features.flags import HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_GROUPS, HAS_TASKS
+from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_GROUPS, HAS_TASKS
 from servegym.simulator.features.speculation import decode_chunk
 from servegym.simulator.features.suspended_batches import blocks_in_tasks, find_excluded_task, find_suspended_task
 from servegym.simulator.memory.prefix_caching import cancel_prefix_lookup, lookup_prefix

@@ -13,7 +13,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.flags import HAS_DRAFTS
+from servegym.simulator.features import HAS_DRAFTS
 from servegym.simulator.records.key_values import (
     NONE,
     YES_OR_NO,

@@ -10,10 +10,9 @@ from servegym.simulator.batching.ranking import rank_queue
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.fleet.routing import report_busy
 from servegym.simulator.policies.refusals import are_numbers
-from servegym.simulator.records.events import make_due, pop, push, remove
+from servegym.simulator.records.events import events_left, make_due, note, pop, push, remove
 from servegym.simulator.records.random import uniform
 from servegym.simulator.records.statuses import BAD_RANKS, GOING_ON, NOT_STARTED, TIMELINE_FULL
-from servegym.simulator.records.timeline import events_left, note
 from servegym.simulator.records.types import (
     AT_OPERATORS,
     EVENT_BATCH_END,

@@ -10,10 +10,9 @@ from servegym.simulator.fleet.held_queues import READY, is_legal, keep_waiting, 
 from servegym.simulator.fleet.incidents import close, count_service, move
 from servegym.simulator.fleet.routing import queue_has_space, send
 from servegym.simulator.fleet.transfers import leave_source, next_transfer, queue_transfer
-from servegym.simulator.records.events import make_due, pop
+from servegym.simulator.records.events import events_left, make_due, note, pop
 from servegym.simulator.records.statistics import clear_state, count_queued
 from servegym.simulator.records.statuses import AT_ROUTES, BAD_ROUTE, DECISION, GOING_ON, QUEUE_FULL, TIMELINE_FULL
-from servegym.simulator.records.timeline import events_left, note
 from servegym.simulator.records.types import ARRIVAL, HOLD, RECEIVED, STAY
 
 

@@ -7,8 +7,8 @@ and after them the unrouted: requests to be routed now.
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.features.front_end import leave_front_end
 from servegym.simulator.fleet.routing import catch_up, is_taken, may_decode, takes, would_take
+from servegym.simulator.records.events import note
 from servegym.simulator.records.signatures import RouterContext
-from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import HELD, HOLD, STAY
 
 READY, NO_REQUEST = -1, -2  # instead of a held queue: the request is ready now; there is none to be routed

@@ -19,10 +19,9 @@ from servegym.simulator.fleet.transfers import leave_source, start_shared, start
 from servegym.simulator.memory.kv_events import forget_told
 from servegym.simulator.memory.kv_memory import count_blocks, give_up_kept, release
 from servegym.simulator.memory.prefixes import forget
-from servegym.simulator.records.events import make_due, remove
+from servegym.simulator.records.events import make_due, note, remove
 from servegym.simulator.records.named_blocks import lose_names
 from servegym.simulator.records.statistics import clear_state, count_departed
-from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import (
     DRAIN,
     DRAINED,

@@ -4,8 +4,8 @@ from servegym.simulator.compilation.kernels import inlined_kernel
 from servegym.simulator.fleet.incidents import apply_incident
 from servegym.simulator.fleet.scaling import are_legal, ask_scaler, make_moves
 from servegym.simulator.fleet.startup import end_loading
+from servegym.simulator.records.events import events_left
 from servegym.simulator.records.statuses import AT_CHECKS, BAD_MOVE, DECISION, GOING_ON, IN_VAIN, TIMELINE_FULL
-from servegym.simulator.records.timeline import events_left
 from servegym.simulator.records.types import MOST_STARTS
 
 

@@ -5,11 +5,11 @@ Never an engine's live state. With one engine there is nothing to know, and noth
 
 import numpy as np
 
+from servegym.simulator.batching.leaving import drop
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features.fleet_hooks import after_signals
 from servegym.simulator.memory.prefixes import known_tokens, use_chunks
 from servegym.simulator.records.events import drop_of_engine
-from servegym.simulator.records.lists import drop
 from servegym.simulator.records.signatures import router
 from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, REPORTS, ROLE_DECODE, ROLE_PREFILL
 

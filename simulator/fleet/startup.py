@@ -9,7 +9,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.records.timeline import note
+from servegym.simulator.records.events import note
 from servegym.simulator.records.types import POOL, STARTED
 
 

@@ -8,9 +8,8 @@ from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.fleet.held_queues import append, drop_first, to_router
 from servegym.simulator.memory.kv_memory import blocks_for, count_blocks, give_back, grow
 from servegym.simulator.memory.prefix_caching import release_blocks
-from servegym.simulator.records.events import push
+from servegym.simulator.records.events import note, push
 from servegym.simulator.records.statistics import count_departed
-from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import DEPARTED, EVENT_KV_ARRIVAL, SENT
 
 

@@ -7,6 +7,7 @@ found are in its table, though it does not hold them yet. So the packer's rules 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.memory.block_stores import count_stored, keep_name, use_stored
 from servegym.simulator.memory.kv_memory import blocks_for
+from servegym.simulator.records.events import note
 from servegym.simulator.records.named_blocks import (
     find_block,
     give_name,
@@ -17,7 +18,6 @@ from servegym.simulator.records.named_blocks import (
     take_first,
     take_name,
 )
-from servegym.simulator.records.timeline import note
 from servegym.simulator.records.types import FOUND
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.records.layouts import record, with_alias
+from servegym.simulator.records import record, with_alias
 
 # What a scheduler writes per queued request. Lower (tier, key) runs first; ties: position in the queue.
 RANK = record(

@@ -1,6 +1,6 @@
 """Records of an engine: one model instance, with what each feature keeps of it."""
 
-from servegym.simulator.records.layouts import record
+from servegym.simulator.records import record
 
 ROLES = ("both", "prefill", "decode")
 ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE = range(3)

@@ -1,4 +1,4 @@
-"""The queue of future events: a binary heap ordered by time, then kind, then index. Lists of what is on its way."""
+"""The queue of future events: a binary heap ordered by time, then kind, then index. The timeline: what has happened."""
 
 from servegym.simulator.compilation.kernels import kernel
 
@@ -105,3 +105,23 @@ def make_due(run, e):
         due[k] = due[k - 1]
     due[i] = e
     status.due += 1
+
+
+@kernel
+def note(run, kind, engine, request, tokens, value):
+    """Write an event at the present time. Call it only when status.recording is set: it is free when off."""
+    status = run.status[0]
+    event = run.timeline[status.timeline_used]
+    status.timeline_used += 1
+    event.time_s = status.now_s
+    event.kind = kind
+    event.engine = engine
+    event.request = request
+    event.tokens = tokens
+    event.value = value
+
+
+@kernel
+def events_left(run):
+    """How many events more the timeline can take."""
+    return run.timeline.shape[0] - run.status[0].timeline_used

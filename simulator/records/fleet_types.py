@@ -1,6 +1,6 @@
 """Records of a fleet: engines as the router knows them, what routers and scalers decide, and what is on its way."""
 
-from servegym.simulator.records.layouts import record
+from servegym.simulator.records import record
 
 # An engine as the router knows it: what it sent there itself, and what the engine reported. A token tells the router
 # that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late. 128

@@ -1,6 +1,6 @@
 """Records of a request: as it was given, as a policy sees it, what only the simulator knows, and what follows it."""
 
-from servegym.simulator.records.layouts import record
+from servegym.simulator.records import record
 
 # One row a request of the workload, as it was given.
 WORKLOAD = record(

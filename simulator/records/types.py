@@ -5,10 +5,9 @@ what will happen) is in OUTCOME, which no policy sees.
 """
 
 # ruff: noqa: F403
+from servegym.simulator.records import record as record
 from servegym.simulator.records.batch_types import *
 from servegym.simulator.records.engine_types import *
 from servegym.simulator.records.fleet_types import *
-from servegym.simulator.records.layouts import record as record
 from servegym.simulator.records.request_types import *
 from servegym.simulator.records.run_types import *
-from servegym.simulator.records.timeline_types import *

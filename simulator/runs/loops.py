@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from servegym.simulator.compilation.kernels import Compiled
 from servegym.simulator.compilation.variants import variant
-from servegym.simulator.features.flags import FEATURES
+from servegym.simulator.features import FEATURES
 from servegym.simulator.records.state import RouterState, SimulationState
 from servegym.simulator.records.types import ROLE_BOTH
 from servegym.simulator.runs.loop import advance

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from servegym.scenarios.parts import Fleet as Fleet
     from servegym.scenarios.parts import Imperfection as Imperfection
     from servegym.scenarios.parts import Policies as Policies
-    from servegym.scenarios.pools import Pool as Pool
     from servegym.scenarios.ranges import Range as Range
     from servegym.scenarios.spec import ServingSpec as ServingSpec
+    from servegym.scenarios.values import Pool as Pool
     from servegym.simulator.features.disturbances import Correction as Correction
     from servegym.simulator.features.disturbances import Disturbance as Disturbance
     from servegym.simulator.fleet.incidents import Incident as Incident
@@ -99,7 +99,7 @@ _HOMES = {
     "Fleet": "scenarios.parts",
     "Imperfection": "scenarios.parts",
     "Policies": "scenarios.parts",
-    "Pool": "scenarios.pools",
+    "Pool": "scenarios.values",
     "Range": "scenarios.ranges",
     "ServingSpec": "scenarios.spec",
     "load_spec": "scenarios.documents",

@@ -7,9 +7,7 @@ import sys
 import pytest
 
 from servegym import __version__
-from servegym.cli import version
-from servegym.cli.app import app, run, with_only
-from servegym.cli.version import kernels_digest
+from servegym.cli.app import app, kernels_digest, run, with_only
 from servegym.simulator.runs.simulation import Simulation
 
 HEAVY = {"numba", "pandas", "matplotlib", "scipy", "pyarrow", "torch"}  # NumPy comes with Gymnasium
@@ -25,7 +23,7 @@ def test_the_digest_changes_with_a_kernel_and_not_with_anything_else(tmp_path, m
         file = tmp_path / name
         file.parent.mkdir(parents=True)
         file.write_text("x = 1\n")
-    monkeypatch.setattr(version, "PACKAGE", tmp_path)
+    monkeypatch.setattr(sys.modules["servegym.cli.app"], "PACKAGE", tmp_path)
     first = kernels_digest()
     (tmp_path / "cli/app.py").write_text("x = 2\n")
     assert kernels_digest() == first

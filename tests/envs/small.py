@@ -14,8 +14,8 @@ import servegym
 from servegym.envs.agents import Agent
 from servegym.envs.env import ServingEnv
 from servegym.envs.registration import ENVIRONMENTS
-from servegym.scenarios.episodes import EPISODES
-from servegym.scenarios.ranges import Range
+from servegym.scenarios.presets import EPISODES
+from servegym.scenarios.ranges import Range, choose
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.inputs.scenario import Scenario
@@ -25,6 +25,16 @@ IDS = tuple(name for name, _, _ in ENVIRONMENTS)
 ONE = EPISODES.replaced(trace=("azure-conv",), load=4.0, slo_scale=0.4, requests=Range(15, 25))
 PAIRS = ONE.replaced(prefill=2, decode=2, router="gorouting", requests=Range(20, 30))
 THREE = ONE.replaced(engines=3, router="min-load", requests=Range(20, 30), signal_delay_s=0.02)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """A source that draws one of some scenarios, each as likely."""
+
+    scenarios: tuple[Scenario, ...]
+
+    def __call__(self, rng: np.random.Generator) -> Scenario:
+        return choose(rng, self.scenarios)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,11 +14,10 @@ from servegym.baselines.registry import (
     scheduler_names,
 )
 from servegym.envs.agents import BaseAgent, play
-from servegym.envs.scenarios import OneOf
 from servegym.errors import EnvError, PolicyError
 from servegym.simulator.features.disturbances import Correction, Disturbance
 from servegym.simulator.inputs.scenario import Scenario
-from tests.envs.small import SMALL, drawn, make, outcome_bytes, simulated, steps
+from tests.envs.small import SMALL, OneOf, drawn, make, outcome_bytes, simulated, steps
 from tests.envs.test_vector import make_vector
 
 BY_SCHEDULER = ("EngineBatching-v0", "RequestRanking-v0", "PrefillPreemption-v0")

@@ -9,13 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from servegym.envs.scenarios import OneOf
-from servegym.errors import EnvError, ServegymError, SpecError, WorkloadError
+from servegym.errors import ServegymError, SpecError, WorkloadError
 from servegym.latency_models.profile import load_profile, profile_names
 from servegym.scenarios import saturation
 from servegym.scenarios.demand import BURST, STEADY, Demand
-from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.parts import Fleet
+from servegym.scenarios.presets import EPISODES
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.sampling import SPLITS, arrivals_s, sample_of
 from servegym.scenarios.spec import ServingSpec
@@ -242,14 +241,6 @@ def test_a_scenario_is_made_in_much_less_time_than_its_requests_alone_take_anew(
     seeds = itertools.count()
     anew_s = least_s(lambda: build_workload("azure-conv", requests=300, rate_per_s=5.0, seed=next(seeds)))
     assert least_s(lambda: Simulation(source(generator))) < 0.3 * anew_s
-
-
-def test_one_of_some_scenarios():
-    scenarios = tuple(drawn(EPISODES.replaced(requests=5), number=3))
-    source = OneOf(scenarios)
-    assert {id(one) for one in drawn(source, number=30)} == {id(one) for one in scenarios}
-    with pytest.raises(EnvError, match="at least one"):
-        OneOf(())
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from servegym.envs.env import ServingEnv
 from servegym.envs.parallel import ServingParallelEnv
 from servegym.errors import EnvError, SpecError
 from servegym.scenarios.demand import BURST
-from servegym.scenarios.episodes import EPISODES
-from servegym.scenarios.presets import PRESETS
+from servegym.scenarios.presets import EPISODES, PRESETS
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, ServingSpec, overridden
 from servegym.simulator.fleet.incidents import Incident

@@ -7,8 +7,8 @@ from servegym.api import simulate
 from servegym.errors import SpecError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios import saturation
-from servegym.scenarios.load import LOADS, load_title, parse_load
 from servegym.scenarios.saturation import saturation_rate_per_s
+from servegym.scenarios.values import LOADS, load_title, parse_load
 from servegym.traces.workloads import build_workload
 
 PROFILE = load_profile("a100-llama3-8b")

@@ -2,8 +2,8 @@
 
 import math
 
-from servegym.latency_models.devices import FIELDS, costs_of, devices
-from servegym.latency_models.profile import load_profile, profile_names
+from servegym.latency_models.profile import DEVICE_FIELDS as FIELDS
+from servegym.latency_models.profile import costs_of, devices, load_profile, profile_names
 from servegym.simulator.inputs.costs import Costs
 
 

@@ -16,13 +16,12 @@ from servegym.latency_models.profile import load_profile
 from servegym.scenarios.building import saturation_of
 from servegym.scenarios.demand import BURST, STEADY, Demand
 from servegym.scenarios.documents import BEGIN, END, load_spec, load_words, schema, tables, to_yaml
-from servegym.scenarios.episodes import EPISODES
 from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.parts import Fleet, Imperfection, Policies
-from servegym.scenarios.pools import Pool
-from servegym.scenarios.presets import PRESETS
+from servegym.scenarios.presets import EPISODES, PRESETS
 from servegym.scenarios.ranges import Range
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec, overridden
+from servegym.scenarios.values import Pool
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.features.speculation import Speculation
 from servegym.simulator.fleet.incidents import Incident

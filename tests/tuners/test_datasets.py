@@ -9,7 +9,7 @@ import pytest
 import servegym
 from servegym.envs.agents import BaseAgent, RandomAgent
 from servegym.errors import TrainingError
-from servegym.scenarios.episodes import EPISODES
+from servegym.scenarios.presets import EPISODES
 from servegym.tuners.datasets import FOLDER, datasets_in, export
 
 minari = pytest.importorskip("minari")

@@ -14,8 +14,7 @@ from servegym.baselines.learned.artifact import load
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.provenance import TrainedOn
 from servegym.scenarios.demand import STEADY
-from servegym.scenarios.episodes import EPISODES
-from servegym.scenarios.presets import PRESETS, spelled_out
+from servegym.scenarios.presets import EPISODES, PRESETS, spelled_out
 from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners.config import TrainingConfig, from_plain, load_config
 

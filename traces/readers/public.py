@@ -1,4 +1,4 @@
-"""Formats that others publish: read as they are, and repaired where that needs no guess."""
+"""Formats that others publish: read as they are, repaired where that needs no guess; those of one column a number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.traces.readers.base import Reader, check_span
+from servegym.traces.cells import Chunk
+from servegym.traces.readers.base import Columns, Reader, check_span, reader
 from servegym.traces.trace import Trace
 
 
@@ -44,3 +45,68 @@ class PublicReader(Reader):
             trace = trace.take(kept)
         self.kept = kept
         return trace.noted(format_of=self.format_of, dropped_rows=dropped)
+
+
+@reader
+class AzureReader(PublicReader):
+    """Azure LLM inference traces of 2023 and 2024: CSV as format_of, or the same columns as Parquet."""
+
+    name = "azure-llm"
+    needs = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+    format_of = "Azure/AzurePublicDataset"
+    ticks_per_s = 1e9
+
+    def columns(self, chunk: Chunk) -> Columns:
+        return {
+            "ticks": self.dates_ns(chunk, "TIMESTAMP"),
+            "prompt_tokens": chunk.lengths("ContextTokens", least=0),
+            "output_tokens": chunk.lengths("GeneratedTokens", least=0),
+        }
+
+
+@reader
+class LengthsReader(PublicReader):
+    """Processed traces of Sarathi-Serve and Vidur: lengths without arrivals, such as ShareGPT's."""
+
+    name = "sharegpt-lengths"
+    needs = ("num_prefill_tokens", "num_decode_tokens")
+    format_of = "microsoft/sarathi-serve data/processed_traces"
+
+    def columns(self, chunk: Chunk) -> Columns:
+        return {
+            "prompt_tokens": chunk.lengths("num_prefill_tokens", least=0),
+            "output_tokens": chunk.lengths("num_decode_tokens", least=0),
+        }
+
+
+@reader
+class VidurReader(PublicReader):
+    """A trace replayed by Vidur, or the request metrics it writes: arrival times in seconds."""
+
+    name = "vidur"
+    needs = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
+    format_of = "microsoft/vidur data/processed_traces"
+
+    def columns(self, chunk: Chunk) -> Columns:
+        return {
+            "ticks": chunk.times("arrived_at", "seconds"),
+            "prompt_tokens": chunk.lengths("num_prefill_tokens", least=0),
+            "output_tokens": chunk.lengths("num_decode_tokens", least=0),
+        }
+
+
+@reader
+class VtcReader(PublicReader):
+    """VTC's arena trace, of chatbot-arena users, squeezed to ten minutes. The adapter is the client."""
+
+    name = "vtc-arena"
+    needs = ("adapter_dir", "prompt_len", "output_len", "req_time")
+    format_of = "Ying1123/VTC-artifact fair_bench"
+
+    def columns(self, chunk: Chunk) -> Columns:
+        return {
+            "ticks": chunk.times("req_time", "seconds"),
+            "prompt_tokens": chunk.lengths("prompt_len", least=0),
+            "output_tokens": chunk.lengths("output_len", least=0),
+            "client": self.labels.codes(chunk, "adapter_dir", "client"),
+        }

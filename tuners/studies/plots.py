@@ -10,7 +10,7 @@ import numpy as np
 
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.plots import DOTS_PER_INCH
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 from servegym.tuners.studies.analysis import sliced
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.results import StudyResults

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from servegym.evaluation.reports import page
-from servegym.scenarios.load import load_title
+from servegym.scenarios.values import load_title
 from servegym.tuners.studies.analysis import conclusions, importance, optimism, parameters_of, verdict
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.plots import plot_front, plot_loads, plot_slices

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -36,6 +38,9 @@ from servegym.cli import (
     warm_up,
 )  # fmt: skip
 from servegym.cli.ending import run_app
+
+PACKAGE = Path(__file__).parents[1]
+KERNELS = ("simulator", "latency_models/forms", "baselines", "envs")  # where kernels are written
 
 app = typer.Typer(
     name="servegym",
@@ -76,8 +81,6 @@ app.command("bench", **studies.FORWARDED)(studies.bench)
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        from servegym.cli.version import kernels_digest
-
         print(f"servegym {__version__} (kernels {kernels_digest()})")
         raise typer.Exit
 
@@ -108,3 +111,15 @@ def with_only(name: str) -> typer.Typer:
     alone = copy.copy(app)
     alone.registered_commands, alone.registered_groups = commands, groups
     return alone
+
+
+def kernels_digest() -> str:
+    """Digest of the sources in which kernels are: two installs with the same one decide the same way.
+
+    SHA-256 of each file's path and text, in order of the paths; its first 12 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for folder in KERNELS:
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(PACKAGE).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]

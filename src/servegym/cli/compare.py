@@ -11,9 +11,8 @@ from servegym.cli import options
 from servegym.cli.comparison_tables import show_comparison
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
 from servegym.cli.progress import bounds_or_why, kept_work
-from servegym.cli.runners import runner_of
+from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
-from servegym.cli.user_policies import load_policy_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,7 +158,7 @@ def bounds_with_progress(comparison: Comparison, directory: Path) -> tuple[Bound
 
 def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
     """What was compared and what came out."""
-    from servegym.evaluation.points import axis_of
+    from servegym.evaluation.measures import axis_of
     from servegym.evaluation.summary import conclusion
 
     return {

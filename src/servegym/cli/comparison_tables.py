@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def show_comparison(comparison: Comparison, summary: pd.DataFrame, console: Console) -> None:
     """A table for each load (or number of clients), the best in bold, and what it says in words."""
     from servegym.evaluation.comparison_rows import NAME, NOTES, class_tables, comparison_rows, leaving
-    from servegym.evaluation.points import CLIENTS, axis_of, point_title
+    from servegym.evaluation.measures import CLIENTS, axis_of, point_title
     from servegym.evaluation.summary import best_of, conclusion, rank_of
 
     axis, tables = axis_of(summary), dict[str, list[dict[str, str]]]()

@@ -12,9 +12,9 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.cli.runners import load_policy_files
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.train import EXTRA
-from servegym.cli.user_policies import load_policy_files
 from servegym.errors import EnvError, ServegymError
 
 EXAMPLES = """\

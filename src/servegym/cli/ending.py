@@ -12,9 +12,14 @@ from typing import Any, NoReturn
 
 import typer
 
-from servegym.cli.interruption import INTERRUPTED, Interrupted
 from servegym.errors import ServegymError
 
+
+class Interrupted(Exception):
+    """A user stopped the command; the message says what is kept and how to go on."""
+
+
+INTERRUPTED = 130  # exit status, as shells have it
 WRONG_INPUT = 2
 NOW_CALLED = re.compile(r"\w+ is now called ")
 

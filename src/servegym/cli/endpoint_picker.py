@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from servegym.cli import live_options
-from servegym.cli.interruption import Interrupted
+from servegym.cli.ending import Interrupted
 from servegym.cli.output import progress_console
 from servegym.errors import ServegymError
 

@@ -14,9 +14,8 @@ from servegym.cli import options
 from servegym.cli.evaluation_tables import show_evaluation
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
 from servegym.cli.progress import bounds_or_why, kept_work
-from servegym.cli.runners import runner_of
+from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
-from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:

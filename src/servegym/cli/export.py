@@ -10,7 +10,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.output import console_for, new_table, write_json
-from servegym.cli.user_policies import load_policy_files
+from servegym.cli.runners import load_policy_files
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:

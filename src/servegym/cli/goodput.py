@@ -12,10 +12,9 @@ from servegym.cli.compare import SHOWN
 from servegym.cli.comparison_tables import show_unsettled
 from servegym.cli.output import check_output_folder, console_for, number, show_notes, write_json
 from servegym.cli.progress import kept_work
-from servegym.cli.runners import runner_of
+from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import BEST, show_tables
-from servegym.cli.user_policies import load_policy_files
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,9 @@ from servegym.cli import options
 from servegym.cli.evaluate import texts_of
 from servegym.cli.output import check_output_folder, console_for, number, progress_console, write_json
 from servegym.cli.progress import bounds_or_why, kept_work
+from servegym.cli.runners import load_policy_files
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
-from servegym.cli.user_policies import load_policy_files
 
 if TYPE_CHECKING:
     import pandas as pd

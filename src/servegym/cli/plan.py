@@ -11,10 +11,9 @@ from servegym.cli import options
 from servegym.cli.comparison_tables import show_unsettled
 from servegym.cli.output import check_output_folder, console_for, number, show_notes, write_json
 from servegym.cli.progress import kept_work
-from servegym.cli.runners import runner_of
+from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
-from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ExperimentError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.interruption import Interrupted
+from servegym.cli.ending import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
 from servegym.cli.profile_from_config import CONFIG_EXAMPLES, from_config
 from servegym.cli.profile_make import MAKE_EXAMPLES, make

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from servegym.cli.interruption import Interrupted
+from servegym.cli.ending import Interrupted
 from servegym.cli.output import progress_console
 from servegym.errors import ExperimentError
 

@@ -12,9 +12,8 @@ from servegym.cli import options
 from servegym.cli.output import check_output_folder, console_for, write_json
 from servegym.cli.plan import prices_of
 from servegym.cli.progress import bar_of
-from servegym.cli.runners import runner_of
+from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
-from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ExperimentError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.interruption import Interrupted
+from servegym.cli.ending import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.progress import bar_of
 from servegym.cli.simulate import by_priority, fairness, slos_met
@@ -140,7 +140,7 @@ def replay(
     from servegym.adapters.replay.bodies import Bodies
     from servegym.adapters.replay.front import Limits
     from servegym.adapters.replay.measuring import Measured
-    from servegym.adapters.replay.timing import timed
+    from servegym.adapters.replay.sending import timed
     from servegym.evaluation.identity import versions
     from servegym.scenarios.building import whole_in
     from servegym.scenarios.spec import ServingSpec

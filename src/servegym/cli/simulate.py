@@ -9,8 +9,8 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
+from servegym.cli.runners import load_policy_files
 from servegym.cli.spec_options import Words, spec_options
-from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:

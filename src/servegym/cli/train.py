@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.interruption import Interrupted
+from servegym.cli.ending import Interrupted
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
 from servegym.cli.progress import said_now_and_then
-from servegym.cli.runners import runner_of
+from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
-from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:

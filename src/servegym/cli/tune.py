@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.cli import options
 from servegym.cli import tune_options as tuning_options
-from servegym.cli.interruption import Interrupted
+from servegym.cli.ending import Interrupted
 from servegym.cli.output import check_output_folder, console_for, number, progress_console, write_json
 from servegym.cli.progress import lines_of
-from servegym.cli.runners import runner_of
+from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
-from servegym.cli.user_policies import load_policy_files
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from servegym.baselines import load
 from servegym.baselines.artifact import KINDS, Artifact, load_artifact
-from servegym.baselines.loading import load
 from servegym.baselines.registry import decode_scheduler, learned_path, router, scaler, scheduler
 from servegym.errors import ExportError, ServegymError
 from servegym.evaluation.assumptions import estimator_of, workload_of

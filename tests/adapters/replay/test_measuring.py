@@ -7,7 +7,7 @@ import pytest
 
 from servegym.adapters.replay.measuring import UNKNOWN, Measured
 from servegym.adapters.replay.records import CUT_OFF, FAILED, FINISHED, NOT_SENT, Record, Replayed
-from servegym.adapters.replay.timing import timed
+from servegym.adapters.replay.sending import timed
 from servegym.api import simulate
 from servegym.errors import ReplayError
 from servegym.simulator.features.session_dependencies import SessionDependencies
