@@ -37,20 +37,25 @@ class Calibration:
     predicted_s: np.ndarray
     regimes: np.ndarray
 
+    @property
+    def total_percent(self) -> float:
+        """How far off the total time of the held-out batches is, with its sign."""
+        return float(100.0 * (self.predicted_s.sum() / self.measured_s.sum() - 1.0))
+
 
 def calibrate(
     table: pd.DataFrame, form: str, name: str, like: Profile, *, seed: int, held_out_share: float,
-    total_blocks: int | None = None, source: str = "own measurements",
+    total_blocks: int | None = None, source: str = "own measurements", same_total: bool = False,
 ) -> Calibration:  # fmt: skip
     """Fit `form` to a table of measured batches (`read_batches`) and make a profile of it.
 
     like: the profile that hardware, model and KV cache are taken from; total_blocks: KV blocks other than its.
-    seed, held_out_share: which share of the batches is held out to measure errors on.
+    seed, held_out_share: which share of the batches is held out to measure errors on. same_total: as in `fitting.fit`.
 
     Raises ProfileError for a form that is unknown or cannot be fitted to these batches, too few batches, and a name
     that no profile can have.
     """
-    device = fit(form, table, seed, held_out_share)
+    device = fit(form, table, seed, held_out_share, same_total)
     batches = as_batches(table)
     believed = table.assign(**{DURATION: device.model.evaluate(batches)})
     estimator = fit("linear", believed, seed, held_out_share)
@@ -74,8 +79,11 @@ def calibrate(
             "estimator_vs_device": percent(estimator.error),
         },
         "provenance": {
-            "method": f"Form '{form}' fitted to measured batches, non-negative least squares on relative error.",
-            "command": f"servegym calibrate --form {form} --seed {seed} --held-out {held_out_share:g}",
+            "method": f"Form '{form}' fitted to measured batches, non-negative least squares on relative error"
+            + ", scaled to their total time" * same_total
+            + ".",
+            "command": f"servegym calibrate --form {form} --seed {seed} --held-out {held_out_share:g}"
+            + " --same-total" * same_total,
             "seed": seed,
             "train_batches": device.train_batches,
             "held_out_batches": device.held_out_batches,

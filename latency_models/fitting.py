@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HELD_OUT_SHARE = 0.3
 REGIMES = ("decode", "prefill", "mixed")
+LATE = 1.5
+TERMS = ("prefill_tokens", "decode_requests", "decode_cached_tokens")  # of a robust fit, beside a constant
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,25 @@ def split(count: int, seed: int, held_out_share: float = HELD_OUT_SHARE) -> tupl
     return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
+def in_time(table: pd.DataFrame) -> np.ndarray:
+    """Which batches are neither late nor behind a late one, bool[n]: within LATE times a robust linear fit.
+
+    Of steps that follow each other one that is taken in late is long, and the next one short.
+    """
+    from scipy.optimize import least_squares
+
+    terms = np.column_stack([np.ones(len(table)), *(table[name] for name in TERMS)])
+    scale = np.maximum(terms.max(axis=0), 1.0)
+    seconds = table["duration_s"].to_numpy()
+
+    def off(weights: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(terms / scale @ np.exp(weights), 1e-9) / seconds)
+
+    fitted = least_squares(off, np.log(np.full(len(scale), seconds.max() / 4)), loss="soft_l1", f_scale=0.1)
+    found: np.ndarray = np.abs(off(fitted.x)) < np.log(LATE)
+    return found
+
+
 def regime(batches: np.ndarray) -> np.ndarray:
     """Index into REGIMES, int64[n]: decodes only, prefills only, or both."""
     decodes, prefills = batches["decode_requests"] > 0, batches["prefill_requests"] > 0
@@ -73,8 +94,13 @@ def _mean(percent: np.ndarray) -> float:
     return float(percent.mean()) if len(percent) else float("nan")
 
 
-def fit(form: str, table: pd.DataFrame, seed: int = 0, held_out_share: float = HELD_OUT_SHARE) -> Fit:
+def fit(
+    form: str, table: pd.DataFrame, seed: int = 0, held_out_share: float = HELD_OUT_SHARE, same_total: bool = False
+) -> Fit:
     """Fit a form to a table with the columns of BATCH and duration_s; errors are those of the held-out rows.
+
+    same_total: leave late batches out (`in_time`), then scale the fit so that all batches, late ones too, take together
+    the time that was measured.
 
     Raises ProfileError for an unknown form, one that cannot be fitted (at all, or to such batches), a missing or
     malformed column, a duration that is not positive, and too few batches for two rows in each part of the split.
@@ -98,5 +124,8 @@ def fit(form: str, table: pd.DataFrame, seed: int = 0, held_out_share: float = H
             f"table of batches: {len(batches)} rows leave {len(train)} to train on and {len(held_out)} "
             "held out; each needs 2 or more"
         )
-    model = LatencyModel.from_values(form, fit_form(batches[train], duration_s[train]))
+    kept = train[in_time(table.iloc[train])] if same_total else train
+    model = LatencyModel.from_values(form, fit_form(batches[kept], duration_s[kept]))
+    if same_total:
+        model = model.times(duration_s[train].sum() / model.evaluate(batches[train]).sum())
     return Fit(model, measure(model, batches[held_out], duration_s[held_out]), len(train), len(held_out))

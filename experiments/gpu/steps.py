@@ -8,8 +8,8 @@ engine, the time from one batch's tokens to the next one's, belongs to the simul
 holds while each step brings as many tokens as its batch has in the simulation; the share of the steps for which it does
 is printed. `servegym calibrate` reads the table.
 
-A step taken in late is long, the next one short: what is more than 1.5 times or less than 1 / 1.5 times what a robust
-linear fit says is left out, and counted; and so is the first step, during which all requests are taken in.
+The first step, during which all requests are taken in, is left out; and so are late steps, and the short ones behind
+them (`fitting.in_time`), but with `--late`, for `servegym calibrate --same-total`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pandas as pd
 from experiments.gpu.compare import again, deployment_of, scheduler_of
 from experiments.gpu.records import RUNS, decoded, read_lines
 from servegym.adapters.profiling.design import Batch, Prefill
+from servegym.latency_models.fitting import in_time
 from servegym.latency_models.measured_batches import DURATION
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.inputs.scenario import Scenario
@@ -33,8 +34,6 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.types import BATCH_SUMS
 from servegym.simulator.runs.simulation import Simulation
 
-LATE = 1.5
-TERMS = ("prefill_tokens", "decode_requests", "decode_cached_tokens")  # of the robust fit, beside a constant
 ANY_PROFILE = "h100-llama3-8b"  # how long simulated batches take does not matter
 
 
@@ -87,23 +86,6 @@ def paired(line: Mapping[str, Any], workload: Workload, profile: Profile) -> tup
     return table[alone].reset_index(drop=True), float((counts == brought[bringing]).mean())
 
 
-def in_time(table: pd.DataFrame) -> np.ndarray:
-    """Whether each step's tokens were taken in when they were there, bool[steps]."""
-    from scipy.optimize import least_squares
-
-    terms = np.column_stack([np.ones(len(table)), *(table[name] for name in TERMS)])
-    scale = terms.max(axis=0)
-    seconds = table[DURATION].to_numpy()
-
-    def off(weights: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(terms / scale @ np.exp(weights), 1e-9) / seconds)
-
-    fitted = least_squares(off, np.log(np.full(len(scale), seconds.max() / 4)), loss="soft_l1", f_scale=0.1)
-    found: np.ndarray = np.abs(off(fitted.x)) < np.log(LATE)
-    found[0] = False
-    return found
-
-
 def logged(line: Mapping[str, Any]) -> pd.DataFrame | None:
     """The table of a run whose steps were logged; None where they were not."""
     arrays = decoded(line["arrays"])
@@ -114,8 +96,8 @@ def logged(line: Mapping[str, Any]) -> pd.DataFrame | None:
     return table
 
 
-def steps(folder: Path, load: float | None = None, say: bool = True) -> pd.DataFrame:
-    """The steps of all runs at a load (None: at saturation), with a column `run`."""
+def steps(folder: Path, load: float | None = None, say: bool = True, late: bool = False) -> pd.DataFrame:
+    """The steps of all runs at a load (None: at saturation), with a column `run`. late: those taken in late too."""
     profile, tables = load_profile(ANY_PROFILE), []
     engine: Any = None
     for line in read_lines(folder / RUNS):
@@ -130,7 +112,7 @@ def steps(folder: Path, load: float | None = None, say: bool = True) -> pd.DataF
             table, alike = pairs if table is None else table, f"{100 * share:.1f} % as many tokens as simulated; "
         if table is None:
             continue
-        kept = in_time(table)
+        kept = (np.arange(len(table)) > 0) & (late | in_time(table))
         if say:
             print(f"{line['run']}: {len(table)} steps; {alike}{len(table) - kept.sum()} left out", file=sys.stderr)
         tables.append(table[kept].assign(run=str(line["run"])))
@@ -141,10 +123,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--load", type=float, help="steps of the runs at this load; default: at saturation")
+    parser.add_argument("--late", action="store_true", help="steps taken in late too")
     parser.add_argument("--out", type=Path, required=True, help="a CSV file")
     given = parser.parse_args(arguments)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    steps(given.folder, given.load).drop(columns="run").to_csv(given.out, index=False, float_format="%.9g")
+    table = steps(given.folder, given.load, late=given.late).drop(columns="run")
+    table.to_csv(given.out, index=False, float_format="%.9g")
     return 0
 
 

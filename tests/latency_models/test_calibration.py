@@ -185,3 +185,18 @@ def test_what_cannot_be_calibrated(table, like, form, rows, name, message):
     with pytest.raises(ProfileError, match=message) as caught:
         calibrate(table.iloc[rows].reset_index(drop=True), form, name, like, seed=0, held_out_share=0.3)
     assert "\n" not in str(caught.value)
+
+
+def test_late_batches_count_in_the_total_time_only(table, like):
+    late = table.assign(duration_s=table["duration_s"] * np.where(np.arange(len(table)) % 10, 1.0, 3.0))
+    train, _ = split(len(late), 1, 0.2)
+    batches = as_batches(late)[train]
+    least, same = (
+        calibrate(late, "linear", "mine", like, seed=1, held_out_share=0.2, same_total=same) for same in (False, True)
+    )
+    factor = late["duration_s"].to_numpy()[train].sum() / table["duration_s"].to_numpy()[train].sum()
+    expected = {name: factor * value for name, value in LINEAR.items()}
+    assert same.device.model.coefficients_by_name == pytest.approx(expected, rel=1e-6)
+    total_s = late["duration_s"].to_numpy()[train].sum()
+    assert least.device.model.evaluate(batches).sum() < 0.95 * total_s
+    assert same.document["provenance"]["command"].endswith(" --same-total")

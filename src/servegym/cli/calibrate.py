@@ -69,6 +69,15 @@ def calibrate(
             rich_help_panel=options.HOW_MUCH,
         ),
     ] = 0.3,
+    same_total: Annotated[
+        bool,
+        typer.Option(
+            "--same-total",
+            help="Leave late batches out of the fit, then scale it so that all batches together take the time that "
+            "was measured; for a table of all steps of a run.",
+            rich_help_panel=options.WHAT,
+        ),
+    ] = False,
     seed: Annotated[
         int,
         typer.Option(
@@ -105,13 +114,15 @@ def calibrate(
         held_out_share=held_out,
         total_blocks=kv_blocks,
         source=batches.name,
+        same_total=same_total,
     )
     out.mkdir(parents=True, exist_ok=True)
     profile = out / f"{result.document['name']}.json"
     profile.write_text(to_text(result.document), encoding="utf-8")
     picture = plot_calibration(result, profile.with_suffix(".png"))
     console = console_for(json)
-    console.print(error_table(result), f"written: {profile}, {picture}", soft_wrap=True)
+    total = f"all held-out batches together: {number(result.total_percent, 2)} %"
+    console.print(error_table(result), total, f"written: {profile}, {picture}", soft_wrap=True)
     if json is not None:
         write_json(result.document | {"files": [profile, picture]}, json)
 

@@ -10,6 +10,7 @@ import pytest
 from experiments.gpu.compare import deployment_of, scheduler_of
 from experiments.gpu.driving import Served
 from experiments.gpu.records import RUNS, coded
+from experiments.gpu.step_times import reconstructed
 from experiments.gpu.steps import steps
 from experiments.gpu.workloads import PROFILE, STOCK, workload_of
 from servegym.adapters.profiling.design import Batch, Prefill
@@ -65,6 +66,7 @@ def test_a_step_taken_in_late_is_left_out_with_the_one_after_it(tmp_path: Path) 
         (tmp_path / RUNS).write_text(json.dumps(saturated(late)) + "\n")
         lengths.append(len(steps(tmp_path)))
     assert lengths[0] - lengths[1] == 2
+    assert len(steps(tmp_path, late=True)) == lengths[0], "but for the first one, which no fit has"
 
 
 def test_another_number_of_steps_is_not_paired(tmp_path: Path) -> None:
@@ -94,3 +96,16 @@ def test_a_log_of_steps_is_taken_as_it_is_at_any_load(tmp_path: Path) -> None:
     assert len(steps(tmp_path, 0.5)) == 0
     assert table.decode_cached_tokens.tolist() == [120 + n for n in range(8)]  # the first step is left out
     assert table[DURATION].tolist() == [0.01] * 8
+
+
+def test_the_batch_of_a_step_follows_from_its_tokens() -> None:
+    workload = workload_of("azure-conv", 2, 1.0, 0, CONTEXT, load_profile(PROFILE))
+    first, second = workload.table["prompt_tokens"].tolist()
+    tokens = [[0.1, 0.2, 0.3], [0.2, 0.3]]  # the second prompt beside a decode of the first request
+    served = Served(workload.table["arrival_s"], tokens, np.zeros(0), np.zeros(0, "i8"), {}, False)
+    batches, took_s = reconstructed({"arrays": coded(served.arrays(workload))})
+    assert took_s == pytest.approx([0.1, 0.1, 0.1], abs=1e-6)
+    assert batches["prefill_tokens"].tolist() == [first, second, 0]
+    assert batches["prefill_tokens_squared"].tolist() == [first**2, second**2, 0]
+    assert batches["decode_requests"].tolist() == [0, 1, 2]
+    assert batches["decode_cached_tokens"].tolist() == [0, first, first + 1 + second]
