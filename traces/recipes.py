@@ -263,7 +263,7 @@ def _two_priorities(trace: Trace, rng: np.random.Generator, high_share: float = 
 
 
 def _clients(priority: np.ndarray, rng: np.random.Generator, clients: int) -> dict[str, np.ndarray]:
-    """Who sends each request, int32: half of the clients have high priority (even numbers), half a lower one (odd).
+    """The client of each request, int32: half of the clients have high priority (even numbers), half a lower one (odd).
 
     A client has one priority, as in ProServe (section 1, footnote). Within its half the k-th client has a share
     proportional to 1 / k, which is ours: with 26 clients the largest two send 16 % of the requests each and the

@@ -1,4 +1,4 @@
-"""The card of a dataset: what is in it, who played on what, how well, and how to read it."""
+"""The card of a dataset: what is in it, which agent acted in which environment, its returns, and how to read it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def card(dataset: MinariDataset, seeds: range, scenarios: Any) -> str:
     spec = dataset.env_spec
     rows = {
         "environment": f"`servegym:{spec.id}`" if spec is not None else "not registered",
-        "who acted": f"`{dataset.storage.metadata.get('algorithm_name')}`",
+        "agent": f"`{dataset.storage.metadata.get('algorithm_name')}`",
         "episodes, steps": f"{len(ratios)}, {int(steps.sum())} ({int(steps.min())} to {int(steps.max())} an episode)",
         "TDG ratio of an episode (its sum of rewards)": f"mean {ratios.mean():.4f}, {ratios.min():.4f} to "
         f"{ratios.max():.4f}",

@@ -41,7 +41,7 @@ def export(
     its card beside them; returns it.
 
     Episode i is reset with seed + i. With each step goes its info: the base policy's action, the action mask where
-    there is one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: who acted. An
+    there is one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: the agent. An
     environment that Minari makes again from the dataset has the scenarios it has by default; the description says which
     these are.
 

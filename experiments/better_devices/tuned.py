@@ -62,7 +62,7 @@ def texts(page: Path) -> tuple[str, ...]:
 
 
 def evaluation(device: str, page: Path) -> Evaluation:
-    """Who is judged on the test of the tuning; seeds and traces are those of its page."""
+    """The policies judged on the test of the tuning; seeds and traces are those of its page."""
     return Evaluation(moved(device).test, texts(page), SET)
 
 

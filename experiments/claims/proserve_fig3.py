@@ -123,7 +123,7 @@ def both(rows: pd.DataFrame, column: str, limit: str, buffered: bool = True) -> 
 
 
 def order_checks(edf: np.ndarray, sjf: np.ndarray, limit: str, examines: str = "") -> list[Check]:
-    """Who is ahead at low load and at high load, and where they cross."""
+    """Which is ahead at low load and at high load, and where they cross."""
     low, high = ([LOADS.index(load) for load in loads] for loads in (LOW, HIGH))
     return [
         Check(f"EDF - SJF at low load, {limit}", (edf - sjf)[low].mean(axis=0), ABOVE_0, examines),

@@ -88,7 +88,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 
 def appendix(rows: pd.DataFrame, folder: Path) -> str:
-    """Who is best where, a table for each family, and all of it as CSV."""
+    """The best scheduler of each setting, a table for each family, and all of it as CSV."""
     import pandas as pd
 
     judging, _ = split(plain(rows))
@@ -115,7 +115,7 @@ def appendix(rows: pd.DataFrame, folder: Path) -> str:
 
 
 def place(rows: pd.DataFrame, column: str, load: float) -> str:
-    """Who is best, and where SlideBatching comes in."""
+    """The best scheduler, and the place of SlideBatching."""
     means = rows[rows["load"] == load].groupby("scheduler")[column].mean()
     ahead = int((means > means[WHOLE]).sum())
     if not ahead:

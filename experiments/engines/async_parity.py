@@ -30,7 +30,7 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.policy import get_policy
 
 OWN = "vllm-v1:max_num_batched_tokens={},max_num_seqs=256,watermark=0"
-# Who decides (vLLM itself: a token budget), blocks of 16 tokens, seed, requests (with caching: sessions), rate/s.
+# The policy (vLLM itself: a token budget), blocks of 16 tokens, seed, requests (with caching: sessions), rate/s.
 CASES: tuple[tuple[str | int, int, int, int, float, bool], ...] = (
     (1024, 4000, 1, 120, 20.0, False),
     (512, 900, 2, 120, 20.0, False),

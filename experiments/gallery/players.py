@@ -1,4 +1,4 @@
-"""Who plays in the gallery: in each environment its base policy, and somebody else on the same episodes."""
+"""The agents of the gallery: in each environment its base policy, and another agent on the same episodes."""
 
 from __future__ import annotations
 

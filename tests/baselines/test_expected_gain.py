@@ -83,7 +83,7 @@ def test_what_is_late_for_more_than_a_share_of_its_tokens_is_worth_nothing(most_
     prompt = state(4, ttft_slo_s=4.25, arrival_s=-5.0, tpot_slo_s=1.5)
     worth = (0, pytest.approx(-tokens / 4)) if tokens else (2, 4.0)
     assert ranks(prompt, most_late=most_late, **ALL) == [worth]
-    # Who is in time and falls behind is not asked: with 4 s to spare, and 0.5 s less with each, 8 of 10 are in time.
+    # Requests that fall behind are not counted: 4 s to spare, 0.5 s less with each, so 8 of 10 are in time.
     assert tokens_in_time(4.0, -0.5, 10.0, 0.1) == 8.0
 
 

@@ -200,7 +200,7 @@ def test_limits():
     )
 
 
-# Who gives up memory, and what of it is kept
+# Which request gives up memory, and what of it is kept
 
 
 def test_the_least_urgent_and_longest_gives_up_memory_first():

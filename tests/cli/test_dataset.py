@@ -11,7 +11,7 @@ FEW = ("--requests", "8", "--episodes", "2", "--load", "2")
 
 
 def test_a_dataset_and_its_card(servegym, tmp_path):
-    done = servegym("dataset", "ClusterRouting-v0", *FEW, "--router", "gorouting", "--who", "random", "--json", "-")
+    done = servegym("dataset", "ClusterRouting-v0", *FEW, "--router", "gorouting", "--agent", "random", "--json", "-")
     assert done.status == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["id"] == "servegym/cluster-routing/random-v0" and summary["episodes"] == 2

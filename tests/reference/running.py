@@ -72,7 +72,7 @@ class Running:
         self.plan_suspension(engine, work.next_boundary(self.jitter_s(engine), lambda time_s: time_s >= reached_s))
 
     def form_ahead(self, engine: Engine, now_s: float) -> Work | None:
-        """The next batch, which counts as done from now on. Who has its last token under way is not there."""
+        """The next batch, which counts as done from now on. A request whose last token is under way is not in it."""
         everybody = engine.queue
         engine.queue = [r for r in everybody if r.emitted < r.output_tokens]
         engine.unseen = [r for r in everybody if r.emitted >= r.output_tokens]

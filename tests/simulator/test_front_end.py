@@ -144,7 +144,7 @@ def check_clients(simulation: Simulation) -> None:
 
 
 def check_front(scenario: Scenario, table) -> None:
-    """Who is under way is so until the client has the last token."""
+    """A request is in flight until the client has its last token."""
     arrival_s, finish_s, turns = table["arrival_s"].to_numpy(), table["finish_s"].to_numpy(), scenario.workload.turns
     assert (arrival_s >= table["came_s"] - NEAR_S).all()
     if turns is not None:

@@ -1,4 +1,4 @@
-"""Who comes to a folder while another is in it waits, and finds what that has left."""
+"""A process that comes to a locked folder waits, and finds what the other has left."""
 
 import os
 import subprocess

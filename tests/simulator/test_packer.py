@@ -106,7 +106,7 @@ def test_newcomers_may_evict_those_that_would_give_up_memory_before_them():
     assert formed(everyone, same, decode(), state(9, 0, 4, priority=1), blocks=8).batch == [(1, 1)]
     # Beside others the watermark is left free too.
     assert formed(everyone, running[0], newcomer, running[1], blocks=8, watermark_blocks=1).batch == [(0, 1)]
-    # Who is in the batch already leaves it, and its 5 tokens come back to the budget of 6.
+    # The request that is already in the batch leaves it, and its 5 tokens return to the budget of 6.
     six = by_place(by_priority=True, evict_for=EVICT_FOR_ALL, max_num_batched_tokens=6, reserve_context=0)
     queue = state(9, 0, 4, priority=2), state(6, priority=1), state(7, priority=1)
     assert formed(six, *queue, blocks=9) == ([(1, 1), (2, 5)], [0], 3)

@@ -128,7 +128,7 @@ def test_where_engines_stay_away_none_is_in_two_places_or_in_none(name, data):
     assert simulation.arrays.status[0].finished == sum(log.finished)
     assert_tokens_are_conserved(log, scenario)
     assert_counts_are_those_of(log, simulation)
-    assert_everybody_is_somewhere(simulation)
+    assert_each_is_in_one_place(simulation)
 
 
 @every_router
@@ -140,13 +140,13 @@ def test_at_every_decision_every_request_is_in_one_place_and_blocks_add_up(name,
         with unserved_are_rejected():
             if not simulation.step():
                 break
-        assert_everybody_is_somewhere(simulation)
+        assert_each_is_in_one_place(simulation)
         assert_blocks_add_up(simulation)
         assert_tasks_add_up(simulation)
 
 
-def assert_everybody_is_somewhere(simulation: Simulation) -> None:
-    """Who has come and is not done is in one queue, in one line to a decode engine, on one link, or in one line."""
+def assert_each_is_in_one_place(simulation: Simulation) -> None:
+    """An unfinished request is in a queue, in line for a decode engine, on a link, or in line to be sent again."""
     arrays, router_state = simulation.arrays, simulation.router_state
     places: list[int] = []
     for e, engine in enumerate(arrays.engines):
@@ -242,7 +242,7 @@ def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     assert part.timeline[: part.status[0].timeline_used].tobytes() == lines[lines["time_s"] <= at].tobytes()
     log = replay(simulation)
     assert_counts_are_those_of(log, simulation)
-    assert_everybody_is_somewhere(simulation)
+    assert_each_is_in_one_place(simulation)
     assert simulation.result().summary["tokens_emitted"] == sum(map(len, log.emission_s))
 
 

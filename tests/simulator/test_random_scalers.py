@@ -14,7 +14,7 @@ from tests.simulator.replay import replay
 from tests.simulator.test_cluster_properties import assert_blocks_add_up
 from tests.simulator.test_random_incidents import (
     assert_counts_are_those_of,
-    assert_everybody_is_somewhere,
+    assert_each_is_in_one_place,
     assert_tokens_are_conserved,
 )
 from tests.simulator.whole_runs import finished
@@ -45,7 +45,7 @@ def test_every_request_is_served_by_engines_that_take_time_to_start(name, data):
     assert_tokens_are_conserved(log, scenario)
     assert_counts_are_those_of(log, simulation)
     assert_blocks_add_up(simulation)
-    assert_everybody_is_somewhere(simulation)
+    assert_each_is_in_one_place(simulation)
     engines = arrays.engines
     assert (engines["free_blocks"] == engines["total_blocks"]).all()
     assert (engines["free_host_blocks"] == engines["host_blocks"]).all()

@@ -1,6 +1,6 @@
 """One policy against the best of several: which one that is, is chosen on other seeds than those that judge it.
 
-Who picks the best of many from the runs it is then judged by picks its luck too. So a claim of this kind runs as many
+Choosing the best of many by the runs it is then judged by chooses its luck too. So a claim of this kind runs as many
 seeds again, `SHIFT` above its own, that say which policy, and which load, it is.
 """
 

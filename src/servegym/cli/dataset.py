@@ -22,13 +22,13 @@ EXAMPLES = """\
 
 servegym dataset EngineBatching-v0 --preset overload --episodes 50
 
-servegym dataset ClusterRouting-v0 --router gorouting --engines 4 --load 1.2 --who random --out data
+servegym dataset ClusterRouting-v0 --router gorouting --engines 4 --load 1.2 --agent random --out data
 
 servegym dataset RequestRanking-v0 --scheduler qoserve --id me/ranking/qoserve-v0 --json -
 """
 
 
-class Who(StrEnum):
+class Agent(StrEnum):
     base = "base"
     random = "random"
 
@@ -43,9 +43,10 @@ def dataset(
             metavar="NAME", help="A preset of scenarios: overload, light, burst, ...", rich_help_panel=options.ON_WHAT
         ),
     ] = None,
-    who: Annotated[
-        Who, typer.Option(help="The base policy, or legal actions at random.", rich_help_panel=options.WHAT)
-    ] = Who.base,
+    agent: Annotated[
+        Agent, typer.Option("--agent", "--who", help="The base policy, or legal actions at random.",
+                            rich_help_panel=options.WHAT)
+    ] = Agent.base,
     load_policies: options.LoadPolicies = None,
     episodes: Annotated[
         int, typer.Option(min=1, metavar="N", help="Number of episodes.", rich_help_panel=options.HOW_MUCH)
@@ -60,7 +61,7 @@ def dataset(
     name: Annotated[
         str | None,
         typer.Option(
-            "--id", metavar="ID", show_default="servegym/ENVIRONMENT/WHO-v0", rich_help_panel=options.OUTPUT,
+            "--id", metavar="ID", show_default="servegym/ENVIRONMENT/AGENT-v0", rich_help_panel=options.OUTPUT,
             help="Name of the dataset, in Minari's form.",
         ),
     ] = None,
@@ -81,10 +82,10 @@ def dataset(
         from servegym.tuners.dataset_card import CARD, returns_of
         from servegym.tuners.datasets import export
 
-        agent = BaseAgent() if who is Who.base else RandomAgent(made.action_space, seed)
+        playing = BaseAgent() if agent is Agent.base else RandomAgent(made.action_space, seed)
         words_of_name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", environment.removesuffix("-v0")).lower()
-        wanted = name or f"servegym/{words_of_name}/{who.value}-v0"
-        kept = export(made, agent, episodes, wanted, out, seed, algorithm=who.value)
+        wanted = name or f"servegym/{words_of_name}/{agent.value}-v0"
+        kept = export(made, playing, episodes, wanted, out, seed, algorithm=agent.value)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "minari":
             raise

@@ -45,7 +45,7 @@ def test_of_any_queue(seed, n, slots, estimator):
     plan = random_plan(random, n)
     got, places = of_queue(now_s, engine, requests, queue, estimator, plan, slots)
     assert len(places) == min(slots, int((plan["tier"] < layout.LEAVE_OUT).sum()))
-    # Who stands where in the queue does not matter to what is seen of it as a whole.
+    # The order of the queue does not change what is observed of it as a whole.
     again = of_engine(now_s, engine, requests, random.permutation(queue), estimator)
     assert again == pytest.approx(seen, abs=1e-5)
     # Slots show whoever is in them: the same requests in another queue look the same, but for ties of rank.

@@ -35,7 +35,7 @@ class Slots(Scheduler):
         return super().decide(engine, now_s)
 
     def choose(self, engine: Engine) -> set[int]:
-        """Who runs."""
+        """The requests that run."""
         everybody = sorted(engine.queue, key=self.order)  # ties by place
         self.later: set[int] = set()  # decodes that come after the prefilling ones
         if self.batching == "stage-aware" and everybody[0].decoding:

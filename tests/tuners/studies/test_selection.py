@@ -1,4 +1,4 @@
-"""Who wins: made-up trials and runs, so that what is right is known."""
+"""Choice of the winner, on made-up trials and runs whose right answer is known."""
 
 import optuna
 import pandas as pd
