@@ -20,6 +20,7 @@ ENVIRONMENTS = (
 # Later versions: id -> the id of the first, and the arguments that make it the later one.
 VERSIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "ClusterRouting-v1": ("ClusterRouting-v0", {"sees": "caching"}),
+    "TierScaling-v1": ("TierScaling-v0", {"sees": "day"}),
 }
 FILE = Path(__file__).with_name("headroom.json")
 DEFAULT = "default"  # what is drawn where no preset is named

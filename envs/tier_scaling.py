@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.learned.scaling import choice_of, choices_of
-from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
+from servegym.baselines.learned.scaling import DAY, LAYOUTS, NOW, choice_of, choices_of, wanted_of
+from servegym.baselines.observations.day import observe_day
+from servegym.baselines.observations.tiers import observe_tiers
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
@@ -18,6 +19,7 @@ from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.presets import EPISODES, PRESETS
 from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.fleet.scaling import scaler_context_of
 from servegym.simulator.inputs.cluster import cluster_of
 from servegym.simulator.inputs.scenario import Scenario
@@ -29,14 +31,30 @@ from servegym.simulator.runs.simulation import Simulation
 DEFAULTS = {"engines": 4, "tiers": 4}
 
 
+@kernel
+def show_base(moves, base):
+    """Write the base scaler's choices."""
+    for e in range(base.shape[0]):
+        base[e] = choice_of(moves[e])
+
+
 @observe
 def show_tiers(episode, observation, mask, base):
     """The cluster at a check, and what the base scaler would make of it."""
     run, router_state, _ = restore_run(episode.address)
     context = scaler_context_of(run, router_state, run.status[0].now_s)
     observe_tiers(context, router_state.moves, episode.slots, observation)
-    for e in range(base.shape[0]):
-        base[e] = choice_of(router_state.moves[e])
+    show_base(router_state.moves, base)
+    return True
+
+
+@observe
+def show_day(episode, observation, mask, base):
+    """As `show_tiers`, with the time of day and how many engines the base wants."""
+    run, router_state, _ = restore_run(episode.address)
+    context = scaler_context_of(run, router_state, run.status[0].now_s)
+    observe_day(context, router_state.moves, episode.offset, episode.slots, observation)
+    show_base(router_state.moves, base)
     return True
 
 
@@ -55,6 +73,7 @@ class TierScaling(Interface):
     """The decision at a check, as the tier of each engine and whether it is closed."""
 
     stop_at = AT_CHECKS
+    sees = NOW
     observe = show_tiers
     act = move_engines
 
@@ -64,7 +83,7 @@ class TierScaling(Interface):
         if not (isinstance(tiers, int) and 1 <= tiers <= TIERS):
             raise EnvError(f"tiers={tiers}: it should be a whole number, 1 to {TIERS}")
         self.engines, self.tiers = engines, tiers
-        self.layout = tiers_layout(engines)
+        self.layout = LAYOUTS[self.sees](engines)
         self.action_space = gym.spaces.MultiDiscrete([choices_of(tiers)] * engines)
 
     def prepare(self, scenario: Scenario) -> Scenario:
@@ -81,11 +100,21 @@ class TierScaling(Interface):
         return scenario
 
     def begin(self, simulation: Simulation, episode: np.record) -> None:
-        episode.slots = self.engines
+        episode.slots, episode.offset = self.engines, wanted_of(simulation.settings.scaler)
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
         names = [tier_names(int(choice) // 2 - 1) + (" closed" if choice % 2 else "") for choice in action]
         return "tiers of the engines " + ", ".join(names)
+
+
+class DayScaling(TierScaling):
+    """The same, seen with the time of day."""
+
+    sees = DAY
+    observe = show_day
+
+
+KINDS = {NOW: TierScaling, DAY: DayScaling}  # by what they see
 
 
 class TierScalingEnv(ServingEnv):
@@ -101,8 +130,9 @@ class TierScalingEnv(ServingEnv):
     its requests back to the router.
 
     ## Observation Space
-    `Box(float32)`: the cluster and its tiers, then a slot for each engine; docs/observations.md,
-    `observe_tiers`. What the base scaler decided is in the slots. With `observation="dict"` a Dict of the same.
+    `Box(float32)`: the cluster and its tiers, then a slot for each engine; docs/observations.md, `observe_day` (v0:
+    `observe_tiers`, without the time of day). What the base scaler decided is in the slots. With `observation="dict"` a
+    Dict of the same.
 
     ## Rewards
     What all engines gained since the check before, as a share of the episode's ideal gain: they sum to the TDG ratio
@@ -120,11 +150,13 @@ class TierScalingEnv(ServingEnv):
       as scheduler, router and scaler, with the SLOs of its paper. Its scaler is the base; `interval_s` of that is the
       time between decisions.
     - `engines`, `tiers`: of every scenario; the preset's, if it sets them, else 4 and 4.
+    - `sees="day"`, in v0 `"tiers"`: which of the two observations.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
       `ServingSpec` (docs/spec.md).
 
     ## Version History
+    - v1: the observation has the time of day, and how many engines the base wants.
     - v0: the first.
     """
 
@@ -134,9 +166,10 @@ class TierScalingEnv(ServingEnv):
         *,
         engines: int | None = None,
         tiers: int | None = None,
+        sees: str = NOW,
         **options: Any,
     ):
-        interface = scaling_of(engines, tiers, options)
+        interface = scaling_of(engines, tiers, sees, options)
         super().__init__(interface, scenario or random_tiers(interface.engines), **options)
 
 
@@ -150,18 +183,22 @@ class TierScalingVectorEnv(ServingVectorEnv):
         *,
         engines: int | None = None,
         tiers: int | None = None,
+        sees: str = NOW,
         **options: Any,
     ):
-        interface = scaling_of(engines, tiers, options)
+        interface = scaling_of(engines, tiers, sees, options)
         super().__init__(interface, scenario or random_tiers(interface.engines), num_envs, **options)
 
 
-def scaling_of(engines: int | None, tiers: int | None, options: Mapping[str, Any]) -> TierScaling:
+def scaling_of(engines: int | None, tiers: int | None, sees: str, options: Mapping[str, Any]) -> TierScaling:
     """The interface for so many engines and tiers; None: as many as the preset among the options says, or the default.
     Raises EnvError."""
     preset = PRESETS.get(options.get("preset", ""))
     said = DEFAULTS | (preset.arguments if preset is not None else {})
-    return TierScaling(said["engines"] if engines is None else engines, said["tiers"] if tiers is None else tiers)
+    engines, tiers = said["engines"] if engines is None else engines, said["tiers"] if tiers is None else tiers
+    if sees not in KINDS:
+        raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, KINDS))}")
+    return KINDS[sees](engines, tiers)
 
 
 def random_tiers(engines: int) -> ServingSpec:

@@ -178,7 +178,7 @@ def _scaling(interface: Any, source: Any) -> DecisionHead:
     base_bias = BaseBias.by(interface.layout, fields, weights, bias)
     return DecisionHead(
         "scaler", base, interface.layout, len(weights), kind="shared", is_choice=True, base_bias=base_bias,
-        build=lambda network, name: scaled(base, network, interface.engines, name),
+        build=lambda network, name: scaled(base, network, interface.engines, name, interface.sees),
     )  # fmt: skip
 
 
@@ -188,6 +188,7 @@ HEADS: dict[str, Callable[[Any, Any], DecisionHead]] = {
     "Scheduling": _scheduling,
     "ClusterRouting": _routing,
     "TierScaling": _scaling,
+    "DayScaling": _scaling,
 }
 
 

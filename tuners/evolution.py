@@ -8,6 +8,7 @@ cmaes.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
+from servegym.baselines.observations.fields import Layout
 from servegym.errors import TrainingError
 from servegym.evaluation.running import Runner
 from servegym.tuners.config import TrainingConfig, from_plain
@@ -37,7 +39,8 @@ class EvolutionConfig:
     step: standard deviation of the candidates' weights in the first generation. population: candidates of a generation;
     None: 4 + 3 ln(weights). scenarios: that each of them serves. separable: whether weights are taken to vary each by
     itself; None: if there are more than 300. inputs: with "slot", a shared network's weights for the numbers of the
-    whole keep their first values, so fewer weights are searched.
+    whole keep their first values, so fewer weights are searched; with names of numbers, "need, rank", those for all
+    others do.
     """
 
     step: float = 0.3
@@ -54,7 +57,7 @@ class EvolutionConfig:
             ("step", 0 < settings.step < np.inf, "above 0"),
             ("population", settings.population is None or settings.population >= 4, "4 or more"),
             ("scenarios", settings.scenarios >= 1, "1 or more"),
-            ("inputs", settings.inputs in (ALL, SLOT), f"one of {ALL}, {SLOT}"),
+            ("inputs", settings.inputs.strip() != "", f"{ALL}, {SLOT}, or names of numbers"),
         ]
         for name, holds, right in checks:
             if not holds:
@@ -65,11 +68,11 @@ class EvolutionConfig:
 class Search:
     """The searched weights and the state of the search. Pickled and loaded, it continues unchanged."""
 
-    def __init__(self, start: Network, settings: EvolutionConfig, seed: int):
+    def __init__(self, start: Network, settings: EvolutionConfig, seed: int, inputs: Sequence[str] = ()):
         from cmaes import CMA, SepCMA
 
         self.shape, self.start = start.shape, start.weights.values
-        self.free = searched(start.shape, settings.inputs)
+        self.free = searched(start.shape, settings.inputs, inputs)
         n = len(self.free)
         separable = n > FULL_COVARIANCE if settings.separable is None else settings.separable
         population = settings.population or 4 + int(3 * np.log(n))
@@ -119,16 +122,35 @@ class Search:
         return Network(self.shape, weights)  # type: ignore[arg-type]
 
 
-def searched(shape: Shape, inputs: str) -> np.ndarray:
-    """int64[...]: indices of the searched weights. Raises TrainingError if there are none."""
-    if inputs == ALL:
+def searched(shape: Shape, wanted: str, inputs: Sequence[str] = ()) -> np.ndarray:
+    """int64[...]: indices of the searched weights. wanted: as `inputs` of `EvolutionConfig`. inputs: names of the
+    network's inputs, in order. Raises TrainingError if there are none.
+    """
+    if wanted == ALL:
         return np.arange(shape.count)
-    if not shape.has_slots:
+    first = shape.layers[0][1]  # the first layer is stored input by input
+    if wanted == SLOT:
+        if not shape.has_slots:
+            raise TrainingError(
+                f"hyperparameters.inputs is {SLOT!r}; a {shape.kind} network has no slots, it should be {ALL!r}"
+            )
+        return np.arange(shape.whole * first, shape.count)
+    names = [name.strip() for name in wanted.split(",")]
+    if unknown := [name for name in names if name not in inputs]:
         raise TrainingError(
-            f"hyperparameters.inputs is {SLOT!r}; a {shape.kind} network has no slots, it should be {ALL!r}"
+            f"hyperparameters.inputs: there is no number {unknown[0]!r}; it should be {ALL}, {SLOT}, or some of "
+            f"{', '.join(inputs)}"
         )
-    first = shape.layers[0][1]
-    return np.arange(shape.whole * first, shape.count)  # the first layer is stored input by input
+    kept = [place for place, name in enumerate(inputs) if name not in names]
+    fixed = [place * first + output for place in kept for output in range(first)]
+    return np.setdiff1d(np.arange(shape.count), fixed)
+
+
+def inputs_of(layout: Layout, shape: Shape) -> list[str]:
+    """Names of a network's inputs: of all numbers that it sees or, shared, those of the whole and of one slot."""
+    if not shape.has_slots:
+        return [name for name, _ in layout]
+    return [field.name for field in (*layout.whole_fields, *layout.slot_fields)]
 
 
 def first_network(shape: Shape, base_bias: BaseBias | None, rng: np.random.Generator) -> Network:
@@ -175,7 +197,8 @@ def train(
     be trained, PolicyError for a policy to start from that cannot be read, Stopped after Ctrl-C.
     """
     settings, problem = EvolutionConfig.of(config), problem_of(config)
+    inputs = inputs_of(problem.head.layout, problem.shape)
     return evolve(
-        problem, lambda: Search(start_of(problem), settings, config.seed), problem.head.policy, settings.scenarios,
-        RunFolder(out), resume, progress, runner,
+        problem, lambda: Search(start_of(problem), settings, config.seed, inputs), problem.head.policy,
+        settings.scenarios, RunFolder(out), resume, progress, runner,
     )  # fmt: skip

@@ -17,13 +17,13 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
 from servegym.baselines.learned.routing import CACHES, QUEUES, routed
 from servegym.baselines.learned.routing import LAYOUTS as ROUTING_LAYOUTS
-from servegym.baselines.learned.scaling import scaled
+from servegym.baselines.learned.scaling import DAY, NOW, scaled
+from servegym.baselines.learned.scaling import LAYOUTS as SCALING_LAYOUTS
 from servegym.baselines.learned.scheduling import scheduled
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.fields import Layout
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
-from servegym.baselines.observations.tiers import tiers_layout
 from servegym.baselines.relations import relations_of
 from servegym.simulator.policies.parameters import current_name
 from servegym.simulator.policies.policy import Fact, Parameter, Policy, get_policy
@@ -31,14 +31,14 @@ from servegym.simulator.policies.policy import Fact, Parameter, Policy, get_poli
 # What each kind of learned policy can see: names of layouts.
 LAYOUTS_OF = {
     "controller": ("engine",), "ranking": ("queue",), "scheduling": ("scheduling",), "routing": (QUEUES, CACHES),
-    "scaling": ("tiers",),
+    "scaling": (NOW, DAY),
 }  # fmt: skip
 LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "engine": lambda slots: engine_layout(),
     "queue": queue_layout,
     "scheduling": scheduling_layout,
     **ROUTING_LAYOUTS,
-    "tiers": tiers_layout,
+    **SCALING_LAYOUTS,
 }
 # Parameters that policies have got since artifacts were first written, with the value under which they decide as then.
 NO_STEPS = {"steps": "ignore", "step_tokens": 0}
@@ -91,8 +91,10 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
         raise ArtifactError(f"controls: a {head} has none; it should be []")
     if head == "routing":
         return routed(base, network, slots, name, learned["observation"]["layout"])
+    if head == "scaling":
+        return scaled(base, network, slots, name, learned["observation"]["layout"])
     make: dict[str, Callable[[Policy, Network, int, str], Policy]]
-    make = {"ranking": ranked, "scheduling": scheduled, "scaling": scaled}
+    make = {"ranking": ranked, "scheduling": scheduled}
     return make[head](base, network, slots, name)
 
 

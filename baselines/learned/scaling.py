@@ -8,9 +8,13 @@ from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_
 from servegym.baselines.learned.forward import LAYERS, SIZES, SLOTS, forward
 from servegym.baselines.learned.memory import split, split_network
 from servegym.baselines.learned.network import Network
+from servegym.baselines.observations.day import day_layout, observe_day
 from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
 from servegym.errors import PolicyError
 from servegym.policy import POOL, TIERS, Policy, kernel, scaler, specialised
+
+NOW, DAY = "tiers", "day"
+LAYOUTS = {NOW: tiers_layout, DAY: day_layout}  # what a learned scaler can see
 
 
 def choices_of(tiers: int) -> int:
@@ -41,6 +45,13 @@ def base(context, moves):
 
 
 PARAMETERS = 0  # placeholder: number of the base's parameters
+WANTED = -1  # placeholder: which number of its state says how many engines the base wants; -1: none
+
+
+@kernel
+def observe(context, moves, wanted, slots, observation):
+    """Write what the network sees; of `NOW`. A placeholder too."""
+    observe_tiers(context, moves, slots, observation)
 
 
 @scaler
@@ -57,7 +68,7 @@ def scaled_scaler(context, moves):
     scores, seen = split(rest, slots * choices)
     observation = seen.view(np.float32)
     engines, tiers = min(slots, known.snapshots.shape[0]), known.tiers.shape[0] - 2
-    observe_tiers(context, moves, slots, observation)
+    observe(context, moves, WANTED, slots, observation)
     forward(network, observation, engines, scores)
     for e in range(engines):
         chosen = choice_of(moves[e])
@@ -67,8 +78,8 @@ def scaled_scaler(context, moves):
                 moves[e].tier, moves[e].closed = POOL + choice // 2, choice % 2
 
 
-def scaled(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
-    """The base scaler with the engines moved by a shared network, from `tiers_layout(slots)`.
+def scaled(base: Policy, network: Network, slots: int | None = None, name: str = "", sees: str = NOW) -> LearnedPolicy:
+    """The base scaler with the engines moved by a shared network, from what it sees (a key of `LAYOUTS`).
 
     Each engine has `choices_of(tiers)` outputs, for at most 8 tiers: the pool, then the tiers; for each, open, then
     closed. The highest is taken; choices that the cluster does not have are skipped, and ties go to the base's choice.
@@ -78,10 +89,17 @@ def scaled(base: Policy, network: Network, slots: int | None = None, name: str =
     check_base(base, "scaler")
     if all(parameter.name != "interval_s" for parameter in base.parameters):
         raise PolicyError(f"{base.name} has no parameter interval_s, so it is never asked; the base should have one")
-    layout, outputs = tiers_layout(network.shape.slots if slots is None else slots), network.shape.outputs
+    layout, outputs = LAYOUTS[sees](network.shape.slots if slots is None else slots), network.shape.outputs
     if outputs % 2 or not choices_of(0) <= outputs <= choices_of(TIERS):
         raise PolicyError(f"a scaling: {outputs} outputs; there should be 2 (tiers + 1), of 0 to {TIERS} tiers")
     check_network(network, layout, outputs, f"a scaling on {base.name}", "shared")
-    function = specialised(scaled_scaler, base=base.function, PARAMETERS=len(base.parameters))
+    constants = {"PARAMETERS": len(base.parameters), "WANTED": wanted_of(base)}
+    seen = observe if sees == NOW else observe_day
+    function = specialised(scaled_scaler, base=base.function, observe=seen, **constants)
     memory = network.shape.room + network.shape.output_size + half(layout.size)
     return derived("scaling", base, name, function, network.numbers, memory, network=network, layout=layout)
+
+
+def wanted_of(base: Policy) -> int:
+    """Which number of its state per engine says how many engines a scaler wants (observations/day.py); -1: none."""
+    return base.state.engine.index("wanted") if "wanted" in base.state.engine else -1

@@ -80,16 +80,22 @@ def observe_tiers(context, moves, slots, out):
 
     context: a ScalerContext. moves: what the base scaler has decided of each engine.
     """
+    write_tiers(context, moves, slots, WHOLE, SLOT, out)
+
+
+@kernel
+def write_tiers(context, moves, slots, whole, slot, out):
+    """`observe_tiers` into an observation of `whole` numbers and `slot` a slot, of which it writes the first ones."""
     requests, known, estimates = context.requests, context.known, context.estimates
     snapshots = known.snapshots
-    write_zeros(out, 0, WHOLE + slots * SLOT)
+    write_zeros(out, 0, whole + slots * slot)
     observe_cluster(snapshots, known.tiers, out)
-    at = WHOLE
+    at = whole
     for e in range(min(slots, snapshots.shape[0])):
         observe_place(snapshots[e], moves[e], out, at)
         observe_load(e, requests, known, estimates, out, at)
         observe_prefills(context.now_s, e, requests, known, estimates, out, at)
-        at += SLOT
+        at += slot
 
 
 @kernel

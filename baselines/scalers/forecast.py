@@ -9,8 +9,11 @@ from servegym.baselines.resizing import held_requests, resize, send_off
 from servegym.policy import Parameter, Parameters, Policy, StateFields, kernel, register, scaler
 
 MOST_BINS = 96
-STATE = ("counted", "bin", "arrived", "lately", "expected", "span_s", *(f"bin_{k}" for k in range(MOST_BINS)))
-COUNTED, BIN, ARRIVED, LATELY, EXPECTED, SPAN_S, FIRST_BIN = range(7)  # of row 0
+STATE = (
+    "counted", "bin", "arrived", "lately", "expected", "span_s", "wanted", "phase",
+    *(f"bin_{k}" for k in range(MOST_BINS)),
+)  # fmt: skip
+COUNTED, BIN, ARRIVED, LATELY, EXPECTED, SPAN_S, WANTED, PHASE, FIRST_BIN = range(9)  # of row 0
 P = Parameters(
     Parameter("interval_s", 15.0, "time between two checks", 1e-3, 3600, "s", log=True),
     Parameter("engine_rate", 1.0, "rate that one engine is expected to serve", 1e-3, 1e4, "requests/s", log=True),
@@ -94,6 +97,7 @@ def forecast(context, moves):
     engines = (coming_rate(context, p, middle_s) + waiting_requests(context) / p.drain_s) / p.engine_rate
     least = min(max(int(np.ceil(engines)), p.least_engines), p.most_engines)
     most = min(max(int(np.ceil(engines + p.slack)), p.least_engines), p.most_engines)
+    context.state[0, WANTED], context.state[0, PHASE] = engines, (context.now_s % p.day_s) / p.day_s
     for role in range(3):
         resize(context, moves, role, least, most)
     send_off(context, moves)

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from servegym.baselines.observations.caching import CACHING_FIELDS, CACHING_WHOLE_FIELDS
+from servegym.baselines.observations.day import DAY_FIELDS, DAY_SCALED_FIELDS
 from servegym.baselines.observations.engine import ENGINE_FIELDS
 from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import QUEUE_WHOLE_FIELDS, REQUEST_FIELDS
@@ -37,6 +38,8 @@ TABLES = {
     "tiers": (CLUSTER_FIELDS[:OF_TIERS], 0),
     "tiers, tier": (TIER_FIELDS, 0),
     "tiers, slot": (SCALED_FIELDS, 0),
+    "day": (DAY_FIELDS[len(CLUSTER_FIELDS) :], len(CLUSTER_FIELDS)),
+    "day, slot": (DAY_SCALED_FIELDS[len(SCALED_FIELDS) :], len(SCALED_FIELDS)),
 }
 END = "<!-- end of table -->"
 NUMBER = re.compile(r"\d+$")

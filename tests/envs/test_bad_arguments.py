@@ -62,6 +62,7 @@ def test_options(name: str, arguments: dict[str, Any], message: str) -> None:
             "decode=0: it should be a whole number of engines, 1 to 4096",
         ),
         ("TierScaling-v0", {"engines": "two"}, EnvError, "engines=two: it should be a whole number, 2 to 4096"),
+        ("TierScaling-v0", {"sees": "night"}, EnvError, "sees='night': it should be one of 'tiers', 'day'"),
         ("TierScaling-v0", {"tiers": 9}, EnvError, "tiers=9: it should be a whole number, 1 to 8"),
     ],
 )

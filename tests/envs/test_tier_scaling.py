@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import servegym
-from servegym.baselines.learned.scaling import choice_of
+from servegym.baselines.learned.network import Network, Shape
+from servegym.baselines.learned.scaling import choice_of, choices_of, scaled
 from servegym.envs.agents import BaseAgent, play
+from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.types import POOL
+from servegym.tuners.decision_head import NetworkAgent
 from tests.envs.small import drawn, make, outcome_bytes, simulated, steps
 
 NAME = "TierScaling-v0"
@@ -66,6 +69,45 @@ def test_where_all_engines_are_closed_the_episode_ends() -> None:
     assert waiting > 5
     assert total == pytest.approx(info["tdg_ratio"], abs=1e-9)
     assert total < play(make(NAME, drawn(NAME)), BaseAgent())
+
+
+def forecast_scenario() -> Scenario:
+    policies = {"router": servegym.router("min-load"), "scheduler": servegym.scheduler("vllm-v1")}
+    policies["scaler"] = servegym.scaler("forecast:interval_s=0.2,day_s=3,engine_rate=2")
+    return dataclasses.replace(drawn(NAME), **policies)
+
+
+def test_v1_shows_the_day_too() -> None:
+    scenario = forecast_scenario()
+    first, later = make(NAME, scenario), make(NAME, scenario, sees="day")
+    rows = [[observation for observation, *_ in steps(env, BaseAgent())] for env in (first, later)]
+    shared = {name: k for k, (name, _) in enumerate(later.interface.layout)}
+    kept = [shared[name] for name, _ in first.interface.layout]
+    assert len(rows[0]) == len(rows[1]) > 10
+    np.testing.assert_array_equal(np.array(rows[1])[:, kept], np.array(rows[0]))
+    sines = np.array(rows[1])[:, shared["cluster.day_sine"]]
+    assert sines.max() > 0.5 and sines.min() < -0.5
+    assert outcome_bytes(first.simulation.arrays) == outcome_bytes(later.simulation.arrays)
+
+
+def test_a_network_that_sees_the_day_decides_alike_in_the_environment_and_compiled() -> None:
+    """An engine is in the first tier, open if 3 need - rank is above 1, else closed."""
+    scenario = forecast_scenario()
+    env = make(NAME, scenario, sees="day")
+    layout, choices = env.interface.layout, choices_of(env.interface.tiers)
+    weight, bias = np.zeros((choices, len(layout.whole_fields) + len(layout.slot_fields))), np.zeros(choices)
+    names = [field.name for field in layout.slot_fields]
+    first = len(layout.whole_fields)
+    weight[2, first + names.index("need")], weight[2, first + names.index("rank")] = 3.0, -1.0
+    bias[2], bias[3] = 1.0, 2.0  # tier 0, open; closed
+    network = Network.from_layers(Shape.shared_by(layout, choices, hidden=()), [(weight, bias)])
+    policy = scaled(scenario.scaler, network, sees="day")
+    total = play(env, NetworkAgent(env.interface, network))
+    alone = servegym.Simulation(dataclasses.replace(scenario, scaler=policy)).run()
+    assert outcome_bytes(alone.arrays) == outcome_bytes(env.simulation.arrays)
+    assert total == pytest.approx(alone.summary["tdg_ratio"], abs=1e-9)
+    base = servegym.Simulation(scenario).run()
+    assert alone.summary["cost_engine_s"] != base.summary["cost_engine_s"]
 
 
 def test_the_first_reward_has_what_came_before() -> None:

@@ -19,6 +19,7 @@ pytest.importorskip("stable_baselines3")
 from servegym.baselines.artifact.document import read_document
 from servegym.baselines.learned.artifact import load
 from servegym.baselines.learned.network import Network, Shape
+from servegym.baselines.observations.fields import Field, Layout
 from servegym.errors import TrainingError
 from servegym.evaluation.running import ThreadRunner
 from servegym.simulator.runs.simulation import Simulation
@@ -100,6 +101,15 @@ def test_of_a_shared_network_the_part_of_the_whole_can_be_left_alone():
         assert (weight[:, whole:] != start[:, whole:]).all()
     with pytest.raises(TrainingError, match="should be 'all'"):
         evolution.searched(Shape("dense", 3, 2), "slot")
+
+
+def test_numbers_that_are_searched_by_name():
+    layout = Layout("whole", (Field("a", 0, 1, ""), Field("b", 0, 1, "")), "slot", (Field("c", 0, 1, ""),), 5)
+    shape = Shape.shared_by(layout, 2)
+    inputs = evolution.inputs_of(layout, shape)
+    assert inputs == ["a", "b", "c"]
+    assert evolution.searched(shape, "c, a", inputs).tolist() == [0, 1, 4, 5, 6, 7]  # two outputs each; biases
+    assert evolution.inputs_of(layout, Shape.dense_on(layout, 1))[-1] == "slot[4].c"
 
 
 @pytest.mark.parametrize("separable", [False, True])
@@ -208,7 +218,11 @@ def test_it_goes_on_from_a_policy_that_has_been_trained(tmp_path):
         ({"step": 0.0}, "hyperparameters.step is 0.0; it should be above 0"),
         ({"population": 3}, "hyperparameters.population is 3; it should be 4 or more"),
         ({"scenarios": 0}, "hyperparameters.scenarios is 0; it should be 1 or more"),
-        ({"inputs": "some"}, "hyperparameters.inputs is 'some'; it should be one of all, slot"),
+        ({"inputs": ""}, "hyperparameters.inputs is ''; it should be all, slot, or names of numbers"),
+        (
+            {"inputs": "up, some"},
+            "hyperparameters.inputs: there is no number 'some'; it should be all, slot, or some of ",
+        ),
         ({"sigma": 0.1}, "hyperparameters.sigma: there is no such key"),
         ({"population": "many"}, "hyperparameters.population is 'many'; it should be a whole number"),
     ],

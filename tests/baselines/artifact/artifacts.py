@@ -12,6 +12,7 @@ from servegym.baselines.learned.routing import routed
 from servegym.baselines.learned.scaling import choices_of, scaled
 from servegym.baselines.learned.scheduling import CONTROLS, scheduled
 from servegym.baselines.observations.caching import caching_layout
+from servegym.baselines.observations.day import day_layout
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
@@ -54,6 +55,7 @@ POLICIES = {
     ),
     "routing": lambda: routed(router("min-load"), random(Shape.shared_by(routing_layout(4), activation="relu"))),
     "caching": lambda: routed(router("kv-aware"), random(Shape.shared_by(caching_layout(4))), sees="caching"),
+    "day": lambda: scaled(scaler("forecast"), random(Shape.shared_by(day_layout(4), choices_of(1))), sees="day"),
     "scaling": lambda: scaled(scaler("polyserve"), random(Shape.shared_by(tiers_layout(4), choices_of(2)))),
 }
 

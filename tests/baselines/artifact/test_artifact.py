@@ -45,7 +45,9 @@ def test_a_policy_comes_back_as_it_was(kind, tmp_path):
     assert artifact.load(path, name=policy.name) == policy
     document = json.loads(path.read_text())
     assert document["provenance"] == PROVENANCE
-    assert document["policies"][policy.kind]["learned"]["way"] == {"caching": "routing"}.get(kind, kind)
+    assert document["policies"][policy.kind]["learned"]["way"] == {"caching": "routing", "day": "scaling"}.get(
+        kind, kind
+    )
     named = {"scheduler": scheduler, "router": router, "scaler": scaler}[policy.kind](f"learned:{path}")
     assert named == again
 

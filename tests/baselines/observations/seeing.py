@@ -6,6 +6,7 @@ import numpy as np
 from numba import types
 
 from servegym.baselines.observations import caching as caching_page
+from servegym.baselines.observations import day as day_page
 from servegym.baselines.observations import engine as engine_page
 from servegym.baselines.observations import queue as queue_page
 from servegym.baselines.observations import routing as routing_page
@@ -57,6 +58,11 @@ def see_caching(context, r, chosen, slots, measure, out):
 @compiled(types.void(SCALER_CONTEXT, array(layout.MOVE), types.int64, SEEN))
 def see_tiers(context, moves, slots, out):
     tiers_page.observe_tiers(context, moves, slots, out)
+
+
+@compiled(types.void(SCALER_CONTEXT, array(layout.MOVE), types.int64, types.int64, SEEN))
+def see_day(context, moves, wanted, slots, out):
+    day_page.observe_day(context, moves, wanted, slots, out)
 
 
 @compiled(types.int64(REQUESTS, QUEUE, RANK_TABLE, types.int64, QUEUE))
@@ -132,4 +138,11 @@ def of_tiers(simulation: Simulation, now_s: float, slots: int) -> Seen:
     shape = tiers_page.tiers_layout(slots)
     out = empty(shape)
     see_tiers(simulation.scaler_context(now_s), simulation.router_state.moves, slots, out)
+    return named(shape, out)
+
+
+def of_day(simulation: Simulation, now_s: float, wanted: int, slots: int) -> Seen:
+    shape = day_page.day_layout(slots)
+    out = empty(shape)
+    see_day(simulation.scaler_context(now_s), simulation.router_state.moves, wanted, slots, out)
     return named(shape, out)

@@ -19,7 +19,7 @@ from servegym.simulator.records.statuses import AT_CHECKS, AT_ROUTES, DECISION
 from servegym.simulator.runs.simulation import Simulation
 from tests import strategies
 from tests.baselines.observations.records import disturb_snapshots, random_engine, random_plan, random_requests
-from tests.baselines.observations.seeing import at_batch, of_caching, of_engine, of_queue, of_routing, of_tiers
+from tests.baselines.observations.seeing import at_batch, of_caching, of_day, of_engine, of_queue, of_routing, of_tiers
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +110,7 @@ def test_of_anything_a_router_could_know(data, seed):
         of_routing(simulation, int(run.status[0].deciding_request), now_s, -1, decode, slots)
     of_caching(simulation, int(run.status[0].deciding_request), now_s, -1, 2, slots)
     of_tiers(simulation, now_s, slots)
+    of_day(simulation, now_s, -1, slots)
 
 
 @given(st.data())
