@@ -7,9 +7,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.learned.routing import CACHES, LAYOUTS, QUEUES, measure_of
+from servegym.baselines.learned.routing import CACHES, LAYOUTS, QUEUES, SESSIONS, measure_of
 from servegym.baselines.observations.caching import observe_caching, observe_costs
 from servegym.baselines.observations.routing import observe_routing
+from servegym.baselines.observations.sessions import observe_caching_sessions, observe_costs_sessions
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
@@ -36,7 +37,11 @@ def show_request(episode, observation, mask, base):
     if route.engine == HOLD or run.requests[r].computed_tokens > 0:
         return False
     context = router_context_of(run, router_state, status.now_s)
-    if episode.counts_cached == 1 and episode.offset >= 0:
+    if episode.shows_sessions == 1 and episode.offset >= 0:
+        observe_costs_sessions(context, r, route.engine, episode.slots, episode.offset, observation)
+    elif episode.shows_sessions == 1:
+        observe_caching_sessions(context, r, route.engine, episode.slots, observation)
+    elif episode.counts_cached == 1 and episode.offset >= 0:
         observe_costs(context, r, route.engine, episode.slots, episode.offset, observation)
     elif episode.counts_cached == 1:
         observe_caching(context, r, route.engine, episode.slots, observation)
@@ -86,6 +91,7 @@ class ClusterRouting(Interface):
 
     def begin(self, simulation: Simulation, episode: np.record) -> None:
         episode.slots, episode.counts_cached = self.engines, self.sees == CACHES
+        episode.shows_sessions = self.sees == SESSIONS
         episode.offset = measure_of(simulation.settings.router)
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
@@ -122,7 +128,8 @@ class ClusterRoutingEnv(ServingEnv):
     - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines with the scheduler
       `vllm-v1`, under which the choice of the engine matters most, and the router `min-load`. The scenario's router is
       the base. If the base holds a request back, the agent is not asked.
-    - `sees="caching"`, in v0 `"routing"`: which of the two observations.
+    - `sees="caching"`, in v0 `"routing"`: which of the observations; `"caching-sessions"` shows the session of the
+      request too (`observe_caching_sessions`).
     - `engines=4`: most engines of a scenario; if it has fewer, the other slots stay empty.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of

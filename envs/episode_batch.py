@@ -87,7 +87,7 @@ class EpisodeBatch:
         episode.until_s = scenario.until_s
         # What follows another (NaN: the time is unknown) may arrive.
         arriving = ~(simulation.arrays.outcomes["ready_s"] > scenario.until_s)
-        episode.ideal_gain = scenario.gain.ideal(scenario.workload.table)[arriving].sum() or 1.0
+        episode.ideal_gain = scenario.gain.ideal(scenario.workload)[arriving].sum() or 1.0
         episode.rewarded = episode.potential = 0.0
         episode.left = 1
         self._park(i)

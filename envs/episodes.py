@@ -23,6 +23,7 @@ EPISODE = record(
         ("kinds", "i8"),  # bit k: batches of engines of kind k are the agent's
         ("offset", "i8"),  # place of the first score among an engine's numbers; of what the base router compares
         ("counts_cached", "i8"),  # 1: the observation of a route is that of observations/caching.py
+        ("shows_sessions", "i8"),  # 1: the observation has the numbers of observations/sessions.py too
         ("discount", "f8"),  # of shaping
         ("shaping", "f8"),  # weight of the potential; 0: none
         # What changes from step to step.

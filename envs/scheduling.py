@@ -8,15 +8,25 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.learned.scheduling import CONTROLS, NAMES, first_of_action, steered
+from servegym.baselines.learned.scheduling import (
+    CONTROLS,
+    LAYOUTS,
+    NAMES,
+    REQUESTS,
+    SESSIONS,
+    first_of_action,
+    steered,
+)
 from servegym.baselines.observations.engine import estimate
-from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
+from servegym.baselines.observations.scheduling import observe_scheduling
+from servegym.baselines.observations.sessions import observe_scheduling_sessions
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, kinds_of
 from servegym.envs.request_ranking import ask_base, check_slots, requests_in_slots, scores_in_words
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import EnvError
 from servegym.scenarios.presets import EPISODES
 from servegym.simulator.batching.ranking import decider_of, scheduler_context_of
 from servegym.simulator.inputs.scenario import Scenario
@@ -36,7 +46,12 @@ def show_scheduling(episode, observation, mask, base):
     e, status = run.status[0].deciding_engine, run.status[0]
     context = scheduler_context_of(run, decider_of(run, functions, e).estimator, e, status.now_s)
     constant_s = estimate(context, run.ranks)
-    episode.filled, _ = observe_scheduling(context, run.ranks, constant_s, run.order[0], episode.slots, observation)
+    if episode.shows_sessions == 1:
+        episode.filled, _ = observe_scheduling_sessions(
+            context, run.ranks, constant_s, run.order[0], episode.slots, observation
+        )
+    else:
+        episode.filled, _ = observe_scheduling(context, run.ranks, constant_s, run.order[0], episode.slots, observation)
     for k in range(base.shape[0]):
         base[k] = 0.0
     return True
@@ -58,12 +73,15 @@ class Scheduling(Interface):
     observe = show_scheduling
     act = steer
 
-    def __init__(self, scheduler: str | Policy, slots: int):
+    def __init__(self, scheduler: str | Policy, slots: int, sees: str = REQUESTS):
         check_slots(slots, least=0)
+        if sees not in LAYOUTS:
+            raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, LAYOUTS))}")
+        self.sees = sees
         self.scheduler = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
         self.slots = slots
         self.steered = steered(self.scheduler, slots)
-        self.layout = scheduling_layout(slots)
+        self.layout = LAYOUTS[sees](slots)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (CONTROLS + slots,), np.float32)
 
     def prepare(self, scenario: Scenario) -> Scenario:
@@ -72,6 +90,7 @@ class Scheduling(Interface):
     def begin(self, simulation: Simulation, episode: np.record) -> None:
         episode.kinds = kinds_of(simulation)
         episode.slots, episode.offset = self.slots, first_of_action(self.scheduler)
+        episode.shows_sessions = self.sees == SESSIONS
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
         said = [f"{name} {number:+.2f}" for name, number in zip(NAMES, action[:CONTROLS], strict=True) if number]
@@ -122,6 +141,8 @@ class SchedulingEnv(ServingEnv):
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
     - `scheduler="expected-gain:steps=ignore"`: the base. It is asked twice in a decision, so it must keep no numbers
       of its own, or declare `repeatable`.
+    - `sees="scheduling"`: which observation; `"scheduling-sessions"` shows the session of each request too
+      (`observe_scheduling_sessions`).
     - `slots=32`: requests shown and scored; 0: none, and the action is the four numbers of the whole.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
@@ -137,9 +158,10 @@ class SchedulingEnv(ServingEnv):
         *,
         scheduler: str | Policy = "expected-gain:steps=ignore",
         slots: int = 32,
+        sees: str = REQUESTS,
         **options: Any,
     ):
-        super().__init__(Scheduling(scheduler, slots), scenario or EPISODES, **options)
+        super().__init__(Scheduling(scheduler, slots, sees), scenario or EPISODES, **options)
 
 
 class SchedulingVectorEnv(ServingVectorEnv):
@@ -152,6 +174,7 @@ class SchedulingVectorEnv(ServingVectorEnv):
         *,
         scheduler: str | Policy = "expected-gain:steps=ignore",
         slots: int = 32,
+        sees: str = REQUESTS,
         **options: Any,
     ):
-        super().__init__(Scheduling(scheduler, slots), scenario or EPISODES, num_envs, **options)
+        super().__init__(Scheduling(scheduler, slots, sees), scenario or EPISODES, num_envs, **options)

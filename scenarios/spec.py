@@ -57,8 +57,8 @@ class ServingSpec:
     imperfection: Imperfection = Imperfection()
     gain: str | Gain = option(
         "tdg", GAIN,
-        "What a token earns: tdg, ta-slo, tempo, weighted-slo, vanilla-slo; with first_weight, decode_weight, "
-        "buffered_first_token=no.",
+        "What a token earns: tdg, ta-slo, tempo, weighted-slo, vanilla-slo, session-slo; with first_weight, "
+        "decode_weight, buffered_first_token=no.",
         metavar=POLICY_METAVAR,
     )  # fmt: skip
 

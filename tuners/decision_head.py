@@ -13,7 +13,7 @@ from servegym.baselines.learned.controller import controlled
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
-from servegym.baselines.learned.routing import CACHES, measure_of, routed
+from servegym.baselines.learned.routing import CACHES, SESSIONS, measure_of, routed
 from servegym.baselines.learned.scaling import choices_of, scaled
 from servegym.baselines.learned.scheduling import CONTROLS, kind_of, scheduled
 from servegym.baselines.observations.fields import Layout
@@ -151,14 +151,14 @@ def _scheduling(interface: Any, source: Any) -> DecisionHead:
     base, slots = interface.scheduler, interface.slots
     return DecisionHead(
         "scheduler", base, interface.layout, CONTROLS + (slots > 0), kind=kind_of(slots), is_choice=False,
-        base_bias=None, build=lambda network, name: scheduled(base, network, slots, name),
+        base_bias=None, build=lambda network, name: scheduled(base, network, slots, name, interface.sees),
     )  # fmt: skip
 
 
 def _routing(interface: Any, source: Any) -> DecisionHead:
     base, sees = _base_of(source, "router"), interface.sees
     # Where the base's costs are seen, engines that it finds nearly as good begin nearly as good.
-    by_costs = sees == CACHES and measure_of(base) >= 0
+    by_costs = sees in (CACHES, SESSIONS) and measure_of(base) >= 0
     field, weight = ("base_gap", -1.0) if by_costs else ("chosen", 1.0)
     base_bias = BaseBias.by(interface.layout, (field,), np.array([[weight]]), np.zeros(1))
     return DecisionHead(

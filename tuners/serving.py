@@ -44,5 +44,5 @@ def tdg_ratio(scenario: Scenario) -> float:
         arrays = simulation.run().arrays
     except StalledError:
         return 0.0
-    ideal = scenario.gain.ideal(scenario.workload.table)[has_arrived(arrays)]
+    ideal = scenario.gain.ideal(scenario.workload)[has_arrived(arrays)]
     return float(arrays.status[0].gain / ideal.sum())

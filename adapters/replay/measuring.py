@@ -21,6 +21,7 @@ from servegym.simulator.records import types as layout
 from servegym.simulator.records.requests import begin_requests
 from servegym.simulator.records.signatures import REQUESTS, array, compiled, gain_signature
 from servegym.simulator.runs.results import Result
+from servegym.simulator.runs.sessions import earn_sessions
 from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -72,10 +73,13 @@ class Measured(Result):
             workload, _unknown_engine(), scheduler("vllm-v1"), gain or Gain(),
             clients=limits.clients, max_concurrency=limits.max_concurrency,
         )  # fmt: skip
-        arrays = Simulation(scenario).arrays
+        simulation = Simulation(scenario)
+        arrays = simulation.arrays
         if scenario.arrivals_depend:  # then a request arrives when nothing keeps it any more
             arrays.requests["arrival_s"] = [record.due_s for record in replayed.records]
             begin_requests(arrays.requests)
+        if workload.turns is not None:
+            arrays.requests["session"] = workload.turns.session
         tokens = [record.token_s for record in replayed.records]
         offsets = np.concatenate([[0], np.cumsum([len(times) for times in tokens])]).astype("i8")
         token_s = np.concatenate([np.asarray(times, "f8") for times in tokens])
@@ -83,6 +87,8 @@ class Measured(Result):
             arrays.status, arrays.requests, arrays.outcomes, arrays.tbt_histogram, offsets, token_s,
             scenario.gain.function.value,
         )  # fmt: skip
+        if workload.turns is not None:
+            earn_sessions(arrays, simulation.router_state.following)
         status = arrays.status[0]
         status.next_arrival = sum(record.status != NOT_SENT for record in replayed.records[: workload.known])
         sent_s = [record.sent_s for record in replayed.records if math.isfinite(record.sent_s)]

@@ -13,30 +13,30 @@ from servegym.baselines.artifact import weights
 from servegym.baselines.artifact.artifact import ArtifactError
 from servegym.baselines.learned.controller import controlled
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.baselines.learned.network import Network, Shape
+from servegym.baselines.learned.network import Shape
 from servegym.baselines.learned.ranking import ranked
-from servegym.baselines.learned.routing import CACHES, QUEUES, routed
 from servegym.baselines.learned.routing import LAYOUTS as ROUTING_LAYOUTS
-from servegym.baselines.learned.scaling import DAY, NOW, scaled
+from servegym.baselines.learned.routing import routed
 from servegym.baselines.learned.scaling import LAYOUTS as SCALING_LAYOUTS
+from servegym.baselines.learned.scaling import scaled
+from servegym.baselines.learned.scheduling import LAYOUTS as SCHEDULING_LAYOUTS
 from servegym.baselines.learned.scheduling import scheduled
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.fields import Layout
 from servegym.baselines.observations.queue import queue_layout
-from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.relations import relations_of
 from servegym.simulator.policies.parameters import current_name
 from servegym.simulator.policies.policy import Fact, Parameter, Policy, get_policy
 
 # What each kind of learned policy can see: names of layouts.
 LAYOUTS_OF = {
-    "controller": ("engine",), "ranking": ("queue",), "scheduling": ("scheduling",), "routing": (QUEUES, CACHES),
-    "scaling": (NOW, DAY),
+    "controller": ("engine",), "ranking": ("queue",), "scheduling": tuple(SCHEDULING_LAYOUTS),
+    "routing": tuple(ROUTING_LAYOUTS), "scaling": tuple(SCALING_LAYOUTS),
 }  # fmt: skip
 LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "engine": lambda slots: engine_layout(),
     "queue": queue_layout,
-    "scheduling": scheduling_layout,
+    **SCHEDULING_LAYOUTS,
     **ROUTING_LAYOUTS,
     **SCALING_LAYOUTS,
 }
@@ -89,13 +89,10 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
         return controlled(base, tuple(learned["controls"]), network, name)
     if learned["controls"]:
         raise ArtifactError(f"controls: a {head} has none; it should be []")
-    if head == "routing":
-        return routed(base, network, slots, name, learned["observation"]["layout"])
-    if head == "scaling":
-        return scaled(base, network, slots, name, learned["observation"]["layout"])
-    make: dict[str, Callable[[Policy, Network, int, str], Policy]]
-    make = {"ranking": ranked, "scheduling": scheduled}
-    return make[head](base, network, slots, name)
+    sees = {"routing": routed, "scheduling": scheduled, "scaling": scaled}
+    if head in sees:
+        return sees[head](base, network, slots, name, learned["observation"]["layout"])
+    return ranked(base, network, slots, name)
 
 
 def observation_of(head: str, layout: Layout) -> dict[str, Any]:

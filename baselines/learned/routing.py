@@ -13,10 +13,16 @@ from servegym.baselines.learned.memory import split, split_network
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.caching import caching_layout, observe_caching, observe_costs
 from servegym.baselines.observations.routing import observe_routing, routing_layout
+from servegym.baselines.observations.sessions import (
+    caching_sessions_layout,
+    observe_caching_sessions,
+    observe_costs_sessions,
+)
 from servegym.policy import HOLD, STAY, Policy, kernel, router, specialised, takes
 
-QUEUES, CACHES = "routing", "caching"
-LAYOUTS = {QUEUES: routing_layout, CACHES: caching_layout}  # what a learned router can see
+QUEUES, CACHES, SESSIONS = "routing", "caching", "caching-sessions"
+# What a learned router can see.
+LAYOUTS = {QUEUES: routing_layout, CACHES: caching_layout, SESSIONS: caching_sessions_layout}
 
 
 @kernel
@@ -48,6 +54,12 @@ def observe(context, request, chosen, slots, measure, observation):
 def observe_caches(context, request, chosen, slots, measure, observation):
     """Of `CACHES`, upon a base that compares nothing."""
     observe_caching(context, request, chosen, slots, observation)
+
+
+@kernel
+def observe_sessions(context, request, chosen, slots, measure, observation):
+    """Of `SESSIONS`, upon a base that compares nothing."""
+    observe_caching_sessions(context, request, chosen, slots, observation)
 
 
 @router
@@ -84,7 +96,10 @@ def routed(
     layout = LAYOUTS[sees](network.shape.slots if slots is None else slots)
     check_network(network, layout, 1, f"a routing on {base.name}", "shared")
     measure = measure_of(base)
-    seen = observe if sees == QUEUES else observe_caches if measure < 0 else observe_costs
+    upon_costs = {CACHES: observe_costs, SESSIONS: observe_costs_sessions}
+    seen = {QUEUES: observe, CACHES: observe_caches, SESSIONS: observe_sessions}[sees]
+    if measure >= 0:
+        seen = upon_costs.get(sees, seen)
     constants = {"PARAMETERS": len(base.parameters), "MEASURE": measure}
     function = specialised(routed_router, base=base.function, observe=seen, **constants)
     memory = network.shape.room + layout.slots + half(layout.size)

@@ -24,6 +24,7 @@ from servegym.baselines.learned.network import Network
 from servegym.baselines.learned.ranking import check_repeatable, nothing, rerank, specialised_on
 from servegym.baselines.observations.engine import constant_of, estimate
 from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
+from servegym.baselines.observations.sessions import observe_scheduling_sessions, scheduling_sessions_layout
 from servegym.baselines.observations.worth import (
     BLOCK,
     IN_TIME,
@@ -50,6 +51,9 @@ from servegym.policy import (
 NAMES = ("budget", "giving_up", "chunk", "victims")
 BUDGET, GIVING_UP, CHUNK, VICTIMS = range(len(NAMES))
 CONTROLS = len(NAMES)
+REQUESTS, SESSIONS = "scheduling", "scheduling-sessions"
+# What a learned scheduler can see.
+LAYOUTS = {REQUESTS: scheduling_layout, SESSIONS: scheduling_sessions_layout}
 LONGEST, SHORTEST = 7 / 6, 5 / 9  # factors on the time budget
 HALVINGS = 4.0  # of a chunk
 FARTHEST = np.int64(2**61 - 1)  # a tier; twice it still fits an int64
@@ -131,6 +135,7 @@ def base_victims(context, ranks, limits):
 
 
 then = nothing
+observe = observe_scheduling  # placeholder: `observe_scheduling_sessions` for a policy that sees sessions
 estimated = estimate  # placeholder: `constant_of` for a base that leaves the estimator's exec_s
 PARAMETERS = 0  # placeholder: number of the base's parameters
 
@@ -178,7 +183,7 @@ def scheduling_scheduler(context, ranks, limits):
     positions, seen = split(rest, (slots + 1) // 2)
     order, observation = positions.view(np.int32), seen.view(np.float32)
     # The observation also writes the worth that ranks are judged by, so it is repeated when a batch is formed anew.
-    filled, work = observe_scheduling(context, ranks, estimated(context, ranks), order, slots, observation)
+    filled, work = observe(context, ranks, estimated(context, ranks), order, slots, observation)
     if not is_same_decision(memory, context.now_s, context.engine):
         forward(network, observation, filled, action)
     if is_base(action):
@@ -216,12 +221,13 @@ def hopeless_first(context, ranks, least, constant_s, tick_s):
 
 
 def made_of(
-    base: Policy, template: Compiled, name: str, weights: np.ndarray, memory: int, **more: object
+    base: Policy, template: Compiled, name: str, weights: np.ndarray, memory: int, sees: str = REQUESTS, **more: object
 ) -> LearnedPolicy:
     """The base in one of the templates above. Raises PolicyError for a base that cannot be called twice a decision."""
     check_base(base, "scheduler")
     check_repeatable(base)
-    function = specialised_on(template, base, estimated=constant_of if base.estimates else estimate)
+    seen = {"observe": observe_scheduling_sessions} if sees == SESSIONS else {}
+    function = specialised_on(template, base, estimated=constant_of if base.estimates else estimate, **seen)
     victims = specialised(steered_victims, base_victims=base.victims, PARAMETERS=len(base.parameters))
     state = dataclasses.replace(base.state, by_application=True)
     return derived(
@@ -250,19 +256,22 @@ def first_of_action(base: Policy) -> int:
     return len(base.parameters) + 2
 
 
-def scheduled(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
-    """The base scheduler steered by a joint network, from `scheduling_layout(slots)`, with CONTROLS + 1 outputs: a
-    score for each slot, and the controls for the whole; without slots by a dense network that gives the controls.
+def scheduled(
+    base: Policy, network: Network, slots: int | None = None, name: str = "", sees: str = REQUESTS
+) -> LearnedPolicy:
+    """The base scheduler steered by a joint network, from the layout that it sees, with CONTROLS + 1 outputs: a score
+    for each slot, and the controls for the whole; without slots by a dense network that gives the controls.
 
-    slots: None: as many as the network has. With all weights 0 it decides as the base does. Raises PolicyError if these
-    do not fit each other.
+    slots: None: as many as the network has. sees: a key of `LAYOUTS`. With all weights 0 it decides as the base does.
+    Raises PolicyError if these do not fit each other.
     """
-    layout = scheduling_layout(network.shape.slots if slots is None else slots)
+    layout = LAYOUTS[sees](network.shape.slots if slots is None else slots)
     outputs, kind = CONTROLS + (layout.slots > 0), kind_of(layout.slots)
     check_network(network, layout, outputs, f"scheduling upon {base.name}", kind)
     numbers = network.numbers
     action = 1 + len(numbers) + network.shape.room + KEPT
     memory = network.shape.room + KEPT + CONTROLS + layout.slots + half(layout.slots) + half(layout.size)
     return made_of(
-        base, scheduling_scheduler, name, np.concatenate([[action], numbers]), memory, network=network, layout=layout
-    )
+        base, scheduling_scheduler, name, np.concatenate([[action], numbers]), memory, sees, network=network,
+        layout=layout,
+    )  # fmt: skip

@@ -61,12 +61,19 @@ def observe_caching(context, r, chosen, slots, out):
 
     context, chosen: as of `observe_routing`.
     """
-    write_routing(context, r, chosen, 0, slots, (CACHING_WHOLE, CACHING_SLOT), True, out)
+    write_caching(context, r, chosen, slots, CACHING_WHOLE, out)
+
+
+@kernel
+def write_caching(context, r, chosen, slots, whole, out):
+    """`observe_caching`, into an observation with `whole` numbers of the request: those of here and, behind them, some
+    that others write."""
+    write_routing(context, r, chosen, 0, slots, (whole, CACHING_SLOT), True, out)
     known, request = context.known, context.requests[r]
     snapshots, tokens = known.snapshots, request.prompt_tokens + request.num_output_tokens
     shown, fewest, best = min(slots, snapshots.shape[0]), tokens, np.float32(-1.0)
     for e in range(shown):
-        snapshot, at = snapshots[e], CACHING_WHOLE + e * CACHING_SLOT
+        snapshot, at = snapshots[e], whole + e * CACHING_SLOT
         cached, uncached = known_tokens(known, request, r, e), uncached_queued(context, e)
         if takes(snapshot, request):
             fewest, best = min(fewest, tokens - cached), max(best, out[at + SPARE])
@@ -87,14 +94,20 @@ def observe_caching(context, r, chosen, slots, out):
 @kernel
 def observe_costs(context, r, chosen, slots, measure, out):
     """`observe_caching`, and what the base router compared. measure: which number of its state per engine that is."""
-    observe_caching(context, r, chosen, slots, out)
+    write_costs(context, r, chosen, slots, measure, CACHING_WHOLE, out)
+
+
+@kernel
+def write_costs(context, r, chosen, slots, measure, whole, out):
+    """`observe_costs`, into an observation with `whole` numbers of the request."""
+    write_caching(context, r, chosen, slots, whole, out)
     snapshots, request, least = context.known.snapshots, context.requests[r], LARGEST
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], request):
             least = min(least, context.state[e, measure])
     for e in range(min(slots, snapshots.shape[0])):
         gap = max(0.0, context.state[e, measure] - least) if takes(snapshots[e], request) else np.inf
-        out[CACHING_WHOLE + e * CACHING_SLOT + BASE_GAP] = squash(gap, 1.0)
+        out[whole + e * CACHING_SLOT + BASE_GAP] = squash(gap, 1.0)
 
 
 @kernel

@@ -98,6 +98,13 @@ def observe_scheduling(context, ranks, constant_s, order, slots, out):
     constant_s: time of an empty batch. order: receives the queue position of each slot's request (see
     `fill_with_worthy`).
     """
+    return write_scheduling(context, ranks, constant_s, order, slots, SLOT, out)
+
+
+@allocating_kernel
+def write_scheduling(context, ranks, constant_s, order, slots, stride, out):
+    """`observe_scheduling`, into an observation whose slots have `stride` numbers: those of here and, behind them, some
+    that others write."""
     columns = np.empty((blocks_of(context.queue.shape[0]), COLUMNS, BLOCK))
     work, due = look_through(context, ranks, constant_s, columns)
     times_s = constant_s, tick_s_of(work), work_s_of(work)
@@ -107,8 +114,8 @@ def observe_scheduling(context, ranks, constant_s, order, slots, out):
     filled = fill_up(context.requests, context.queue, ranks, slots, order, prefills)
     observe_filled(context, filled, out)
     observe_past(context, tick_s_of(work), out)
-    observe_slots(context, ranks, order[:filled], slots, times_s, out[WHOLE:], SLOT)
-    observe_worth(context, ranks, order[:filled], constant_s, out[WHOLE:])
+    observe_slots(context, ranks, order[:filled], slots, times_s, out[WHOLE:], stride)
+    observe_worth(context, ranks, order[:filled], constant_s, stride, out[WHOLE:])
     return filled, work
 
 
@@ -183,7 +190,7 @@ def observe_past(context, tick_s, out):
 
 
 @kernel
-def observe_worth(context, ranks, order, constant_s, out):
+def observe_worth(context, ranks, order, constant_s, stride, out):
     """Write the fields of requests in slots that `observe_slots` does not."""
     requests, queue, filled, best = context.requests, context.queue, order.shape[0], 0.0
     for k in range(filled):
@@ -197,7 +204,7 @@ def observe_worth(context, ranks, order, constant_s, out):
         out[at + WAITED] = squash(max(context.now_s - request.arrival_s, 0.0), slo_s)
         out[at + EXPECTED_LEFT] = log_share(expected_tokens(context, request), TOKENS_BITS)
         out[at + IN_CONSTANTS] = squash(rank.exec_s, constant_s)
-        at += SLOT
+        at += stride
 
 
 @kernel

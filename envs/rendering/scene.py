@@ -113,7 +113,7 @@ class Scene:
 def tdg_ratio(simulation: Simulation) -> float:
     """Gain so far / ideal gain of all requests of the episode, as in `info`; nan: there is none to gain."""
     arriving = ~(simulation.arrays.outcomes["ready_s"] > simulation.scenario.until_s)
-    ideal = simulation.scenario.gain.ideal(simulation.scenario.workload.table)[arriving].sum()
+    ideal = simulation.scenario.gain.ideal(simulation.scenario.workload)[arriving].sum()
     return float(simulation.arrays.status[0].gain / ideal) if ideal > 0 else np.nan
 
 

@@ -68,7 +68,7 @@ def tdg_upper_bound(
     groups = groups_of(scenario)
     first_gain, later_gain = scenario.gain.token_gains(table)
     tokens = WorthyTokens(table, first_gain, later_gain, groups[0].work, groups[-1].work, scenario.until_s)
-    ideal = float(scenario.gain.ideal(table).sum())
+    ideal = float(scenario.gain.ideal(scenario.workload).sum())
     if not tokens.any:
         return Bound(0.0, ideal, 0.0, fineness, 0, 0, 0.0)
     start_s, end_s = float(table["arrival_s"][0]), tokens.end_s

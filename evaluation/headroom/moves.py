@@ -30,7 +30,7 @@ class Moves:
     def after(cls, simulation: Simulation) -> Moves:
         """The losses of a run that has ended."""
         scenario = simulation.scenario
-        lost = scenario.gain.ideal(scenario.workload.table) - simulation.arrays.outcomes["gain"]
+        lost = scenario.gain.ideal(scenario.workload) - simulation.arrays.outcomes["gain"]
         return cls(scenario.workload, np.maximum(lost, 0.0))
 
     def draw(self, point: Point, rng: np.random.Generator) -> Point:

@@ -18,6 +18,8 @@ GAINS = {
     "of the answer, less in proportion as they are late; with a TTLT SLO, all of it with the last token.",
     "weighted-slo": "Gain is the weight of each request that met its SLOs, earned with its last token.",
     "vanilla-slo": "Gain is 1 for each request that met its SLOs, earned with its last token.",
+    "session-slo": "Gain is the weight of each session that ended by when it would if its requests just met their "
+    "SLOs, earned with its last token; a request that is in no session counts as one.",
 }
 
 

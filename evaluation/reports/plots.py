@@ -15,7 +15,7 @@ from servegym.evaluation.reports.iterations import iterations, pieces
 from servegym.evaluation.reports.memory import kv_blocks
 from servegym.evaluation.reports.phases import AT_ROUTER, WAITING, phases
 from servegym.evaluation.reports.timeline_events import timeline_events
-from servegym.simulator.records.types import TOKEN
+from servegym.simulator.records.types import FINISH, TOKEN
 from servegym.simulator.runs.results import Result
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def gain_rates(result: Result) -> tuple[Bins, np.ndarray, np.ndarray]:
     """Gain per second in each bin: earned, when tokens came out; ideal, when their requests arrived."""
     bins = Bins.over(float(result.arrays.status[0].now_s), RATE_BINS)
     events, requests = timeline_events(result), result.requests
-    tokens = events[events["kind"] == TOKEN]
+    tokens = events[np.isin(events["kind"], (TOKEN, FINISH))]  # FINISH: of a session
     earned = bins.rates(tokens["time_s"], tokens["value"])
     ideal = bins.rates(requests["arrival_s"].to_numpy(), requests["ideal_gain"].to_numpy())
     return bins, earned, ideal

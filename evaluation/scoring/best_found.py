@@ -46,7 +46,7 @@ def found_in(panel: str, budget: int, ledgers: Path) -> list[dict[str, str]]:
     rows = []
     for case, best in zip(asked.cases, search_all(asked.cases, ledgers, budget, tell), strict=True):
         of, scenario = case.identity, case.scenario
-        ideal = float(scenario.gain.ideal(scenario.workload.table).sum())
+        ideal = float(scenario.gain.ideal(scenario.workload).sum())
         numbers = (
             f"{of['rate_per_s']:.6g}/s",
             of["seed"],

@@ -23,7 +23,7 @@ SCHEDULED = ("one", "overload", "host", "disturbed", "predicted", "four", "pairs
 ROUTED = ("four", "pairs", "mixed", "incidents", "prefixes", "tiers")
 WITH_OPTIONS = ("overload", "host", "pairs")
 LEARNED = {"scheduler": ("learned:cma-engine-batching",), "router": ("learned:cma-cluster-routing",)}
-GAINS = (Gain("ta-slo"), Gain("weighted-slo"), Gain("vanilla-slo"), Gain(first_weight=4.0))
+GAINS = (Gain("ta-slo"), Gain("weighted-slo"), Gain("vanilla-slo"), Gain("session-slo"), Gain(first_weight=4.0))
 SMALL_BUDGET = 96  # tokens
 
 

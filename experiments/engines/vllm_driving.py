@@ -101,7 +101,7 @@ class Drive:
             for number, time_s in enumerate(times):
                 if time_s < deadline_s + number * interval_s:
                     total += w_first if number == 0 else w_later
-        return float(total), float(gain.ideal(workload.table).sum())
+        return float(total), float(gain.ideal(workload).sum())
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def searched(scenario: Scenario, budget: int) -> float:
         gains = [gain_of(scenario, point) for point in points]
         best, tried = max(best, *gains), tried + len(points)
         points = search.send(gains)
-    return best / float(scenario.gain.ideal(scenario.workload.table).sum())
+    return best / float(scenario.gain.ideal(scenario.workload).sum())
 
 
 class Rules:

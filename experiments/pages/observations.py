@@ -20,6 +20,7 @@ from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import QUEUE_WHOLE_FIELDS, REQUEST_FIELDS
 from servegym.baselines.observations.routing import ARRIVAL_FIELDS, ROUTED_FIELDS
 from servegym.baselines.observations.scheduling import SCHEDULING_WHOLE_FIELDS, WORTHY_REQUEST_FIELDS
+from servegym.baselines.observations.sessions import SESSION_FIELDS
 from servegym.baselines.observations.tiers import CLUSTER_FIELDS, OF_TIERS, SCALED_FIELDS, TIER_FIELDS
 from servegym.errors import ServegymError
 from servegym.evaluation.markdown import escaped, narrow_header, row
@@ -35,6 +36,7 @@ TABLES = {
     "routing, slot": (ROUTED_FIELDS, 0),
     "caching": (CACHING_WHOLE_FIELDS[len(ARRIVAL_FIELDS) :], len(ARRIVAL_FIELDS)),
     "caching, slot": (CACHING_FIELDS[len(ROUTED_FIELDS) :], len(ROUTED_FIELDS)),
+    "sessions": (SESSION_FIELDS, 0),
     "tiers": (CLUSTER_FIELDS[:OF_TIERS], 0),
     "tiers, tier": (TIER_FIELDS, 0),
     "tiers, slot": (SCALED_FIELDS, 0),

@@ -84,10 +84,11 @@ def end_batch(run, router_state, gain, e, now_s):
             finished += 1
             count_finished(run.state, e, request)
             outcome.finish_s, outcome.last_token_s = out_s, now_s
-            after_last_token(run, router_state, r, out_s)
+            earned = after_last_token(run, router_state, r, out_s)
+            gained += earned
             give_up(run, e, r)
             if status.recording:
-                note(run, FINISH, e, r, 0, 0.0)
+                note(run, FINISH, e, r, 0, earned)
         after_entry(engine, request, outcome)
     status.gain = gained
     if emitted > 0:

@@ -80,6 +80,21 @@ def leave_front(run, router_state, r):
 
 
 @kernel
+def end_in_engine(run, router_state, r, out_s):
+    """The last token of request r sets out at a time. Returns what its session earns, whose last request that was."""
+    following = router_state.following
+    if not HAS_CLIENTS or following.shape[0] == 0:
+        return 0.0
+    first = following[r].session
+    session = following[first]
+    session.in_engines -= 1
+    if session.in_engines > 0 or out_s > run.requests[first].arrival_s + session.session_slo_s:
+        return 0.0
+    run.outcomes[first].gain += session.session_gain
+    return session.session_gain
+
+
+@kernel
 def end_request(run, router_state, r, now_s):
     """Request r has ended for its client: the one that follows it comes after the think time."""
     front, following = run.status[0].front, router_state.following
@@ -94,6 +109,9 @@ def end_request(run, router_state, r, now_s):
     request, outcome, follower = run.requests[r], run.outcomes[r], following[r].first
     computed = request.prompt_tokens - outcome.cached_tokens + outcome.output_tokens
     while follower != NO_TURN:
-        run.requests[follower].session_tokens = request.session_tokens + computed
+        later = run.requests[follower]
+        later.session_tokens = request.session_tokens + computed
+        later.session_arrival_s = request.session_arrival_s
+        later.session_deadline_s = request.session_arrival_s + following[follower].due_s
         push(router_state.thinking, front, now_s + following[follower].think_s, 0, follower)
         follower = following[follower].next

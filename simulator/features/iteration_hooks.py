@@ -14,6 +14,7 @@ from servegym.simulator.features import (
 )
 from servegym.simulator.features.ahead import bring_back, commit_token, keep_formed, set_aside, start_waiting
 from servegym.simulator.features.disturbances import correct, correct_estimator, disturbed
+from servegym.simulator.features.front import end_in_engine
 from servegym.simulator.features.front_end import deliver_all, deliver_last, stream_started
 from servegym.simulator.features.lockstep import group_runs
 from servegym.simulator.features.speculation import accept
@@ -216,8 +217,10 @@ def after_tokens(run, router_state, e, r):
 
 @hook
 def after_last_token(run, router_state, r, out_s):
-    """Request r has finished; its last token sets out at out_s."""
+    """Request r has finished; its last token sets out at out_s. Returns what its session earns by that."""
+    earned = end_in_engine(run, router_state, r, out_s)
     deliver_last(run, router_state, r, out_s)
+    return earned
 
 
 @hook

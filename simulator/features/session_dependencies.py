@@ -61,6 +61,15 @@ class SessionDependencies:
             first = first[first]
         return first
 
+    @property
+    def turn(self) -> np.ndarray:
+        """int64[requests]: how many requests each follows, one after the other."""
+        found = (self.after >= 0).astype("i8")
+        before = np.where(self.after < 0, np.arange(len(self)), self.after)
+        for _ in range(len(self).bit_length()):  # twice as far back each time
+            found, before = found + found[before], before[before]
+        return found
+
     def order(self, arrival_s: np.ndarray) -> np.ndarray:
         """int64[requests]: those that follow none by their times, then the others as they are."""
         return np.lexsort((np.where(self.after == NO_TURN, arrival_s, 0.0), self.after != NO_TURN))
@@ -96,7 +105,7 @@ def following_of(turns: SessionDependencies | None) -> np.ndarray:
     rows = np.zeros(len(turns), FOLLOWING)
     rows["first"] = rows["next"] = NO_TURN
     rows["session"], rows["think_s"] = turns.session, turns.think_s
-    rows["unfinished"] = np.bincount(rows["session"], minlength=len(turns))
+    rows["unfinished"] = rows["in_engines"] = np.bincount(rows["session"], minlength=len(turns))
     order = np.argsort(turns.after, kind="stable")  # those that follow one beside each other, in order of their numbers
     order = order[turns.after[order] >= 0]
     after = turns.after[order]

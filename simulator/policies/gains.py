@@ -9,6 +9,8 @@ import numpy as np
 
 from servegym.errors import GainError, unknown_name
 from servegym.simulator.compilation.kernels import Compiled, kernel
+from servegym.simulator.features.session_dependencies import NO_TURN
+from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.key_values import YES_OR_NO, key_values
 from servegym.simulator.records.requests import next_deadline_s
 from servegym.simulator.records.signatures import gain
@@ -87,17 +89,30 @@ def tempo(request, outcome, now_s):
     return earned
 
 
+@gain
+def session_slo(request, outcome, now_s):
+    """Of a request that is in no session, a task by itself: its weight with the last token, iff that is out by when it
+    just meets its SLOs. What a session earns is known where its requests are (`front.end_in_engine`).
+    """
+    if request.session >= 0 or request.num_output_tokens + 1 < outcome.output_tokens:
+        return 0.0
+    slo_s = request.ttft_slo_s + (outcome.output_tokens - 1) * request.tpot_slo_s
+    if request.ttlt_slo_s < np.inf:
+        slo_s = request.ttlt_slo_s
+    return request.weight if now_s <= request.arrival_s + slo_s else 0.0
+
+
 BY_TOKEN: dict[str, Compiled] = {"tdg": tdg, "ta-slo": ta_slo}
 BY_REQUEST: dict[str, Compiled] = {"weighted-slo": weighted_slo, "vanilla-slo": vanilla_slo}
-TEMPO = "tempo"
-FUNCTIONS = BY_TOKEN | BY_REQUEST | {TEMPO: tempo}
+TEMPO, BY_SESSION = "tempo", "session-slo"
+FUNCTIONS = BY_TOKEN | BY_REQUEST | {TEMPO: tempo, BY_SESSION: session_slo}
 
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
     """A gain function and the weights of tokens, which policies see too.
 
-    name: tdg, ta-slo, tempo, weighted-slo or vanilla-slo.
+    name: tdg, ta-slo, tempo, weighted-slo, vanilla-slo or session-slo.
     first_weight: w_p, worth of a first token; None: mean prompt tokens / mean output tokens of the workload.
     decode_weight: w_d, worth of a later token.
     buffered_first_token: deadlines count from the TTFT SLO; if False, from the first token where it is earlier
@@ -131,16 +146,24 @@ class Gain:
             first_weight = workload["prompt_tokens"].mean() / workload["output_tokens"].mean()
         return workload["weight"] * first_weight, workload["weight"] * self.decode_weight
 
-    def ideal(self, workload: np.ndarray) -> np.ndarray:
-        """float64[requests]: the gain of each request when everything is in time."""
+    def of_sessions(self, workload: Workload) -> np.ndarray:
+        """float64[requests]: what a session earns as a whole, at its first request; of others 0."""
+        begins = True if workload.turns is None else workload.turns.after == NO_TURN
+        return np.where(begins & (self.name == BY_SESSION), workload.table["weight"], 0.0)
+
+    def ideal(self, workload: Workload) -> np.ndarray:
+        """float64[requests]: the gain of each request when everything is in time. That of a session is its first's."""
+        table = workload.table
+        if self.name == BY_SESSION:
+            return self.of_sessions(workload)
         if self.name == "vanilla-slo":
-            return np.ones(len(workload))
+            return np.ones(len(table))
         if self.name in BY_REQUEST:
-            return workload["weight"].copy()
+            return table["weight"].copy()
         if self.name == TEMPO:
-            return workload["prompt_tokens"] + OUTPUT_WORTH * workload["output_tokens"]
-        first, decode = self.token_gains(workload)
-        return first + (workload["output_tokens"] - 1) * decode
+            return table["prompt_tokens"] + OUTPUT_WORTH * table["output_tokens"]
+        first, decode = self.token_gains(table)
+        return first + (table["output_tokens"] - 1) * decode
 
 
 def gain_of(text: str) -> Gain:

@@ -52,6 +52,9 @@ REQUEST = record(
         ("session_engine", "i2"),  # where the router sent its session's last request; -1: nowhere yet
         ("in_flight_tokens", "i4"),  # in `computed_tokens`, of a batch that still runs (ahead.py)
         ("session_tokens", "i8"),  # tokens computed for the requests that it follows: prompts, less cached, and answers
+        ("turn", "i4"),  # how many requests it follows, one after the other
+        ("session_arrival_s", "f8"),  # of its session's first request
+        ("session_deadline_s", "f8"),  # as first_deadline_s, if all its session up to it just meets its SLOs
     ],
     lines_of=64,
 )
@@ -96,6 +99,10 @@ FOLLOWING = record(
         ("next", "i4"),  # the next one that follows the same request as it does; -1: none
         ("session", "i4"),  # the first request of its session
         ("unfinished", "i4"),  # of a session's first request: requests of the session that are unfinished
+        ("in_engines", "i4"),  # of that too: requests of the session whose last token has not set out
         ("think_s", "f8"),  # from the end of the request it follows to its coming
+        ("due_s", "f8"),  # of its first token (TTLT: its last), from the arrival of the session, by SLOs
+        ("session_slo_s", "f8"),  # of a session's first request: from its arrival to the session's deadline
+        ("session_gain", "f8"),  # of that too: what the session earns if it ends by then
     ]
 )

@@ -13,6 +13,8 @@ def begin_requests(requests: Any) -> None:
     requests["first_deadline_s"] = requests["arrival_s"] + np.where(
         by_ttlt, requests["ttlt_slo_s"], requests["ttft_slo_s"]
     )
+    requests["session_arrival_s"] = requests["arrival_s"]
+    requests["session_deadline_s"] = requests["first_deadline_s"]
     requests["token_interval_s"] = np.where(by_ttlt, 0.0, requests["tpot_slo_s"])
     requests["first_token_s"] = np.nan
     for name in ("engine", "task", "session", "session_engine"):
@@ -26,6 +28,8 @@ def arrive_now(request, outcome, now_s, way_back_s):
     request.arrival_s = now_s - way_back_s
     slo_s = request.ttlt_slo_s if request.ttlt_slo_s < np.inf else request.ttft_slo_s
     request.first_deadline_s = request.arrival_s + slo_s
+    if request.turn == 0:
+        request.session_arrival_s, request.session_deadline_s = request.arrival_s, request.first_deadline_s
 
 
 @kernel

@@ -6,7 +6,8 @@ from servegym.simulator.records import record
 TIMELINE = record(
     [
         ("time_s", "f8"),
-        ("value", "f8"),  # TOKEN: its gain; BATCH_START: estimated seconds; BATCH_END: real seconds
+        # TOKEN: its gain; FINISH: that of a session which ends; BATCH_START: estimated seconds; BATCH_END: real seconds
+        ("value", "f8"),
         ("kind", "i4"),
         ("engine", "i4"),
         ("request", "i4"),  # -1: the engine as a whole

@@ -30,6 +30,7 @@ from servegym.simulator.runs.engine_arrays import (
     limits_of,
     operators_of,
 )
+from servegym.simulator.runs.sessions import tell_sessions
 
 FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
 FIRST_TIMELINE = 4096  # events of the timeline; doubled whenever it is full
@@ -113,7 +114,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
 def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Settings) -> RouterState:
     """What the router and the scaler know and keep, and what is between engines, at the start of a run."""
     cluster, (engines, capacity) = settings.cluster, run.queues.shape
-    following, snapshots = following_of(scenario.workload.turns), fresh_snapshots(run.engines)
+    following, snapshots = following_for(scenario), fresh_snapshots(run.engines)
     if settings.indexed:
         snapshots["index_sets"] = np.where(snapshots["publishes"], 0, index_sets(cluster.pools, scenario.workload))
     sizes = {
@@ -222,6 +223,11 @@ def of_kinds(items: list) -> tuple:
     return tuple(items) + (items[0],) * (KINDS - len(items))
 
 
+def following_for(scenario: Scenario) -> np.ndarray:
+    """FOLLOWING[requests]; empty where none follows another."""
+    return tell_sessions(following_of(scenario.workload.turns), scenario.workload, scenario.gain)
+
+
 def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
     table, predictions = scenario.workload.table, settings.predictions
     requests = zeros(len(table), layout.REQUEST)
@@ -236,7 +242,7 @@ def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
         requests["arrival_s"] -= scenario.front_end.way_back_s
     begin_requests(requests)
     if scenario.workload.turns is not None:
-        requests["session"] = scenario.workload.turns.session
+        requests["session"], requests["turn"] = scenario.workload.turns.session, scenario.workload.turns.turn
     return requests
 
 

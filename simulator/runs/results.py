@@ -71,7 +71,7 @@ class Result:
             "violated": violated(run, workload, float(run.status[0].now_s))[arrived],
             "starved": starved(table, ttft_s, ttlt_s),
             "gain": outcome["gain"],
-            "ideal_gain": self.scenario.gain.ideal(self.scenario.workload.table)[arrived],
+            "ideal_gain": self.scenario.gain.ideal(self.scenario.workload)[arrived],
             **({} if workload.ids is None else {"request_id": workload.ids[arrived]}),
             **self._of_sessions(),
             **self._at_engines(),

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.records.state import SimulationState
 
 if TYPE_CHECKING:
     from servegym.simulator.runs.results import Result
@@ -35,6 +38,42 @@ def deadlines_s(table: np.ndarray, turns: SessionDependencies) -> np.ndarray:
     return found
 
 
+def session_slos_s(table: np.ndarray, turns: SessionDependencies) -> np.ndarray:
+    """float64[requests], s: of a session's first request from its arrival to the session's deadline, the latest of
+    `deadlines_s`; of others 0."""
+    found = np.zeros(len(table))
+    np.maximum.at(found, turns.session, deadlines_s(table, turns))
+    return found
+
+
+def tell_sessions(following: np.ndarray, workload: Workload, gain: Gain) -> np.ndarray:
+    """FOLLOWING[requests], with what sessions are due by and worth."""
+    turns, table = workload.turns, workload.table
+    if turns is None:
+        return following
+    of_first_s = np.where(np.isfinite(table["ttlt_slo_s"]), table["ttlt_slo_s"], table["ttft_slo_s"])
+    following["due_s"] = deadlines_s(table, turns) - slo_s(table) + of_first_s
+    following["session_slo_s"] = session_slos_s(table, turns)
+    following["session_gain"] = gain.of_sessions(workload)
+    return following
+
+
+def ends_s(run: SimulationState, session: np.ndarray) -> np.ndarray:
+    """float64[requests], s: of a session's first request when the last token of the session set out; inf: it has
+    not. session: the first request of each one's session."""
+    found, finish_s = np.full(len(session), -np.inf), run.outcomes["finish_s"]
+    np.maximum.at(found, session, np.where(np.isnan(finish_s), np.inf, finish_s))
+    return found
+
+
+def earn_sessions(run: SimulationState, following: np.ndarray) -> None:
+    """Add what sessions have earned whose tokens were not emitted by the event loop, as that does (front.py)."""
+    in_time = ends_s(run, following["session"]) <= run.requests["arrival_s"] + following["session_slo_s"]
+    gains = np.where(in_time & (following["in_engines"] > 0), following["session_gain"], 0.0)
+    run.outcomes["gain"] += gains
+    run.status["gain"] += gains.sum()
+
+
 def session_columns(result: Result) -> dict[str, np.ndarray]:
     """Of each session that has begun, in the order of their first requests.
 
@@ -50,9 +89,7 @@ def session_columns(result: Result) -> dict[str, np.ndarray]:
     first = np.unique(columns["session"])
     place[first] = np.arange(len(first))
     count = np.bincount(of_all, minlength=len(workload))[first]
-    deadline_s = np.zeros(len(first))
-    begun = place[of_all] >= 0
-    np.maximum.at(deadline_s, place[of_all[begun]], deadlines_s(workload.table, turns)[begun])
+    deadline_s = session_slos_s(workload.table, turns)[first]
     ended = np.isfinite(columns["finish_s"])
     finish_s, finished = np.zeros(len(first)), np.zeros(len(first), "i8")
     at = place[columns["session"][ended]]
@@ -61,7 +98,10 @@ def session_columns(result: Result) -> dict[str, np.ndarray]:
     finish_s[finished < count] = np.nan
     arrival_s = columns["arrival_s"][columns["after"] < 0]  # rows of first requests, in their order
     session_s = finish_s - arrival_s
+    # As the loop compares them, to the bit.
+    last_s = ends_s(result.arrays, of_all)[first]
+    attained = last_s <= result.arrays.requests["arrival_s"][first] + deadline_s
     return {
         "session": first, "arrival_s": arrival_s, "requests": count, "finished": finished, "finish_s": finish_s,
-        "session_s": session_s, "deadline_s": deadline_s, "attained": session_s <= deadline_s,
+        "session_s": session_s, "deadline_s": deadline_s, "attained": attained,
     }  # fmt: skip

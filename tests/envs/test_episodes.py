@@ -56,7 +56,7 @@ def potential_of(env: ServingEnv) -> float:
             if arrays.status[0].now_s < next_deadline_s(request):
                 total += request.decode_token_gain if request.num_output_tokens else request.first_token_gain
     scenario = env.simulation.scenario
-    return total / scenario.gain.ideal(scenario.workload.table).sum()
+    return total / scenario.gain.ideal(scenario.workload).sum()
 
 
 @pytest.mark.parametrize("agent", ["base", "random"])

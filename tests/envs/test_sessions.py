@@ -24,4 +24,4 @@ def test_a_heuristic_is_an_agent_where_requests_follow_others(name: str, limits:
     play(env, BaseAgent())
     assert outcome_bytes(env.simulation.arrays) == simulated(env, scenario)
     # All turns may arrive, so all count.
-    assert env._episode_batch.ideal_gain[0] == scenario.gain.ideal(workload.table).sum()
+    assert env._episode_batch.ideal_gain[0] == scenario.gain.ideal(workload).sum()

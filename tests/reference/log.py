@@ -64,6 +64,7 @@ class Log:
     engines: list[EngineLog] = field(default_factory=list)
     cached_tokens: list[int] = field(default_factory=list)
     session_tokens: list[int] = field(default_factory=list)
+    session_gains: list[float] = field(default_factory=list)  # `gains` are by TDG
     reroutes: list[int] = field(default_factory=list)
     client_s: list[list[float]] = field(default_factory=list)  # token by token: when the client has it
     ready_s: list[float | None] = field(default_factory=list)  # None: not sent

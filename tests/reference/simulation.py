@@ -15,6 +15,7 @@ from .router import RouterAtWork
 from .routers import RoundRobin, Router
 from .running import Running
 from .scalers import Scaler
+from .sessions import session_gains
 from .snapshots import EngineSnapshot, RouterState
 from .speculation import expecting
 from .stores import index_of
@@ -310,6 +311,7 @@ class Simulation:
                 for e in self.engines
             ],
             cached_tokens=[r.cached_tokens for r in self.requests],
+            session_gains=session_gains(self.requests),
             session_tokens=[r.session_tokens for r in self.requests],
             reroutes=[r.reroutes for r in self.requests],
         )  # fmt: skip

@@ -116,12 +116,12 @@ def test_no_gain_is_above_the_ideal_one(name, data):
 
 
 def test_the_first_weight_is_by_default_the_ratio_of_mean_lengths():
-    table = requests(prompt_tokens=[4, 8], output_tokens=[1, 3], weight=[1.0, 2.0]).table
-    first, decode = Gain(decode_weight=0.5).token_gains(table)
+    workload = requests(prompt_tokens=[4, 8], output_tokens=[1, 3], weight=[1.0, 2.0])
+    first, decode = Gain(decode_weight=0.5).token_gains(workload.table)
     assert first.tolist() == [3, 6] and decode.tolist() == [0.5, 1.0]  # 6 / 2
-    assert Gain(decode_weight=0.5).ideal(table).tolist() == [3, 8]
-    assert Gain("tempo").ideal(table).tolist() == [12, 32]
-    assert Gain("weighted-slo").ideal(table).tolist() == [1, 2] and Gain("vanilla-slo").ideal(table).tolist() == [1, 1]
+    ideal = {"tdg": [3, 8], "tempo": [12, 32], "weighted-slo": [1, 2], "vanilla-slo": [1, 1], "session-slo": [1, 2]}
+    for name, gains in ideal.items():
+        assert Gain(name, decode_weight=0.5).ideal(workload).tolist() == gains, name
 
 
 def test_a_ratio_of_nothing():

@@ -74,7 +74,7 @@ def test_a_decision_earns_what_its_request_gains() -> None:
             base = Simulation(problem.head.with_policy(simulation.scenario)).run()
             assert told[at : at + n, i].sum() == pytest.approx(3.0 * (ratio - base.summary["tdg_ratio"]), abs=1e-5)
             differences = simulation.arrays.outcomes["gain"] - base.arrays.outcomes["gain"]
-            ideal = simulation.scenario.gain.ideal(simulation.scenario.workload.table).sum()
+            ideal = simulation.scenario.gain.ideal(simulation.scenario.workload).sum()
             order = np.argsort(simulation.arrays.requests["arrival_s"], kind="stable")
             assert told[at : at + n, i] == pytest.approx(3.0 * differences[order] / ideal, abs=1e-5)
             at += n

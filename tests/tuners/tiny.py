@@ -22,6 +22,10 @@ CASES: dict[str, dict[str, Any]] = {
     "ppo-scheduling-of-the-whole": {
         "environment": "Scheduling-v0", "algorithm": "ppo", "arguments": {"slots": 0}, "hyperparameters": PPO,
     },
+    "ppo-scheduling-with-sessions": {
+        "environment": "Scheduling-v0", "algorithm": "ppo", "hyperparameters": PPO,
+        "arguments": {"slots": 6, "sees": "scheduling-sessions"},
+    },
     "maskable-ppo-cluster-routing": {
         "environment": "ClusterRouting-v0", "algorithm": "maskable-ppo", "hyperparameters": PPO,
         "arguments": {"engines": 3},
@@ -29,6 +33,10 @@ CASES: dict[str, dict[str, Any]] = {
     "maskable-ppo-cached-routing": {
         "environment": "ClusterRouting-v1", "algorithm": "maskable-ppo", "hyperparameters": PPO,
         "arguments": {"engines": 3}, "scenarios": SCENARIOS | {"router": "predicted-cost"},
+    },
+    "maskable-ppo-routing-with-sessions": {
+        "environment": "ClusterRouting-v1", "algorithm": "maskable-ppo", "hyperparameters": PPO,
+        "arguments": {"engines": 3, "sees": "caching-sessions"}, "scenarios": SCENARIOS | {"router": "predicted-cost"},
     },
     "ppo-tier-scaling": {
         "environment": "TierScaling-v0", "algorithm": "ppo", "hyperparameters": PPO, "arguments": {"engines": 3},

@@ -17,6 +17,7 @@ from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
+from servegym.baselines.observations.sessions import caching_sessions_layout, scheduling_sessions_layout
 from servegym.baselines.observations.tiers import tiers_layout
 from servegym.baselines.registry import (
     router,
@@ -53,9 +54,17 @@ POLICIES = {
     "scheduling": lambda: scheduled(
         scheduler("expected-gain"), random(Shape.shared_by(scheduling_layout(5), CONTROLS + 1, "joint", hidden=(4,)))
     ),
+    "scheduling with sessions": lambda: scheduled(
+        scheduler("expected-gain"),
+        random(Shape.shared_by(scheduling_sessions_layout(5), CONTROLS + 1, "joint", hidden=(4,))),
+        sees="scheduling-sessions",
+    ),
     "routing": lambda: routed(router("min-load"), random(Shape.shared_by(routing_layout(4), activation="relu"))),
     "caching": lambda: routed(router("kv-aware"), random(Shape.shared_by(caching_layout(4))), sees="caching"),
     "day": lambda: scaled(scaler("forecast"), random(Shape.shared_by(day_layout(4), choices_of(1))), sees="day"),
+    "caching with sessions": lambda: routed(
+        router("kv-aware"), random(Shape.shared_by(caching_sessions_layout(4))), sees="caching-sessions"
+    ),
     "scaling": lambda: scaled(scaler("polyserve"), random(Shape.shared_by(tiers_layout(4), choices_of(2)))),
 }
 

@@ -34,6 +34,12 @@ from tests.baselines.artifact.artifacts import (
     several,
 )
 
+# Of those that are called by what they see.
+WAYS = {
+    "caching": "routing", "caching with sessions": "routing", "scheduling with sessions": "scheduling",
+    "day": "scaling",
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("kind", POLICIES)
 def test_a_policy_comes_back_as_it_was(kind, tmp_path):
@@ -45,9 +51,7 @@ def test_a_policy_comes_back_as_it_was(kind, tmp_path):
     assert artifact.load(path, name=policy.name) == policy
     document = json.loads(path.read_text())
     assert document["provenance"] == PROVENANCE
-    assert document["policies"][policy.kind]["learned"]["way"] == {"caching": "routing", "day": "scaling"}.get(
-        kind, kind
-    )
+    assert document["policies"][policy.kind]["learned"]["way"] == WAYS.get(kind, kind)
     named = {"scheduler": scheduler, "router": router, "scaler": scaler}[policy.kind](f"learned:{path}")
     assert named == again
 

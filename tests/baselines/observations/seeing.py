@@ -10,6 +10,7 @@ from servegym.baselines.observations import day as day_page
 from servegym.baselines.observations import engine as engine_page
 from servegym.baselines.observations import queue as queue_page
 from servegym.baselines.observations import routing as routing_page
+from servegym.baselines.observations import sessions as sessions_page
 from servegym.baselines.observations import tiers as tiers_page
 from servegym.baselines.observations.fields import Layout
 from servegym.simulator.compilation.kernels import compiled
@@ -18,6 +19,7 @@ from servegym.simulator.records.fields import array, fresh
 from servegym.simulator.records.signatures import (
     QUEUE,
     RANK_TABLE,
+    REQUEST,
     REQUESTS,
     ROUTER_CONTEXT,
     SCALER_CONTEXT,
@@ -53,6 +55,11 @@ def see_caching(context, r, chosen, slots, measure, out):
         caching_page.observe_caching(context, r, chosen, slots, out)
     else:
         caching_page.observe_costs(context, r, chosen, slots, measure, out)
+
+
+@compiled(types.void(REQUEST, types.float64, SEEN))
+def see_session(request, now_s, out):
+    sessions_page.write_session(request, now_s, out, 0)
 
 
 @compiled(types.void(SCALER_CONTEXT, array(layout.MOVE), types.int64, SEEN))
@@ -132,6 +139,13 @@ def of_caching(simulation: Simulation, r: int, now_s: float, chosen: int, measur
     out = empty(shape)
     see_caching(simulation.router_context(now_s), r, chosen, slots, measure, out)
     return named(shape, out)
+
+
+def of_session(request: np.record, now_s: float) -> list[float]:
+    """`SESSION_FIELDS`, in order."""
+    out = np.zeros(sessions_page.SESSION, "f4")
+    see_session(request, now_s, out)
+    return out.tolist()
 
 
 def of_tiers(simulation: Simulation, now_s: float, slots: int) -> Seen:

@@ -12,6 +12,7 @@ from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import queue_layout
 from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
+from servegym.baselines.observations.sessions import caching_sessions_layout, scheduling_sessions_layout
 from servegym.baselines.observations.tiers import tiers_layout
 
 PAGE = Path(__file__).parents[3] / "docs" / "observations.md"
@@ -28,6 +29,8 @@ def test_the_sizes_on_the_page_are_those_of_the_layouts():
              "observe_scheduling": (scheduling_layout(1), "{} + {} a slot"),
              "observe_routing": (routing_layout(1), "{} + {} a slot"),
              "observe_caching": (caching_layout(1), "{} + {} a slot"),
+             "observe_scheduling_sessions": (scheduling_sessions_layout(1), "{} + {} a slot"),
+             "observe_caching_sessions": (caching_sessions_layout(1), "{} + {} a slot"),
              "observe_tiers": (tiers_layout(1), "{} + {} a slot"),
              "observe_day": (day_layout(1), "{} + {} a slot")}  # fmt: skip
     for function, (shape, size) in sizes.items():
@@ -37,7 +40,8 @@ def test_the_sizes_on_the_page_are_those_of_the_layouts():
 
 def test_names_are_unique_and_bounds_in_order():
     for shape in (engine_layout(), queue_layout(3), scheduling_layout(3), routing_layout(3), caching_layout(3),
-                  tiers_layout(3), day_layout(3)):  # fmt: skip
+                  scheduling_sessions_layout(3), caching_sessions_layout(3), tiers_layout(3),
+                  day_layout(3)):  # fmt: skip
         names = [name for name, _ in shape]
         assert len(set(names)) == len(names) == shape.size == len(shape.low)
         assert (shape.low < shape.high).all()
