@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
 
 if TYPE_CHECKING:
@@ -33,65 +34,39 @@ COLUMNS = (
 
 def calibrate(
     batches: Annotated[Path, typer.Argument(metavar="FILE", help=COLUMNS)],
-    form: Annotated[
-        str, typer.Option(metavar="FORM", help="The form of the device model.", rich_help_panel=options.WHAT)
-    ] = "piecewise",
+    form: Annotated[str, option("FORM", "The form of the device model.", options.WHAT)] = "piecewise",
     like: Annotated[
-        str,
-        typer.Option(
-            metavar="PROFILE",
-            help="The profile, or its file, that gives hardware, model and KV cache.",
-            rich_help_panel=options.WHAT,
-        ),
+        str, option("PROFILE", "The profile, or its file, that gives hardware, model and KV cache.", options.WHAT)
     ] = "a100-llama3-8b",
     kv_blocks: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="KV blocks of an engine.", show_default="its", rich_help_panel=options.WHAT
-        ),
+        int | None, option("N", "KV blocks of an engine.", options.WHAT, min=1, show_default="its")
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of the new profile.",
-            show_default="the file's",
-            rich_help_panel=options.WHAT,
-        ),
+        str | None, option("NAME", "Name of the new profile.", options.WHAT, show_default="the file's")
     ] = None,
     held_out: Annotated[
         float,
-        typer.Option(
+        option(
+            "SHARE",
+            "Share of the batches held out of the fit, to measure errors on.",
+            options.HOW_MUCH,
             min=0.05,
             max=0.95,
-            metavar="SHARE",
-            help="Share of the batches held out of the fit, to measure errors on.",
-            rich_help_panel=options.HOW_MUCH,
         ),
     ] = 0.3,
     same_total: Annotated[
         bool,
-        typer.Option(
-            "--same-total",
-            help="Leave late batches out of the fit, then scale it so that all batches together take the time that "
+        flag(
+            "Leave late batches out of the fit, then scale it so that all batches together take the time that "
             "was measured; for a table of all steps of a run.",
-            rich_help_panel=options.WHAT,
+            options.WHAT,
+            "--same-total",
         ),
     ] = False,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0, metavar="S", help="Seed that draws the held-out batches.", rich_help_panel=options.HOW_MUCH
-        ),
-    ] = 0,
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for the profile and its picture.",
-            rich_help_panel=options.OUTPUT,
-        ),
-    ] = Path("results/calibrate"),
+    seed: Annotated[int, option("S", "Seed that draws the held-out batches.", options.HOW_MUCH, min=0)] = 0,
+    out: Annotated[Path, option(options.OUT_METAVAR, "Folder for the profile and its picture.", options.OUTPUT)] = Path(
+        "results/calibrate"
+    ),
     json: options.Json = None,
 ) -> None:
     """Fit a latency profile to measured batches, and show how far off it is on batches held out.

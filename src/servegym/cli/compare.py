@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from servegym.cli import options
 from servegym.cli.comparison_tables import show_comparison
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
 from servegym.cli.progress import bounds_or_why, kept_work
 from servegym.cli.runners import load_policy_files, runner_of
@@ -59,21 +58,21 @@ def compare(
     check: options.Check = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME[:...]",
-            help="The compared scheduler to take differences to.",
+        option(
+            "NAME[:...]",
+            "The compared scheduler to take differences to.",
+            options.WHAT,
             show_default="the best at each load",
-            rich_help_panel=options.WHAT,
         ),
     ] = None,
     rank_by: options.RankBy = "tdg",
     bound: Annotated[
         bool,
-        typer.Option(
-            "--bound",
-            help="Also hold every run against what no scheduler can exceed. It takes seconds to a minute for each load "
+        flag(
+            "Also hold every run against what no scheduler can exceed. It takes seconds to a minute for each load "
             "and seed, and runs of at most 2000 requests.",
-            rich_help_panel=options.HOW_MUCH,
+            options.HOW_MUCH,
+            "--bound",
         ),
     ] = False,
     seeds: options.Seeds = 5,
@@ -81,11 +80,11 @@ def compare(
     ray: options.Ray = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for results. Runs that are there are not repeated.",
+        option(
+            options.OUT_METAVAR,
+            "Folder for results. Runs that are there are not repeated.",
+            options.OUTPUT,
             show_default="results/compare-TRACE-..., one for each comparison",
-            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     fresh: options.Fresh = False,

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import option
 from servegym.cli.output import console_for, new_table, number, write_json
 from servegym.cli.runners import load_policy_files
 from servegym.cli.spec_options import Words, spec_options
@@ -38,38 +39,27 @@ def dataset(
     words: Words,
     environment: Annotated[str, typer.Argument(metavar="ENVIRONMENT", help="EngineBatching-v0 or another.")],
     preset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A preset of scenarios: overload, light, burst, ...", rich_help_panel=options.ON_WHAT
-        ),
+        str | None, option("NAME", "A preset of scenarios: overload, light, burst, ...", options.ON_WHAT)
     ] = None,
     agent: Annotated[
-        Agent, typer.Option("--agent", "--who", help="The base policy, or legal actions at random.",
-                            rich_help_panel=options.WHAT)
+        Agent, option(None, "The base policy, or legal actions at random.", options.WHAT, "--agent", "--who")
     ] = Agent.base,
     load_policies: options.LoadPolicies = None,
-    episodes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of episodes.", rich_help_panel=options.HOW_MUCH)
-    ] = 50,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0, metavar="S", help="Seed of the first episode; the others count up from it.",
-            rich_help_panel="How much",
-        ),
-    ] = 0,
+    episodes: Annotated[int, option("N", "Number of episodes.", options.HOW_MUCH, min=1)] = 50,
+    seed: Annotated[int, option("S", "Seed of the first episode; the others count up from it.", "How much", min=0)] = 0,
     name: Annotated[
         str | None,
-        typer.Option(
-            "--id", metavar="ID", show_default="servegym/ENVIRONMENT/AGENT-v0", rich_help_panel=options.OUTPUT,
-            help="Name of the dataset, in Minari's form.",
+        option(
+            "ID",
+            "Name of the dataset, in Minari's form.",
+            options.OUTPUT,
+            "--id",
+            show_default="servegym/ENVIRONMENT/AGENT-v0",
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder of the datasets.", rich_help_panel=options.OUTPUT)
-    ] = Path("results/datasets"),
+    out: Annotated[Path, option("DIR", "The folder of the datasets.", options.OUTPUT)] = Path("results/datasets"),
     json: options.Json = None,
-) -> None:  # fmt: skip
+) -> None:
     """Play episodes and keep them as a Minari dataset, with its card.
 
     The scheduler or router that is named is the base, whose decisions the dataset then has.

@@ -7,11 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-
 from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli.evaluation_tables import show_evaluation
+from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
 from servegym.cli.progress import bounds_or_why, kept_work
 from servegym.cli.runners import load_policy_files, runner_of
@@ -68,11 +67,11 @@ def evaluate(
     ray: options.Ray = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for runs, tables, pictures, the report and model cards. Runs that are there are not repeated.",
+        option(
+            options.OUT_METAVAR,
+            "Folder for runs, tables, pictures, the report and model cards. Runs that are there are not repeated.",
+            options.OUTPUT,
             show_default="results/evaluate-PANEL-..., one for each evaluation",
-            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     fresh: options.Fresh = False,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import flag, option
 
 PANELS = "the panel's"
 JUDGED = (
@@ -25,65 +26,51 @@ Artifacts = Annotated[
 ]
 PanelFile = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME|FILE.yaml",
-        help="The cases: traces, devices, loads, SLOs, seeds. The options below replace what it says.",
+    option(
+        "NAME|FILE.yaml",
+        "The cases: traces, devices, loads, SLOs, seeds. The options below replace what it says.",
+        options.ON_WHAT,
         show_default="held_out, or held_out_routers",
-        rich_help_panel=options.ON_WHAT,
     ),
 ]
 AllowSeen = Annotated[
     bool,
-    typer.Option(
-        "--allow-seen",
-        help="Mark cases that a learned policy was trained on, instead of refusing them.",
-        rich_help_panel=options.ON_WHAT,
-    ),
+    flag("Mark cases that a learned policy was trained on, instead of refusing them.", options.ON_WHAT, "--allow-seen"),
 ]
 Baseline = Annotated[
     str | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help="The judged policy to take differences to.",
-        show_default="the first",
-        rich_help_panel=options.WHAT,
+    option(
+        options.SCHEDULER_METAVAR, "The judged policy to take differences to.", options.WHAT, show_default="the first"
     ),
 ]
 Seeds = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Seeds of each cell; no two cells share one.",
-        show_default=PANELS,
-        rich_help_panel=options.HOW_MUCH,
-    ),
+    int | None, option("N", "Seeds of each cell; no two cells share one.", options.HOW_MUCH, min=1, show_default=PANELS)
 ]
 FirstSeed = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "S",
+        "The first of all seeds. Training draws from those below 1,000,000.",
+        options.HOW_MUCH,
         min=0,
-        metavar="S",
-        help="The first of all seeds. Training draws from those below 1,000,000.",
         show_default=PANELS,
-        rich_help_panel=options.HOW_MUCH,
     ),
 ]
 Bound = Annotated[
     bool,
-    typer.Option(
-        "--bound",
-        help="Also hold every run against what no policy can exceed. It takes seconds to a minute for each cell "
+    flag(
+        "Also hold every run against what no policy can exceed. It takes seconds to a minute for each cell "
         "and seed, and runs of at most 2000 requests.",
-        rich_help_panel=options.HOW_MUCH,
+        options.HOW_MUCH,
+        "--bound",
     ),
 ]
 Headroom = Annotated[
     bool,
-    typer.Option(
-        "--headroom",
-        help="Also hold every run against the best that `servegym headroom` has found of its scenario, where its "
+    flag(
+        "Also hold every run against the best that `servegym headroom` has found of its scenario, where its "
         "ledgers are kept (results/headroom, or headroom in --out).",
-        rich_help_panel=options.HOW_MUCH,
+        options.HOW_MUCH,
+        "--headroom",
     ),
 ]

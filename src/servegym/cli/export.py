@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import option
 from servegym.cli.output import console_for, new_table, write_json
 from servegym.cli.runners import load_policy_files
 from servegym.errors import ServegymError
@@ -50,17 +51,15 @@ def export(
             show_default=False,
         ),
     ] = None,
-    target: Annotated[
-        str, typer.Option(metavar=TARGET_METAVAR, help="The program that will use it.", rich_help_panel=options.OUTPUT)
-    ] = "servegym",
+    target: Annotated[str, option(TARGET_METAVAR, "The program that will use it.", options.OUTPUT)] = "servegym",
     out: Annotated[
         Path,
-        typer.Option(
-            metavar="FILE.json",
+        option(
+            "FILE.json",
+            "The file to write; whatever else the target needs goes beside it.",
+            options.OUTPUT,
             callback=options.file_to_write,
-            help="The file to write; whatever else the target needs goes beside it.",
             show_default=False,
-            rich_help_panel=options.OUTPUT,
         ),
     ] = ...,  # type: ignore[assignment]
     scheduler: Annotated[str | None, named("scheduler")] = None,
@@ -71,29 +70,29 @@ def export(
     check: options.Check = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            metavar="PROFILE",
-            help="The latency profile (or its .json file) that policies estimate batch times by.",
+        option(
+            "PROFILE",
+            "The latency profile (or its .json file) that policies estimate batch times by.",
+            options.ON_WHAT,
             show_default="the source's",
-            rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
     slo: Annotated[
         str | None,
-        typer.Option(
-            metavar="RECIPE",
-            help="SLOs and weights of requests that state none: those that most requests of --trace get.",
+        option(
+            "RECIPE",
+            "SLOs and weights of requests that state none: those that most requests of --trace get.",
+            options.ON_WHAT,
             show_default="the source's",
-            rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
     trace: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="The trace that is served, for --slo. Repeatable.",
+        option(
+            "NAME|FILE",
+            "The trace that is served, for --slo. Repeatable.",
+            options.ON_WHAT,
             show_default="the source's",
-            rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
     columns: options.Columns = None,
@@ -101,10 +100,7 @@ def export(
     drop_empty: options.DropEmpty = False,
     sort: options.Sort = False,
     xllm_version: Annotated[
-        str | None,
-        typer.Option(
-            metavar="X.Y", help="Of --target xllm.", show_default="the newest recorded", rich_help_panel=options.OUTPUT
-        ),
+        str | None, option("X.Y", "Of --target xllm.", options.OUTPUT, show_default="the newest recorded")
     ] = None,
     json: options.Json = None,
 ) -> None:

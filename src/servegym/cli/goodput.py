@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from servegym.cli import options
 from servegym.cli.compare import SHOWN
 from servegym.cli.comparison_tables import show_unsettled
+from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, number, show_notes, write_json
 from servegym.cli.progress import kept_work
 from servegym.cli.runners import load_policy_files, runner_of
@@ -49,11 +48,11 @@ def goodput(
     check: options.Check = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME[:...]",
-            help="The scheduler to take differences to.",
+        option(
+            "NAME[:...]",
+            "The scheduler to take differences to.",
+            options.WHAT,
             show_default="the one with the highest goodput",
-            rich_help_panel=options.WHAT,
         ),
     ] = None,
     duration: options.Duration = None,
@@ -63,11 +62,11 @@ def goodput(
     ray: options.Ray = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for results. Runs that are there are not repeated.",
+        option(
+            options.OUT_METAVAR,
+            "Folder for results. Runs that are there are not repeated.",
+            options.OUTPUT,
             show_default="results/goodput-TRACE-..., one for each search",
-            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     fresh: options.Fresh = False,

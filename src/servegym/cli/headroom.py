@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli.evaluate import texts_of
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, number, progress_console, write_json
 from servegym.cli.progress import bounds_or_why, kept_work
 from servegym.cli.runners import load_policy_files
@@ -45,10 +44,10 @@ def headroom(
     words: Words,
     panel: Annotated[
         str,
-        typer.Option(
-            metavar="NAME|FILE.yaml",
-            help="The cases: traces, devices, loads, SLOs, seeds. The options below replace what it says.",
-            rich_help_panel=options.ON_WHAT,
+        option(
+            "NAME|FILE.yaml",
+            "The cases: traces, devices, loads, SLOs, seeds. The options below replace what it says.",
+            options.ON_WHAT,
         ),
     ] = "headroom",
     load_policies: options.LoadPolicies = None,
@@ -57,29 +56,29 @@ def headroom(
     first_seed: panels.FirstSeed = None,
     budget: Annotated[
         int,
-        typer.Option(
+        option(
+            "RUNS",
+            "Runs that a search makes in each scenario. With a larger one the same command goes on.",
+            options.HOW_MUCH,
             min=1,
-            metavar="RUNS",
-            help="Runs that a search makes in each scenario. With a larger one the same command goes on.",
-            rich_help_panel=options.HOW_MUCH,
         ),
     ] = 1500,
     bound: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Also compute the bound that no run can exceed: seconds to a minute for each scenario.",
+            options.HOW_MUCH,
             "--bound/--no-bound",
-            help="Also compute the bound that no run can exceed: seconds to a minute for each scenario.",
-            rich_help_panel=options.HOW_MUCH,
         ),
     ] = True,
     jobs: options.Jobs = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for runs, search ledgers and the table. Work that is there is not repeated.",
+        option(
+            options.OUT_METAVAR,
+            "Folder for runs, search ledgers and the table. Work that is there is not repeated.",
+            options.OUTPUT,
             show_default="results/headroom-PANEL-..., one for each panel; ledgers in results/headroom",
-            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     fresh: options.Fresh = False,

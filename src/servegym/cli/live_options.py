@@ -1,207 +1,208 @@
-"""Options of commands with a router before live engines: `servegym proxy` and `servegym endpoint-picker`."""
+"""What commands with a router before live engines share: `servegym proxy` and `servegym endpoint-picker`."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import inspect
+import typing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from servegym.cli import options
+from servegym.cli.ending import Interrupted
+from servegym.cli.options import flag, option
+from servegym.cli.spec_options import Command, own_parameters, with_parameters
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     from servegym.adapters.routing.assumptions import Assumptions
+    from servegym.adapters.routing.operation import Operation
+    from servegym.adapters.routing.request_log import RequestLog
+    from servegym.adapters.routing.settings import ProxySettings
 
 ADDRESSES, CLIENTS, LIMITS, TIMES = "Addresses", "Clients", "Limits", "Times"
 
-Backend = Annotated[
-    list[str] | None,
-    typer.Option(metavar="URL", help="An engine, http://HOST:PORT. Repeatable.", rich_help_panel=ADDRESSES),
-]
-BackendsFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="A file of further engines, one address a line, read again every --discovery-time.",
-        rich_help_panel=ADDRESSES,
-    ),
-]
-BackendsDns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME:PORT",
-        help="A DNS name whose addresses are further engines, looked up every --discovery-time.",
-        rich_help_panel=ADDRESSES,
-    ),
-]
-PolicyFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="ARTIFACT",
-        help="The artifact (servegym export) with the router.",
-        rich_help_panel=options.WHAT,
-    ),
-]
-RouterName = Annotated[
-    str | None,
-    typer.Option(
-        metavar=options.SCHEDULER_METAVAR,
-        help="A router by name, with --device, instead of --policy.",
-        rich_help_panel=options.WHAT,
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PROFILE",
-        help="The latency profile of the engines, instead of the artifact's.",
-        rich_help_panel=options.WHAT,
-    ),
-]
-PrefixCacheTokens = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Tokens of shared prefixes that an engine can cache, for routers that use it; 0: none.",
-        show_default="all of its KV memory",
-        rich_help_panel=options.WHAT,
-    ),
-]
-Host = Annotated[
-    str,
-    typer.Option(
-        metavar="HOST",
-        help="Address to listen on; by default only this machine can connect.",
-        rich_help_panel=ADDRESSES,
-    ),
-]
-TlsCertificate = Annotated[
-    Path | None,
-    typer.Option(metavar="PEM", help="Speak TLS with this certificate (chain).", rich_help_panel=ADDRESSES),
-]
-TlsKey = Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.", rich_help_panel=ADDRESSES)]
-RequestLogFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Append a line of JSON for each request: no prompts, no keys.", rich_help_panel=CLIENTS
-    ),
-]
-MaxInFlight = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Most requests at the engines at once.", rich_help_panel=LIMITS)
-]
-MaxQueued = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Most requests that wait at the proxy; more are answered 429.",
-        rich_help_panel=LIMITS,
-    ),
-]
-MaxBodyMib = Annotated[
-    float,
-    typer.Option(
-        metavar="MIB", help="Longest body of a request; a longer one is answered 413.", rich_help_panel=LIMITS
-    ),
-]
-QueueTime = Annotated[
-    float,
-    typer.Option(
-        "--queue-time",
-        metavar="SECONDS",
-        help="Longest wait at the proxy; then the answer is 503.",
-        rich_help_panel=TIMES,
-    ),
-]
-TotalTime = Annotated[
-    float,
-    typer.Option("--total-time", metavar="SECONDS", help="Timeout of a whole request.", rich_help_panel=TIMES),
-]
-HealthTime = Annotated[
-    float,
-    typer.Option(
-        "--health-time", metavar="SECONDS", help="Interval of an engine's health checks.", rich_help_panel=TIMES
-    ),
-]
-DiscoveryTime = Annotated[
-    float,
-    typer.Option(
-        "--discovery-time",
-        min=0.05,
-        metavar="SECONDS",
-        help="Interval at which engines are looked up again.",
-        rich_help_panel=TIMES,
-    ),
-]
-DrainNotice = Annotated[
-    float,
-    typer.Option(
-        "--drain-notice",
-        metavar="SECONDS",
-        help="After SIGTERM, go on taking requests this long while /ready says no.",
-        rich_help_panel=TIMES,
-    ),
-]
-DrainTime = Annotated[
-    float,
-    typer.Option(
-        "--drain-time",
-        metavar="SECONDS",
-        help="After that, time for requests in flight to end.",
-        rich_help_panel=TIMES,
-    ),
-]
-CharactersPerToken = Annotated[
-    float,
-    typer.Option(
-        metavar="X",
-        help="Characters that count as one token, of prompts that come as text.",
-        rich_help_panel=options.WHAT,
-    ),
-]
-CountByEngine = Annotated[
-    bool,
-    typer.Option(
-        "--count-by-engine", help="Count a text's tokens by an engine's /tokenize.", rich_help_panel=options.WHAT
-    ),
-]
+
+class Serving(typing.NamedTuple):
+    """What a router before live engines is made of."""
+
+    assumptions: Assumptions
+    urls: list[str]
+    settings: ProxySettings
+    operation: Operation
+    log: RequestLog | None
+
+    @contextlib.contextmanager
+    def until_interrupted(self) -> Iterator[None]:
+        """While it serves: Ctrl-C is said to be one, and the log is closed in the end."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise Interrupted(f"requests in flight were given {self.settings.drain_s:g} s to end") from None
+        finally:
+            if self.log is not None:
+                self.log.close()
 
 
-def check_named(engines: bool, policy: Path | None, router: str | None, device: str | None) -> None:
-    """Raise ServegymError unless there are engines (backends, a file or a name of DNS), and one policy for them."""
-    if not engines:
-        raise ServegymError("name at least one engine: --backend http://127.0.0.1:8001")
-    if (policy is None) == (router is None):
-        raise ServegymError("say by which policy: --policy ARTIFACT, or --router NAME with --device PROFILE")
-    if router is not None and device is None:
-        raise ServegymError("--router goes with --device PROFILE: what the engines' batches are believed to take")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Live:
+    """The options of both commands, each with its default, and what they mean together."""
 
+    backend: Annotated[list[str] | None, option("URL", "An engine, http://HOST:PORT. Repeatable.", ADDRESSES)] = None
+    backends_file: Annotated[
+        Path | None,
+        option("FILE", "A file of further engines, one address a line, read again every --discovery-time.", ADDRESSES),
+    ] = None
+    backends_dns: Annotated[
+        str | None,
+        option(
+            "NAME:PORT", "A DNS name whose addresses are further engines, looked up every --discovery-time.", ADDRESSES
+        ),
+    ] = None
+    policy: Annotated[
+        Path | None, option("ARTIFACT", "The artifact (servegym export) with the router.", options.WHAT)
+    ] = None
+    router: Annotated[
+        str | None,
+        option(options.SCHEDULER_METAVAR, "A router by name, with --device, instead of --policy.", options.WHAT),
+    ] = None
+    device: Annotated[
+        str | None, option("PROFILE", "The latency profile of the engines, instead of the artifact's.", options.WHAT)
+    ] = None
+    prefix_cache_tokens: Annotated[
+        int | None,
+        option(
+            "N",
+            "Tokens of shared prefixes that an engine can cache, for routers that use it; 0: none.",
+            options.WHAT,
+            min=0,
+            show_default="all of its KV memory",
+        ),
+    ] = None
+    host: Annotated[
+        str, option("HOST", "Address to listen on; by default only this machine can connect.", ADDRESSES)
+    ] = "127.0.0.1"
+    tls_certificate: Annotated[Path | None, option("PEM", "Speak TLS with this certificate (chain).", ADDRESSES)] = None
+    tls_key: Annotated[Path | None, option("PEM", "The certificate's key.", ADDRESSES)] = None
+    request_log: Annotated[
+        Path | None, option("FILE", "Append a line of JSON for each request: no prompts, no keys.", CLIENTS)
+    ] = None
+    max_in_flight: Annotated[int, option("N", "Most requests at the engines at once.", LIMITS, min=1)] = 1024
+    max_queued: Annotated[
+        int, option("N", "Most requests that wait at the proxy; more are answered 429.", LIMITS, min=0)
+    ] = 1024
+    max_body_mib: Annotated[
+        float, option("MIB", "Longest body of a request; a longer one is answered 413.", LIMITS)
+    ] = 4.0
+    queue_s: Annotated[
+        float, option("SECONDS", "Longest wait at the proxy; then the answer is 503.", TIMES, "--queue-time")
+    ] = 30.0
+    total_s: Annotated[float, option("SECONDS", "Timeout of a whole request.", TIMES, "--total-time")] = 3600.0
+    health_s: Annotated[float, option("SECONDS", "Interval of an engine's health checks.", TIMES, "--health-time")] = (
+        2.0
+    )
+    discovery_s: Annotated[
+        float, option("SECONDS", "Interval at which engines are looked up again.", TIMES, "--discovery-time", min=0.05)
+    ] = 2.0
+    drain_notice_s: Annotated[
+        float,
+        option(
+            "SECONDS", "After SIGTERM, go on taking requests this long while /ready says no.", TIMES, "--drain-notice"
+        ),
+    ] = 0.0
+    drain_s: Annotated[
+        float, option("SECONDS", "After that, time for requests in flight to end.", TIMES, "--drain-time")
+    ] = 30.0
+    characters_per_token: Annotated[
+        float, option("X", "Characters that count as one token, of prompts that come as text.", options.WHAT)
+    ] = 4.0
+    count_by_engine: Annotated[
+        bool, flag("Count a text's tokens by an engine's /tokenize.", options.WHAT, "--count-by-engine")
+    ] = False
 
-def not_installed(error: ModuleNotFoundError, what: str, extra: str) -> ServegymError:
-    """What to install, where a package is missing. Raises `error` again where that is a part of servegym."""
-    package = (error.name or "servegym").partition(".")[0]
-    if package == "servegym":
-        raise error
-    return ServegymError(f"{what} takes packages that are not installed ({package}): pip install 'servegym[{extra}]'")
+    def check(self) -> None:
+        """Raise ServegymError unless there are engines (backends, a file or a name of DNS), and one policy for them."""
+        if not (self.backend or self.backends_file or self.backends_dns):
+            raise ServegymError("name at least one engine: --backend http://127.0.0.1:8001")
+        if (self.policy is None) == (self.router is None):
+            raise ServegymError("say by which policy: --policy ARTIFACT, or --router NAME with --device PROFILE")
+        if self.router is not None and self.device is None:
+            raise ServegymError("--router goes with --device PROFILE: what the engines' batches are believed to take")
 
-
-def loading(
-    policy: Path | None, router: str | None, device: str | None, prefix_cache_tokens: int | None
-) -> Callable[[], Assumptions]:
-    """A function that reads the policy, and that can be called again."""
-    from servegym.adapters.routing.assumptions import Assumptions
-
-    def load() -> Assumptions:
+    def load(self) -> Assumptions:
+        """Read the policy; again when it is to be read anew."""
+        from servegym.adapters.routing.assumptions import Assumptions
         from servegym.baselines import registry
 
-        if policy is not None:
-            assumptions = Assumptions.of_artifact(policy, device)
+        if self.policy is not None:
+            assumptions = Assumptions.of_artifact(self.policy, self.device)
         else:
-            assumptions = Assumptions.of(registry.router(str(router)), None, None, device)
-        return dataclasses.replace(assumptions, prefix_cache_tokens=prefix_cache_tokens)
+            assumptions = Assumptions.of(registry.router(str(self.router)), None, None, self.device)
+        return dataclasses.replace(assumptions, prefix_cache_tokens=self.prefix_cache_tokens)
 
-    return load
+    def serving(self, port: int, clients: Path | None = None, addressed: bool = False, **more: Any) -> Serving:
+        """Look up the engines and read the policy. addressed: engines need an IP address and a port. more: settings
+        that one of the commands has. Raises ServegymError."""
+        import asyncio
+
+        from servegym.adapters.routing.discovery import DnsSource, FileSource, Source, urls_of
+        from servegym.adapters.routing.operation import Operation
+        from servegym.adapters.routing.request_log import RequestLog
+        from servegym.adapters.routing.settings import ProxySettings, checked_url
+
+        fixed = [checked_url(url) for url in self.backend or []]
+        sources: list[Source] = [FileSource(self.backends_file)] if self.backends_file else []
+        if self.backends_dns:
+            sources.append(DnsSource(self.backends_dns))
+        if addressed:
+            from servegym.adapters.gateway.endpoints import Addressed, endpoint_of
+
+            for url in fixed:
+                endpoint_of(url)
+            sources = [Addressed(source) for source in sources]
+        urls = asyncio.run(urls_of(fixed, sources))
+        known = {field.name for field in dataclasses.fields(ProxySettings)}
+        settings = ProxySettings(
+            port=port, max_body_bytes=int(self.max_body_mib * 2**20), certificate=self.tls_certificate,
+            certificate_key=self.tls_key, **{k: v for k, v in vars(self).items() if k in known}, **more,
+        )  # fmt: skip
+        assumptions = self.load()
+        operation = Operation.of(
+            clients, urls=fixed, sources=sources, look_s=self.discovery_s, load=self.load, device=self.device,
+            prefix_cache_tokens=self.prefix_cache_tokens,
+        )  # fmt: skip
+        log = RequestLog(self.request_log) if self.request_log else None
+        return Serving(assumptions, urls, settings, operation, log)
+
+
+def live_options(function: Command) -> Command:
+    """Give a command the options of `Live`; it gets what they say as its argument `live`."""
+    fields = dataclasses.fields(Live)
+
+    def command(**arguments: Any) -> Any:
+        return function(live=Live(**{field.name: arguments.pop(field.name) for field in fields}), **arguments)
+
+    hints = typing.get_type_hints(Live, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields
+    ]
+    return with_parameters(command, function, [*shared, *own_parameters(function, "live")])
+
+
+@contextlib.contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Around imports: say what to install where a package is missing. Raises the error again for a part of servegym."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "servegym").partition(".")[0]
+        if package == "servegym":
+            raise
+        raise ServegymError(
+            f"{what} takes packages that are not installed ({package}): pip install 'servegym[{extra}]'"
+        ) from None

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from servegym.cli import options
 from servegym.cli.comparison_tables import show_unsettled
+from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, number, show_notes, write_json
 from servegym.cli.progress import kept_work
 from servegym.cli.runners import load_policy_files, runner_of
@@ -66,11 +65,11 @@ def plan(
     ray: options.Ray = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for results. Runs that are there are not repeated.",
+        option(
+            options.OUT_METAVAR,
+            "Folder for results. Runs that are there are not repeated.",
+            options.OUTPUT,
             show_default="results/plan-TRACE-..., one for each plan",
-            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     fresh: options.Fresh = False,

@@ -10,6 +10,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.ending import Interrupted
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
 from servegym.cli.profile_from_config import CONFIG_EXAMPLES, from_config
 from servegym.cli.profile_make import MAKE_EXAMPLES, make
@@ -45,119 +46,67 @@ app.command("make", epilog=MAKE_EXAMPLES)(make)
 def profile(
     context: typer.Context,
     endpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Measure an OpenAI-compatible server, by the tokens it streams.",
-            rich_help_panel=options.WHAT,
-        ),
+        str | None, option("URL", "Measure an OpenAI-compatible server, by the tokens it streams.", options.WHAT)
     ] = None,
     engine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="vllm", help="Measure the steps of vLLM in this process, on --model.", rich_help_panel=options.WHAT
-        ),
+        str | None, option("vllm", "Measure the steps of vLLM in this process, on --model.", options.WHAT)
     ] = None,
     operators: Annotated[
         Path | None,
-        typer.Option(
-            metavar="SHAPE.json",
-            help="Measure a model's operators with torch; a config.json as on Hugging Face says its shape.",
-            rich_help_panel=options.WHAT,
+        option(
+            "SHAPE.json",
+            "Measure a model's operators with torch; a config.json as on Hugging Face says its shape.",
+            options.WHAT,
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A folder or name that vLLM loads; of an endpoint, the model's name there.",
+        option(
+            "NAME",
+            "A folder or name that vLLM loads; of an endpoint, the model's name there.",
+            options.WHAT,
             show_default="the first the endpoint serves",
-            rich_help_panel=options.WHAT,
         ),
     ] = None,
-    torch_device: Annotated[
-        str, typer.Option(metavar="cpu|cuda|...", help="Device that --operators run on.", rich_help_panel=options.WHAT)
-    ] = "cpu",
-    dtype: Annotated[
-        str, typer.Option(metavar="NAME", help="Data type of --operators.", rich_help_panel=options.WHAT)
-    ] = "bfloat16",
-    eager: Annotated[
-        bool, typer.Option("--eager", help="vLLM without compiled graphs.", rich_help_panel=options.WHAT)
-    ] = False,
+    torch_device: Annotated[str, option("cpu|cuda|...", "Device that --operators run on.", options.WHAT)] = "cpu",
+    dtype: Annotated[str, option("NAME", "Data type of --operators.", options.WHAT)] = "bfloat16",
+    eager: Annotated[bool, flag("vLLM without compiled graphs.", options.WHAT, "--eager")] = False,
     memory_share: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "SHARE",
+            "Share of GPU memory that vLLM takes (gpu_memory_utilization).",
+            options.WHAT,
             min=0.01,
             max=1.0,
-            metavar="SHARE",
-            help="Share of GPU memory that vLLM takes (gpu_memory_utilization).",
             show_default="vLLM's",
-            rich_help_panel=options.WHAT,
         ),
     ] = None,
     batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            metavar="N",
-            help="Most tokens of a batch.",
-            show_default="vLLM's; 2048",
-            rich_help_panel=options.WHAT,
-        ),
+        int | None, option("N", "Most tokens of a batch.", options.WHAT, min=2, show_default="vLLM's; 2048")
     ] = None,
     sequences: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Most requests of a batch.",
-            show_default="vLLM's; 64",
-            rich_help_panel=options.WHAT,
-        ),
+        int | None, option("N", "Most requests of a batch.", options.WHAT, min=1, show_default="vLLM's; 64")
     ] = None,
     context_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=64,
-            metavar="N",
-            help="Longest context of a request.",
-            show_default="the model's; 4096",
-            rich_help_panel=options.WHAT,
-        ),
+        int | None, option("N", "Longest context of a request.", options.WHAT, min=64, show_default="the model's; 4096")
     ] = None,
     kv_tokens: Annotated[
         int,
-        typer.Option(
-            min=128,
-            metavar="N",
-            help="Most context tokens in a batch; vLLM in this process knows its own limit.",
-            rich_help_panel=options.WHAT,
-        ),
+        option("N", "Most context tokens in a batch; vLLM in this process knows its own limit.", options.WHAT, min=128),
     ] = 131072,
     vocabulary: Annotated[
-        int,
-        typer.Option(
-            min=17, metavar="N", help="Token ids sent to an endpoint are 16 up to this.", rich_help_panel=options.WHAT
-        ),
+        int, option("N", "Token ids sent to an endpoint are 16 up to this.", options.WHAT, min=17)
     ] = 256,
-    batches: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of batches.", rich_help_panel=options.HOW_MUCH)
-    ] = 60,
-    repeats: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", help="Repeats of each batch; the median counts.", rich_help_panel=options.HOW_MUCH
-        ),
-    ] = 5,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="S", help="Seed that draws the batches.", rich_help_panel=options.HOW_MUCH)
-    ] = 0,
+    batches: Annotated[int, option("N", "Number of batches.", options.HOW_MUCH, min=1)] = 60,
+    repeats: Annotated[int, option("N", "Repeats of each batch; the median counts.", options.HOW_MUCH, min=1)] = 5,
+    seed: Annotated[int, option("S", "Seed that draws the batches.", options.HOW_MUCH, min=0)] = 0,
     out: Annotated[
         Path,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder of the table. If it holds part of this measurement, only the rest is measured.",
-            rich_help_panel=options.OUTPUT,
+        option(
+            options.OUT_METAVAR,
+            "Folder of the table. If it holds part of this measurement, only the rest is measured.",
+            options.OUTPUT,
         ),
     ] = Path("results/profile"),
     json: options.Json = None,

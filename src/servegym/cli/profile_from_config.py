@@ -9,6 +9,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.made_profiles import keep_profile
+from servegym.cli.options import option
 from servegym.errors import ServegymError
 
 CONFIG_EXAMPLES = """\
@@ -24,62 +25,76 @@ servegym profile from-config qwen.json --gpu b200 --tp 4 --precision fp8 --utili
 
 def from_config(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.json", help="A model's config.json, as on Hugging Face.")],
-    gpu: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="a100, h100, h200, l40s, b200, a6000, rtx4090 or rtxpro6000.",
-                     rich_help_panel=options.WHAT),
-    ],
-    tp: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Tensor-parallel GPUs.", rich_help_panel=options.WHAT)
-    ] = 1,
+    gpu: Annotated[str, option("NAME", "a100, h100, h200, l40s, b200, a6000, rtx4090 or rtxpro6000.", options.WHAT)],
+    tp: Annotated[int, option("N", "Tensor-parallel GPUs.", options.WHAT, min=1)] = 1,
     ep: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="GPUs that experts are spread over whole: 1, or as many as --tp.",
-                     rich_help_panel=options.WHAT),
+        int, option("N", "GPUs that experts are spread over whole: 1, or as many as --tp.", options.WHAT, min=1)
     ] = 1,
     precision: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Weights of the layers: bf16, fp8, fp8-block, int4, nvfp4, or mxfp4 (experts "
-                     "only).",
-                     show_default="the config's", rich_help_panel=options.WHAT),
+        option(
+            "NAME",
+            "Weights of the layers: bf16, fp8, fp8-block, int4, nvfp4, or mxfp4 (experts only).",
+            options.WHAT,
+            show_default="the config's",
+        ),
     ] = None,
     kv_precision: Annotated[
-        str | None,
-        typer.Option(metavar="bf16|fp8", help="Cached keys and values.", show_default="the config's",
-                     rich_help_panel=options.WHAT),
+        str | None, option("bf16|fp8", "Cached keys and values.", options.WHAT, show_default="the config's")
     ] = None,
     request_tokens: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Length of the requests in which KV memory is counted: where layers have "
-                     "a sliding window, more tokens of long requests fit.", rich_help_panel=options.WHAT),
+        option(
+            "N",
+            "Length of the requests in which KV memory is counted: where layers have "
+            "a sliding window, more tokens of long requests fit.",
+            options.WHAT,
+            min=1,
+        ),
     ] = 4096,
     expert_skew: Annotated[
         float,
-        typer.Option(min=0.0, metavar="ALPHA", help="Power law by which tokens choose experts, as tables have it: 1.01 "
-                     "or 1.2; 0: evenly.", rich_help_panel=options.WHAT),
+        option(
+            "ALPHA",
+            "Power law by which tokens choose experts, as tables have it: 1.01 or 1.2; 0: evenly.",
+            options.WHAT,
+            min=0.0,
+        ),
     ] = 0.0,
     by: Annotated[
         str | None,
-        typer.Option(metavar="tables|roofline", help="What the times rest on.",
-                     show_default="tables where there are any, else roofline", rich_help_panel=options.WHAT),
+        option(
+            "tables|roofline",
+            "What the times rest on.",
+            options.WHAT,
+            show_default="tables where there are any, else roofline",
+        ),
     ] = None,
     cpu_overhead_ms: Annotated[
-        float,
-        typer.Option(min=0.0, metavar="MS", help="CPU time of a step in which the GPU waits; 0: it is hidden.",
-                     rich_help_panel=options.WHAT),
+        float, option("MS", "CPU time of a step in which the GPU waits; 0: it is hidden.", options.WHAT, min=0.0)
     ] = 0.9,
     utilisation: Annotated[
         float,
-        typer.Option(min=0.01, max=1.0, metavar="SHARE", help="Share of the memory that the engine takes "
-                     "(gpu_memory_utilization).", rich_help_panel=options.WHAT),
+        option(
+            "SHARE",
+            "Share of the memory that the engine takes (gpu_memory_utilization).",
+            options.WHAT,
+            min=0.01,
+            max=1.0,
+        ),
     ] = 0.9,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", callback=options.file_to_write, help="Where the profile is written.",
-                     show_default="GPU-MODEL-tpN.json", rich_help_panel=options.OUTPUT),
+        option(
+            "FILE.json",
+            "Where the profile is written.",
+            options.OUTPUT,
+            callback=options.file_to_write,
+            show_default="GPU-MODEL-tpN.json",
+        ),
     ] = None,
     json: options.Json = None,
-) -> None:  # fmt: skip
+) -> None:
     """Make a latency profile of a model's config.json on a GPU, without measuring anything.
 
     The error class says what it rests on: tables (kernels measured on this GPU, under SERVEGYM_DATA), or roofline (the

@@ -9,6 +9,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.made_profiles import keep_profile
+from servegym.cli.options import option
 
 MAKE_EXAMPLES = """\
 [bold]Examples[/bold]
@@ -32,11 +33,16 @@ def make(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", callback=options.file_to_write, help="Where the profile is written.",
-                     show_default="its name", rich_help_panel=options.OUTPUT),
+        option(
+            "FILE.json",
+            "Where the profile is written.",
+            options.OUTPUT,
+            callback=options.file_to_write,
+            show_default="its name",
+        ),
     ] = None,
     json: options.Json = None,
-) -> None:  # fmt: skip
+) -> None:
     """Make a latency profile from steps that aiconfigurator-core composes of measured operators.
 
     Every command takes such a device by its name too: --device h100_sxm:Qwen/Qwen3-32B:tp=2.

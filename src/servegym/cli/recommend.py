@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, write_json
 from servegym.cli.plan import prices_of
 from servegym.cli.progress import bar_of
@@ -66,21 +67,16 @@ def recommend(
     target: options.Target = "attainment=0.95",
     served: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY=VALUE,...",
-            help="How the recording was served: engines, max_num_seqs, max_num_batched_tokens, "
+        option(
+            "KEY=VALUE,...",
+            "How the recording was served: engines, max_num_seqs, max_num_batched_tokens, "
             "long_prefill_token_threshold, router. The other setups are compared with this one.",
+            options.WHAT,
             show_default="engines=1,max_num_seqs=256,max_num_batched_tokens=2048,router=round-robin, no threshold",
-            rich_help_panel=options.WHAT,
         ),
     ] = None,
     disaggregated: Annotated[
-        bool,
-        typer.Option(
-            "--disaggregated",
-            help="Also try engines that only prefill, or only decode.",
-            rich_help_panel=options.WHAT,
-        ),
+        bool, flag("Also try engines that only prefill, or only decode.", options.WHAT, "--disaggregated")
     ] = False,
     price: options.Price = None,
     load_policies: options.LoadPolicies = None,
@@ -88,19 +84,19 @@ def recommend(
     jobs: options.Jobs = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for recommendation.json and the tables.",
+        option(
+            options.OUT_METAVAR,
+            "Folder for recommendation.json and the tables.",
+            options.OUTPUT,
             show_default="results/recommend-RECORDING",
-            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Write what runs the recommendation: vLLM's flags (and plug-in), the proxy, a Kubernetes manifest.",
-            rich_help_panel=options.OUTPUT,
+        option(
+            options.OUT_METAVAR,
+            "Write what runs the recommendation: vLLM's flags (and plug-in), the proxy, a Kubernetes manifest.",
+            options.OUTPUT,
         ),
     ] = None,
     report: options.Report = None,
@@ -113,9 +109,9 @@ def recommend(
     what is chosen is judged on the others, against vLLM's defaults.
     """
     directory = out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
-    for folder, option in ((directory, "--out"), (export, "--export")):
+    for folder, name in ((directory, "--out"), (export, "--export")):
         if folder is not None:
-            check_output_folder(folder, option)
+            check_output_folder(folder, name)
     load_policy_files(load_policies, check)
 
     from servegym.cli.recommend_tables import show, show_match

@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from servegym.cli import options
 from servegym.cli.ending import Interrupted
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.progress import bar_of
 from servegym.cli.simulate import by_priority, fairness, slos_met
@@ -54,68 +53,35 @@ def replay(
     words: Words,
     endpoint: Annotated[
         str,
-        typer.Option(
-            metavar="URL",
-            help="An OpenAI-compatible server, such as http://127.0.0.1:8000. "
+        option(
+            "URL",
+            "An OpenAI-compatible server, such as http://127.0.0.1:8000. "
             f"A key in the environment variable {KEY} goes along.",
-            rich_help_panel=options.WHAT,
+            options.WHAT,
         ),
     ],
     model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The model's name there.",
-            show_default="the first it serves",
-            rich_help_panel=options.WHAT,
-        ),
+        str | None, option("NAME", "The model's name there.", options.WHAT, show_default="the first it serves")
     ] = None,
     speed: Annotated[
         float,
-        typer.Option(
-            metavar="X",
-            help="Send X times as fast as arrival and think times say; SLOs stay as they are.",
-            rich_help_panel=options.HOW_MUCH,
-        ),
+        option("X", "Send X times as fast as arrival and think times say; SLOs stay as they are.", options.HOW_MUCH),
     ] = 1.0,
     prompt: Annotated[
         str,
-        typer.Option(
-            metavar="ids|text",
-            help="Prompts as token ids, of exactly their length, or as words, of about it.",
-            rich_help_panel=options.ON_WHAT,
-        ),
+        option("ids|text", "Prompts as token ids, of exactly their length, or as words, of about it.", options.ON_WHAT),
     ] = "ids",
-    vocabulary: Annotated[
-        int,
-        typer.Option(metavar="N", help="Token ids are drawn from 16 up to this.", rich_help_panel=options.ON_WHAT),
-    ] = 256,
+    vocabulary: Annotated[int, option("N", "Token ids are drawn from 16 up to this.", options.ON_WHAT)] = 256,
     slos: Annotated[
-        bool,
-        typer.Option(
-            "--slos/--no-slos",
-            help="Send SLOs and weight along as vllm_xargs.",
-            rich_help_panel=options.ON_WHAT,
-        ),
+        bool, flag("Send SLOs and weight along as vllm_xargs.", options.ON_WHAT, "--slos/--no-slos")
     ] = True,
-    priority: Annotated[
-        bool, typer.Option("--priority/--no-priority", help="Send priorities along.", rich_help_panel=options.ON_WHAT)
-    ] = True,
+    priority: Annotated[bool, flag("Send priorities along.", options.ON_WHAT, "--priority/--no-priority")] = True,
     timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="Time after which a request is given up, its stream included.",
-            rich_help_panel=options.HOW_MUCH,
-        ),
+        float, option("SECONDS", "Time after which a request is given up, its stream included.", options.HOW_MUCH)
     ] = 600.0,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for the tables of requests and tokens, and run.json.",
-            rich_help_panel=options.OUTPUT,
-        ),
+        option(options.OUT_METAVAR, "Folder for the tables of requests and tokens, and run.json.", options.OUTPUT),
     ] = None,
     csv: options.Csv = False,
     json: options.Json = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import option
 from servegym.cli.output import console_for, new_table, number, progress_console, write_json
 
 if TYPE_CHECKING:
@@ -35,44 +36,31 @@ def score(
     ],
     panel: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE.yaml",
-            help="The scenarios. A file of your own, with seeds that no search has seen, is a hidden panel.",
+        option(
+            "NAME|FILE.yaml",
+            "The scenarios. A file of your own, with seeds that no search has seen, is a hidden panel.",
+            options.ON_WHAT,
             show_default="score; of a router score_routers",
-            rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="POLICY", help="Which policy of the file, if it has several.", rich_help_panel=options.WHAT
-        ),
-    ] = None,
+    name: Annotated[str | None, option("POLICY", "Which policy of the file, if it has several.", options.WHAT)] = None,
     baseline: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="POLICY",
-            help="A policy to compare with. Give two or more.",
+        option(
+            "POLICY",
+            "A policy to compare with. Give two or more.",
+            options.WHAT,
             show_default="slide-batching and expected-gain; of a router min-load and gorouting",
-            rich_help_panel=options.WHAT,
         ),
     ] = None,
     least: Annotated[
         float,
-        typer.Option(
-            metavar="SCORE",
-            help="Stop early below this score on the scenarios of the highest load; 0: never.",
-            rich_help_panel=options.HOW_MUCH,
+        option(
+            "SCORE", "Stop early below this score on the scenarios of the highest load; 0: never.", options.HOW_MUCH
         ),
     ] = 0.5,
-    limit: Annotated[
-        float,
-        typer.Option(min=0.1, metavar="SECONDS", help="Time limit of all its runs.", rich_help_panel=options.HOW_MUCH),
-    ] = 60.0,
-    memory: Annotated[
-        float,
-        typer.Option(min=0.5, metavar="GIB", help="Memory limit of its process.", rich_help_panel=options.HOW_MUCH),
-    ] = 4.0,
+    limit: Annotated[float, option("SECONDS", "Time limit of all its runs.", options.HOW_MUCH, min=0.1)] = 60.0,
+    memory: Annotated[float, option("GIB", "Memory limit of its process.", options.HOW_MUCH, min=0.5)] = 4.0,
     json: options.Json = None,
 ) -> None:
     """How good is a policy? One number: its TDG as a share of the best that a search with foresight has found.

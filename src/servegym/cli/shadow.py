@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import option
 from servegym.cli.output import console_for, number, write_json
 from servegym.cli.tables import show_tables
 from servegym.errors import ServegymError
@@ -47,92 +48,41 @@ def shadow(
         ),
     ],
     device: Annotated[
-        str,
-        typer.Option(
-            metavar="PROFILE",
-            help="The profile nearest to the engines; it is fitted to the log.",
-            rich_help_panel=options.WHAT,
-        ),
+        str, option("PROFILE", "The profile nearest to the engines; it is fitted to the log.", options.WHAT)
     ] = ...,  # type: ignore[assignment]
     router: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar=options.SCHEDULER_METAVAR, help="Another router. Repeatable.", rich_help_panel=options.WHAT
-        ),
+        list[str] | None, option(options.SCHEDULER_METAVAR, "Another router. Repeatable.", options.WHAT)
     ] = None,
     scheduler: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar=options.SCHEDULER_METAVAR,
-            help="Another scheduler for the engines. Repeatable.",
-            rich_help_panel=options.WHAT,
-        ),
+        option(options.SCHEDULER_METAVAR, "Another scheduler for the engines. Repeatable.", options.WHAT),
     ] = None,
     running_scheduler: Annotated[
-        str,
-        typer.Option(
-            metavar=options.SCHEDULER_METAVAR, help="The scheduler that ran.", rich_help_panel=options.ON_WHAT
-        ),
+        str, option(options.SCHEDULER_METAVAR, "The scheduler that ran.", options.ON_WHAT)
     ] = "vllm-v1",
     running_router: Annotated[
-        str | None,
-        typer.Option(
-            metavar=options.SCHEDULER_METAVAR,
-            help="The router that ran.",
-            show_default="the log's",
-            rich_help_panel=options.ON_WHAT,
-        ),
+        str | None, option(options.SCHEDULER_METAVAR, "The router that ran.", options.ON_WHAT, show_default="the log's")
     ] = None,
     engines: Annotated[
         int | None, typer.Option(min=1, metavar="N", show_default="the log's", rich_help_panel=options.ON_WHAT)
     ] = None,
     kv_blocks: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="KV blocks of an engine.",
-            show_default="the profile's",
-            rich_help_panel=options.ON_WHAT,
-        ),
+        int | None, option("N", "KV blocks of an engine.", options.ON_WHAT, min=1, show_default="the profile's")
     ] = None,
-    max_sequences: Annotated[
-        int, typer.Option(min=1, metavar="N", help="max_num_seqs of the engines.", rich_help_panel=options.ON_WHAT)
-    ] = 256,
-    batch_tokens: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", help="max_num_batched_tokens of the engines.", rich_help_panel=options.ON_WHAT
-        ),
-    ] = 2048,
+    max_sequences: Annotated[int, option("N", "max_num_seqs of the engines.", options.ON_WHAT, min=1)] = 256,
+    batch_tokens: Annotated[int, option("N", "max_num_batched_tokens of the engines.", options.ON_WHAT, min=1)] = 2048,
     last_s: Annotated[
         float | None,
-        typer.Option(
-            "--last",
-            min=1.0,
-            metavar="SECONDS",
-            help="Only requests from this time of the log on.",
-            rich_help_panel=options.ON_WHAT,
-        ),
+        option("SECONDS", "Only requests from this time of the log on.", options.ON_WHAT, "--last", min=1.0),
     ] = None,
     every_s: Annotated[
         float | None,
-        typer.Option(
-            "--every",
-            min=1.0,
-            metavar="SECONDS",
-            help="Follow the log: run again at this interval, until Ctrl-C.",
-            rich_help_panel=options.ON_WHAT,
+        option(
+            "SECONDS", "Follow the log: run again at this interval, until Ctrl-C.", options.ON_WHAT, "--every", min=1.0
         ),
     ] = None,
     profile: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="NAME.json",
-            help="Write the fitted profile.",
-            callback=options.file_to_write,
-            rich_help_panel=options.OUTPUT,
-        ),
+        Path | None, option("NAME.json", "Write the fitted profile.", options.OUTPUT, callback=options.file_to_write)
     ] = None,
     json: options.Json = None,
 ) -> None:
@@ -225,21 +175,15 @@ def _save(path: Path, device: str, run: object, found: Shadow) -> None:
 
 def switch(
     proxy: Annotated[str, typer.Argument(metavar="URL", help="Address of a servegym proxy.", show_default=False)],
-    policy: Annotated[
-        Path | None,
-        typer.Option(metavar="ARTIFACT", help="A policy's file, with a router.", rich_help_panel=options.WHAT),
-    ] = None,
-    router: Annotated[
-        str | None,
-        typer.Option(metavar=options.SCHEDULER_METAVAR, help="A router by its name.", rich_help_panel=options.WHAT),
-    ] = None,
+    policy: Annotated[Path | None, option("ARTIFACT", "A policy's file, with a router.", options.WHAT)] = None,
+    router: Annotated[str | None, option(options.SCHEDULER_METAVAR, "A router by its name.", options.WHAT)] = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            metavar="PROFILE",
-            help="The latency profile of the engines; use it with --router.",
+        option(
+            "PROFILE",
+            "The latency profile of the engines; use it with --router.",
+            options.WHAT,
             show_default="the proxy's",
-            rich_help_panel=options.WHAT,
         ),
     ] = None,
     json: options.Json = None,

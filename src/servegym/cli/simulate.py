@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from servegym.cli import options
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.runners import load_policy_files
 from servegym.cli.spec_options import Words, spec_options
@@ -57,23 +56,16 @@ def simulate(
     check: options.Check = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for the tables of requests and engines, and run.json.",
-            rich_help_panel=options.OUTPUT,
-        ),
+        option(options.OUT_METAVAR, "Folder for the tables of requests and engines, and run.json.", options.OUTPUT),
     ] = None,
     csv: options.Csv = False,
-    timeline: Annotated[
-        bool,
-        typer.Option("--timeline", help="Record every event to a table too.", rich_help_panel=options.OUTPUT),
-    ] = False,
+    timeline: Annotated[bool, flag("Record every event to a table too.", options.OUTPUT, "--timeline")] = False,
     stream: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "Read the trace and write the tables while the run goes; memory then holds only requests under way.",
+            options.OUTPUT,
             "--stream",
-            help="Read the trace and write the tables while the run goes; memory then holds only requests under way.",
-            rich_help_panel=options.OUTPUT,
         ),
     ] = False,
     report: options.Report = None,

@@ -60,21 +60,26 @@ def spec_options(
                 raise SpecError("--rate and --load are both given; one says how fast requests arrive")
             return function(words=overridden(words, said), **arguments)
 
-        hints = typing.get_type_hints(function, include_extras=True)
-        own = [
-            one.replace(annotation=hints[one.name])
-            for one in inspect.signature(function).parameters.values()
-            if one.name != "words"
-        ]
         made = [_parameter(name, name in many, help_texts or {}, shown or {}) for name in names]
         file = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SPEC_FILE)
-        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (file, *made, *own)]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in parameters}
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        return command
+        return with_parameters(command, function, [file, *made, *own_parameters(function, "words")])
 
     return decorate
+
+
+def own_parameters(function: Command, made: str) -> list[inspect.Parameter]:
+    """The parameters that a command has itself: all but `made`, which is put together from options of others."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    own = (one for one in inspect.signature(function).parameters.values() if one.name != made)
+    return [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+
+
+def with_parameters(command: Command, function: Command, parameters: list[inspect.Parameter]) -> Command:
+    """The command under the name and with the help of the function, as typer sees it, with these parameters."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
 
 
 def _parameter(

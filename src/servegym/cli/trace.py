@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import option
 from servegym.cli.output import console_for, new_table, number, write_json
 
 if TYPE_CHECKING:
@@ -81,11 +82,11 @@ def inspect(
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write: .csv, .jsonl (also .gz) or .parquet.")]
 Recipe = Annotated[
     str | None,
-    typer.Option(
-        metavar="RECIPE",
-        help="How requests get priorities, weights and SLOs.",
+    option(
+        "RECIPE",
+        "How requests get priorities, weights and SLOs.",
+        options.ON_WHAT,
         show_default="none but what the trace has",
-        rich_help_panel=options.ON_WHAT,
     ),
 ]
 
@@ -96,11 +97,7 @@ def convert(
     target: Target,
     tokenizer: Annotated[
         str | None,
-        typer.Option(
-            metavar="characters/N",
-            help="For a trace that holds texts: how their tokens are counted.",
-            rich_help_panel=options.ON_WHAT,
-        ),
+        option("characters/N", "For a trace that holds texts: how their tokens are counted.", options.ON_WHAT),
     ] = None,
     slo: Recipe = None,
     rate: options.Rate = None,

@@ -12,6 +12,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.ending import Interrupted
+from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
 from servegym.cli.progress import said_now_and_then
 from servegym.cli.runners import load_policy_files, runner_of
@@ -48,62 +49,49 @@ def train(
         ),
     ] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Resume the training in this folder from its last checkpoint.",
-            rich_help_panel=options.ON_WHAT,
-        ),
+        Path | None, option("DIR", "Resume the training in this folder from its last checkpoint.", options.ON_WHAT)
     ] = None,
     algorithm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Name of the run, instead of the configuration's.", rich_help_panel=options.WHAT
-        ),
+        str | None, option("NAME", "Name of the run, instead of the configuration's.", options.WHAT)
     ] = None,
     load_policies: options.LoadPolicies = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "X",
+            "End after this time, including what a resumed run took before; without --steps, whatever the steps.",
+            options.HOW_MUCH,
             min=0.0,
-            metavar="X",
-            help="End after this time, including what a resumed run took before; without --steps, whatever the steps.",
-            rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "N",
+            "End after this many environment steps (cma: scenarios served); without --minutes, however long.",
+            options.HOW_MUCH,
             min=1,
-            metavar="N",
-            help="End after this many environment steps (cma: scenarios served); without --minutes, however long.",
-            rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="S", help="Seed, instead of the configuration's.", rich_help_panel=options.HOW_MUCH
-        ),
-    ] = None,
+    seed: Annotated[int | None, option("S", "Seed, instead of the configuration's.", options.HOW_MUCH, min=0)] = None,
     ray: Annotated[
         str | None,
-        typer.Option(
-            "--ray",
-            metavar=options.RAY_METAVAR,
-            help=f"Serve the scenarios of the algorithm {EVOLUTION} on Ray, as `compare` does its runs. "
+        option(
+            options.RAY_METAVAR,
+            f"Serve the scenarios of the algorithm {EVOLUTION} on Ray, as `compare` does its runs. "
             "What is learned is the same.",
+            options.HOW_MUCH,
+            "--ray",
             show_default="no: in threads of this process",
-            rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Folder for the policy, its picture, checkpoints and TensorBoard files.",
+        option(
+            options.OUT_METAVAR,
+            "Folder for the policy, its picture, checkpoints and TensorBoard files.",
+            options.OUTPUT,
             show_default="results/train-NAME-seedS",
-            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     json: options.Json = None,

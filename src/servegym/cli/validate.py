@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, number, write_json
 from servegym.cli.tables import Rows, show_tables
 from servegym.errors import ServegymError
@@ -43,51 +44,36 @@ def validate(
             "the detailed result of vllm bench serve, or the report of AIPerf, GuideLLM or inference-perf.",
         ),
     ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(metavar="PROFILE", help="What served REQUESTS, CPU time included.", rich_help_panel=options.WHAT),
-    ] = None,
+    profile: Annotated[str | None, option("PROFILE", "What served REQUESTS, CPU time included.", options.WHAT)] = None,
     fit: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Fit batch times, CPU time of a step and the client's side to REQUESTS, write profile NAME, and say "
+        option(
+            "NAME",
+            "Fit batch times, CPU time of a step and the client's side to REQUESTS, write profile NAME, and say "
             "how many runs that takes.",
-            rich_help_panel=options.WHAT,
+            options.WHAT,
         ),
     ] = None,
     within: Annotated[
-        float,
-        typer.Option(
-            min=0.1, metavar="PERCENT", help="With --fit: the error that is small enough.", rich_help_panel=options.WHAT
-        ),
+        float, option("PERCENT", "With --fit: the error that is small enough.", options.WHAT, min=0.1)
     ] = 5.0,
-    max_sequences: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="max_num_seqs of REQUESTS' engine.", rich_help_panel=options.WHAT),
-    ] = 256,
+    max_sequences: Annotated[int, option("N", "max_num_seqs of REQUESTS' engine.", options.WHAT, min=1)] = 256,
     batch_tokens: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", help="max_num_batched_tokens of REQUESTS' engine.", rich_help_panel=options.WHAT
-        ),
+        int, option("N", "max_num_batched_tokens of REQUESTS' engine.", options.WHAT, min=1)
     ] = 2048,
     asynchronous: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "REQUESTS' engine formed the next batch while one ran, as vLLM does by default since 0.14.",
+            options.WHAT,
             "--async-scheduling",
-            help="REQUESTS' engine formed the next batch while one ran, as vLLM does by default since 0.14.",
-            rich_help_panel=options.WHAT,
         ),
     ] = False,
     columns: options.Columns = None,
     time_unit: options.TimeUnit = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar=options.OUT_METAVAR, help="Folder for the errors and the picture.", rich_help_panel=options.OUTPUT
-        ),
-    ] = Path("results/validate"),
+    out: Annotated[Path, option(options.OUT_METAVAR, "Folder for the errors and the picture.", options.OUTPUT)] = Path(
+        "results/validate"
+    ),
     json: options.Json = None,
 ) -> None:
     """Simulate requests that a real engine has served, and show how far off the simulation is.
