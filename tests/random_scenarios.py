@@ -91,12 +91,20 @@ def random_host(random: np.random.Generator, total_blocks: int) -> HostMemory | 
     return HostMemory(int(random.integers(0, total_blocks + 1)), float(load_s), float(save_s))
 
 
-def random_groups(random: np.random.Generator) -> tuple[KvCacheGroup, ...]:
-    """Groups that keep all tokens, the last ones or states: at least one that keeps tokens."""
+def random_groups(random: np.random.Generator, caching: bool = False) -> tuple[KvCacheGroup, ...]:
+    """Groups that keep all tokens, the last ones or states: at least one that keeps tokens. caching: such as cache
+    prefixes."""
     full = KvCacheGroup(int(random.choice([1, 4, 16])))
     window = KvCacheGroup(int(random.choice([1, 4, 8])), int(random.integers(1, 60)), bool(random.random() < 0.3))
     state = KvCacheGroup(16, state=True)
     counts = random.choice([(1, 1, 0), (1, 3, 0), (0, 1, 0), (2, 0, 1), (1, 0, 3), (1, 2, 2)])
+    if caching:
+        counts = random.choice([(1, 1, 0), (1, 3, 0), (0, 1, 0), (0, 2, 0), (2, 0, 0), (2, 2, 0)])
+        full = KvCacheGroup(int(random.choice([1, 4, 6, 10])))
+        size = int(random.choice([1, 4, 6, 9]))
+        window = KvCacheGroup(size, int(random.integers(2, 60)))
+        if counts[0] and random.random() < 0.3:
+            full, window = KvCacheGroup(int(random.choice([1, 4, 6]))), KvCacheGroup(12, 12 * size, local=True)
     return sum(((kind,) * int(count) for kind, count in zip((full, window, state), counts, strict=True)), ())
 
 

@@ -185,6 +185,29 @@ def test_agrees_with_kv_cache_groups_under_any_limits(seed: int) -> None:
     check(random, policy, lambda _: theirs, until_s=1.5, sessions=seed % 3 == 0, grouped=True)
 
 
+@every_case(CASES, 3)
+def test_agrees_with_prefix_caching_in_groups(name: str, settings: dict[str, Any], seed: int) -> None:
+    check(
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 14]),
+        scheduler(name).with_settings(**settings),
+        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
+        caching=True,
+        grouped=True,
+    )
+
+
+@pytest.mark.parametrize("seed", seeds(150))
+def test_agrees_with_prefix_caching_in_groups_under_any_limits(seed: int) -> None:
+    random = np.random.default_rng([seed, 15])
+    asynchronous = seed % 3 == 0
+    settings = random_scheduler.random_settings(random)
+    if asynchronous:
+        settings |= {"preemptible": 0, "looks": 0, "keep_tokens": 0}
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
+    policy = (random_scheduler.WITHOUT_TASKS if asynchronous else random_scheduler.POLICY).with_settings(**settings)
+    check(random, policy, lambda _: theirs, until_s=1.5, caching=True, asynchronous=asynchronous, grouped=True)
+
+
 OWN_LIMITS = (1, 5, 20, 60), (1, 3, 8)  # of an engine: tokens in a batch, requests that hold memory
 
 
@@ -211,7 +234,7 @@ def check(
     device, reference_device = random_device(random)
     block_tokens = int(random.choice([1, 4, 16]))
     longest = int((workload.table["prompt_tokens"] + workload.table["output_tokens"]).max())
-    groups = random_groups(random) if grouped else ()
+    groups = random_groups(random, caching) if grouped else ()
     least = int(blocks_held(groups, 0, longest)) if grouped else -(-longest // block_tokens)
     total_blocks = least + int(random.integers(0, random.choice([200, 800]) // block_tokens + 2))
     if random.random() < 0.1:  # all the room in the world

@@ -1,6 +1,7 @@
 """What vLLM's block pool keeps of requests that are gone, and what it overwrites, to compare with the simulator's.
 
 Contents of blocks have the names of docs/feature_rules.md: (number of a chunk, i) or (-1 - request, i), of block i.
+With KV cache groups i counts blocks of the greatest common divisor of their sizes, and the group is the third.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 from servegym.errors import VllmError
 from servegym.simulator.inputs.workload import Workload
 
-Name = tuple[int, int]
+Name = tuple[int, ...]
+Key = tuple[bytes, int]  # vLLM's hash of a block, and its group
 
 
 def name_of(workload: Workload, request: int, i: int, block_tokens: int) -> Name:
@@ -45,10 +47,10 @@ class PoolWatch:
     """Follows a block pool of vLLM's from now on, by its hashes of blocks."""
 
     def __init__(self, pool: Any):
-        from vllm.v1.core.kv_cache_utils import get_block_hash
+        from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 
-        self.pool, self.hash_of = pool, get_block_hash
-        self.lost: list[bytes] = []
+        self.pool, self.hash_of, self.group_of = pool, get_block_hash, get_group_id
+        self.lost: list[Key] = []
         self.evict = pool._maybe_evict_cached_block
         pool._maybe_evict_cached_block = self._evict
 
@@ -56,15 +58,18 @@ class PoolWatch:
         key = block.block_hash
         evicted = bool(self.evict(block))
         if evicted:
-            self.lost.append(bytes(self.hash_of(key)))
+            self.lost.append(self._key(key))
         return evicted
 
-    def overwritten(self) -> list[bytes]:
+    def _key(self, key: Any) -> Key:
+        return bytes(self.hash_of(key)), int(self.group_of(key))
+
+    def overwritten(self) -> list[Key]:
         """Contents overwritten since the last call, in order."""
         lost, self.lost = self.lost, []
         return lost
 
-    def free(self) -> list[bytes | None]:
+    def free(self) -> list[Key | None]:
         """Contents of the free blocks, in the order in which they will be taken; None: empty."""
         keys = (block.block_hash for block in self.pool.free_block_queue.get_all_free_blocks())
-        return [None if key is None else bytes(self.hash_of(key)) for key in keys]
+        return [None if key is None else self._key(key) for key in keys]

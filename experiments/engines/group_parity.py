@@ -1,10 +1,13 @@
 """vLLM's own V1 scheduler and the simulator's with KV cache groups, windows and states: the same at every step?
 
-    python -m experiments.engines.group_parity [--page docs/results/vllm-parity.md]
+    python -m experiments.engines.group_parity [--prefixes] [--page docs/results/vllm-parity.md]
 
 Runs where vLLM is installed, for some minutes. Compared at each step: the tokens scheduled of each request and those it
 had before, which were preempted, the blocks in use and the clock; with asynchronous scheduling the tokens scheduled and
 the clock. Printed is a table, a line for each of CASES; --page puts it into a page.
+
+With --prefixes vLLM caches prefixes, and sessions are served (PREFIX_CASES). Compared are also the tokens found and
+what the free blocks hold, in the order in which they will be taken.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from pathlib import Path
 
 from experiments.engines.plugin_parity import first_difference as first_scheduled_otherwise
 from experiments.engines.plugin_parity import own_scheduler, random_workload
-from experiments.engines.prefix_parity import first_difference, simulate
+from experiments.engines.prefix_parity import first_difference, found_share, sessions, simulate
 from experiments.engines.vllm_driving import Drive, Limits, drive
 from experiments.engines.vllm_driving_ahead import drive_ahead
 from servegym.adapters.vllm.versions import installed_version
@@ -24,16 +27,22 @@ from servegym.baselines import registry
 from servegym.errors import ExperimentError
 from servegym.evaluation.markdown import narrow_header, narrow_row
 from servegym.latency_models.profile import Profile, load_profile
+from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.policies.policy import get_policy
 
-BEGIN, END = "<!-- groups: written by experiments.engines.group_parity -->", "<!-- end of groups -->"
+PLACES = {
+    False: ("<!-- groups: written by experiments.engines.group_parity -->", "<!-- end of groups -->"),
+    True: ("<!-- cached groups: written by experiments.engines.group_parity -->", "<!-- end of cached groups -->"),
+}
 FULL, STATE = KvCacheGroup(), KvCacheGroup(state=True)
 # Groups as vLLM makes of these models' layers, with as many tokens in a block and in a window.
 WINDOWED = (KvCacheGroup(window=4096),)  # Mistral-7B-v0.1
 NARROW = (FULL, KvCacheGroup(window=128))  # gpt-oss
 MANY = (FULL, *(KvCacheGroup(window=1024),) * 6)  # gemma-3-27b
 LOCAL = (FULL, *(KvCacheGroup(window=8192, local=True),) * 3)  # Llama-4
+SHORT = (FULL, *(KvCacheGroup(window=512, local=True),) * 3)  # the same, for requests of some thousand tokens
+ALONE = (KvCacheGroup(window=1024),)
 UNEQUAL = (KvCacheGroup(32), *(KvCacheGroup(window=128),) * 5)  # MiMo-V2-Flash
 STATES = (KvCacheGroup(544), *(STATE,) * 3)  # Qwen3-Next
 MAMBA = (KvCacheGroup(528), *(STATE,) * 6)  # Nemotron-H-8B
@@ -75,29 +84,60 @@ CASES = (
 )
 
 
+def cached(groups: tuple[KvCacheGroup, ...], blocks: int, budget: int = 1024, **others: float | str) -> Limits:
+    return limits_of(groups, blocks, budget, prefix_caching=True, **others)
+
+
+# Of sessions: how many, and how many begin in a second; lengths are those of prefix_parity.
+PREFIX_CASES = (
+    Case("full, window of 128", cached(NARROW, 4000), 1, 4.0, requests=60),
+    Case("the same, little memory", cached(NARROW, 800), 2, 4.0, requests=60),
+    Case("the same, priorities", cached(NARROW, 700, 512, scheduling_policy="priority"), 3, 4.0, requests=60),
+    Case("full, six windows of 1,024", cached(MANY, 8000), 4, 4.0, requests=60),
+    Case("the same, little memory", cached(MANY, 2800), 5, 4.0, requests=60),
+    Case("the same, a watermark", cached(MANY, 3000, 256, watermark=0.05), 6, 4.0, requests=60),
+    Case("full in blocks of 32, five windows of 128", cached(UNEQUAL, 1300), 7, 4.0, requests=60),
+    Case("the same, much memory", cached(UNEQUAL, 5000), 8, 4.0, requests=60),
+    Case("full, three local windows of 512", cached(SHORT, 1200), 9, 4.0, requests=60),
+    Case("the same, much memory", cached(SHORT, 5000), 10, 4.0, requests=60),
+    Case("a window of 1,024", cached(ALONE, 500), 11, 4.0, requests=60),
+    Case("full, window of 128, asynchronous", cached(NARROW, 800, async_scheduling=True), 12, 4.0, requests=60),
+    Case("full, six windows of 1,024, asynchronous", cached(MANY, 2800, async_scheduling=True), 13, 4.0, requests=60),
+)
+
+
+def workload_of(case: Case) -> Workload:
+    if case.limits.prefix_caching:
+        return sessions(case.seed, case.requests, case.rate_per_s)
+    return random_workload(case.seed, case.requests, case.rate_per_s, case.prompt, case.output)
+
+
 def compared(case: Case, profile: Profile) -> tuple[Drive, int | None]:
     """What vLLM's scheduler did, and the first step at which the simulator's vllm-v1 did something else; None: there is
     none. Raises ExperimentError where a request is not done."""
-    limits = case.limits
-    workload = random_workload(case.seed, case.requests, case.rate_per_s, case.prompt, case.output)
+    limits, workload = case.limits, workload_of(case)
     policy = get_policy("scheduler", "vllm-v1").with_settings(
         policy=limits.scheduling_policy, max_num_batched_tokens=limits.max_num_batched_tokens,
         max_num_seqs=limits.max_num_seqs, watermark=limits.watermark,
     )  # fmt: skip
-    result, steps = simulate(workload, limits, policy, profile, contents=False)
+    contents = limits.prefix_caching and not limits.async_scheduling
+    result, steps = simulate(workload, limits, policy, profile, contents=contents, overwritten=False)
     if result.arrays.status[0].finished != len(workload):
         raise ExperimentError(f"{case.label}: {result.arrays.status[0].finished} of {len(workload)} requests finished")
     if limits.async_scheduling:
         served = drive_ahead(own_scheduler(limits), workload, profile.device)
         return served, first_scheduled_otherwise(served, result)
     served = drive(own_scheduler(limits), workload, profile.device)
-    return served, first_difference(served, steps)
+    return served, first_difference(served, steps, overwritten=False)
 
 
 def rows(profile: Profile, cases: Sequence[Case] = CASES) -> Iterator[str]:
     """The table, line by line."""
     groups = f"groups of layers (vLLM {installed_version()})"
-    yield from narrow_header(groups, "blocks", "steps", "equal", "preemptions", numbers=(1, 2, 4))
+    with_prefixes = any(case.limits.prefix_caching for case in cases)
+    found = ("found",) if with_prefixes else ()
+    numbers = (1, 2, 4, 5)[: 3 + with_prefixes]
+    yield from narrow_header(groups, "blocks", "steps", "equal", "preemptions", *found, numbers=numbers)
     total = equal = evictions = 0
     for case in cases:
         served, first = compared(case, profile)
@@ -105,25 +145,27 @@ def rows(profile: Profile, cases: Sequence[Case] = CASES) -> Iterator[str]:
         preempted = sum(len(step.preempted) for step in served.steps)
         total, equal, evictions = total + count, equal + (count if first is None else first), evictions + preempted
         said = "all" if first is None else f"the first {first:,}"
-        yield narrow_row(case.label, f"{case.limits.blocks:,}", f"{count:,}", said, f"{preempted:,}")
-    yield narrow_row("in all", "", f"{total:,}", f"{equal:,}", f"{evictions:,}")
+        found = (f"{100 * found_share(served.steps, workload_of(case)):.0f} %",) if with_prefixes else ()
+        yield narrow_row(case.label, f"{case.limits.blocks:,}", f"{count:,}", said, f"{preempted:,}", *found)
+    yield narrow_row("in all", "", f"{total:,}", f"{equal:,}", f"{evictions:,}", *([""] if with_prefixes else []))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--page", type=Path, help="a page to write the table into")
+    parser.add_argument("--prefixes", action="store_true", help="with prefix caching, on sessions")
     given = parser.parse_args(arguments)
     registry.load()
     lines = []
-    for line in rows(load_profile("a100-llama3-8b")):
+    for line in rows(load_profile("a100-llama3-8b"), PREFIX_CASES if given.prefixes else CASES):
         lines.append(line)
         print(line, flush=True)
     if given.page is not None:
-        text = given.page.read_text("utf-8")
-        if BEGIN not in text or END not in text:
-            raise ExperimentError(f'{given.page} has no "{BEGIN}" and "{END}" to write between')
-        head, _, rest = text.partition(BEGIN)
-        given.page.write_text("\n".join([head + BEGIN, *lines, END + rest.partition(END)[2]]), encoding="utf-8")
+        text, (begin, end) = given.page.read_text("utf-8"), PLACES[given.prefixes]
+        if begin not in text or end not in text:
+            raise ExperimentError(f'{given.page} has no "{begin}" and "{end}" to write between')
+        head, _, rest = text.partition(begin)
+        given.page.write_text("\n".join([head + begin, *lines, end + rest.partition(end)[2]]), encoding="utf-8")
 
 
 if __name__ == "__main__":

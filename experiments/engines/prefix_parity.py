@@ -90,18 +90,22 @@ def memory_of(simulation: Simulation) -> Memory:
     return Memory(blocks["name"].tolist(), free, int(engine.totals.overwritten_blocks))
 
 
-def plain_name(name: int) -> Name:
-    """As `cached_blocks` has it."""
+def plain_name(name: int, limits: Limits | None = None) -> Name:
+    """As `cached_blocks` has it. limits: of an engine that may have KV cache groups."""
     number, i = divmod(abs(name), NAMES_OF_A_CHUNK)
-    return (number - 1 if name > 0 else -number), i
+    number = number - 1 if name > 0 else -number
+    if limits is None or len(limits.groups) < 2:
+        return number, i
+    i, group = divmod(i, len(limits.groups))
+    return number, (i + 1) * limits.groups[group].block_tokens // limits.hashed_tokens - 1, group
 
 
-def overwritten_between(before: Memory, now: Memory) -> list[Name]:
+def overwritten_between(before: Memory, now: Memory, limits: Limits | None = None) -> list[Name]:
     """Names lost in a step: of blocks that were free before it, in their order; then of those that were not."""
     free = set(before.free)
     order = [*before.free, *(block for block in range(len(before.names)) if block not in free)]
     lost = [before.names[b] for b in order if before.names[b] != 0 and before.names[b] != now.names[b]]
-    return [plain_name(name) for name in lost]
+    return [plain_name(name, limits) for name in lost]
 
 
 def simulate(
@@ -111,8 +115,10 @@ def simulate(
     profile: Profile,
     correction: Correction | None = None,
     contents: bool = True,
+    overwritten: bool = True,
 ) -> tuple[Result, list[Step]]:
-    """The run, and its iterations as the steps of an engine. contents: they say what blocks hold.
+    """The run, and its iterations as the steps of an engine. contents: they say what blocks hold, and what was
+    overwritten.
 
     Raises ExperimentError where a block got its old name again in the step in which it was overwritten: what was lost
     cannot be told then.
@@ -147,8 +153,10 @@ def simulate(
         elif line.kind == BATCH_END:
             steps[-1].end_s, steps[-1].used_blocks = float(line.time_s), int(line.tokens)
     for step, (before, now) in zip(steps, pairwise(memory), strict=contents):
-        step.free = [plain_name(before.names[b]) if before.names[b] != 0 else None for b in before.free]
-        step.overwritten = overwritten_between(before, now)
+        step.free = [plain_name(before.names[b], limits) if before.names[b] != 0 else None for b in before.free]
+        if not overwritten:
+            continue
+        step.overwritten = overwritten_between(before, now, limits)
         if len(step.overwritten) != now.overwritten - before.overwritten:
             raise ExperimentError(f"at {step.start_s} s a block was overwritten by what it held")
     return result, steps
@@ -161,15 +169,17 @@ def in_order(step: Step) -> list[Name]:
     return [n for n in step.overwritten if n in free] + sorted(n for n in step.overwritten if n not in free)
 
 
-def first_difference(served: Drive, steps: list[Step], contents: bool = True) -> int | None:
+def first_difference(served: Drive, steps: list[Step], contents: bool = True, overwritten: bool = True) -> int | None:
     """The first step that differs; None: they are all the same. (Within a step the order of a batch means nothing.)
 
-    contents: blocks in use and what they hold count, not only what is decided.
+    contents: blocks in use and what they hold count, not only what is decided. overwritten: and what a step overwrote.
     """
 
     def parts(step: Step) -> tuple[Any, ...]:
         decided = (step.start_s, step.end_s, sorted(step.scheduled), step.preempted, step.cached_tokens)
-        return (*decided, step.used_blocks, step.free, in_order(step)) if contents else decided
+        if not contents:
+            return decided
+        return (*decided, step.used_blocks, step.free, *([in_order(step)] if overwritten else []))
 
     differing = (n for n, (a, b) in enumerate(zip(served.steps, steps, strict=False)) if parts(a) != parts(b))
     return next(differing, None if len(served.steps) == len(steps) else min(len(served.steps), len(steps)))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.engines.cached_blocks import Name, PoolWatch, names_by_key
+from experiments.engines.cached_blocks import Key, Name, PoolWatch, names_by_key
 from servegym.errors import VllmError
 from servegym.simulator.inputs.deployment import LatencyModel
 from servegym.simulator.inputs.workload import Workload
@@ -62,6 +62,13 @@ class Limits:
     drafts: int = 0  # speculative decoding, by matches in the prompt
     groups: tuple[KvCacheGroup, ...] = ()  # of layers; (): one of full attention
     long_prefill_token_threshold: int = 0
+
+    @property
+    def hashed_tokens(self) -> int:
+        """Tokens of a block that vLLM hashes: a divisor of all groups' blocks."""
+        if not (self.groups and self.prefix_caching):
+            return self.block_tokens
+        return math.gcd(*(group.block_tokens for group in self.groups))
 
 
 @dataclasses.dataclass
@@ -162,7 +169,10 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
     config.scheduler_config.async_scheduling = limits.async_scheduling  # vLLM takes it back on a CPU
     cache.num_gpu_blocks = limits.blocks + 1
     specs = [kept_by(group, limits) for group in limits.groups or (KvCacheGroup(limits.block_tokens),)]
+    fields = {field.name for field in dataclasses.fields(KVCacheConfig)}
+    retention = {"prefix_cache_retention_interval": getattr(cache, "prefix_cache_retention_interval", None)}
     kv_cache = KVCacheConfig(
+        **{name: value for name, value in retention.items() if name in fields},
         num_blocks=limits.blocks + 1,
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec([f"layer{place}"], spec) for place, spec in enumerate(specs)],
@@ -172,7 +182,7 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
         kv_cache_config=kv_cache,
         structured_output_manager=StructuredOutputManager(config),
         block_size=math.lcm(*(spec.block_size for spec in specs)),
-        hash_block_size=limits.block_tokens,
+        hash_block_size=limits.hashed_tokens,
     )
 
 
@@ -255,10 +265,11 @@ def drive(
     pool = scheduler.kv_cache_manager.block_pool
     usable = pool.num_gpu_blocks - 1
     caching = scheduler.kv_cache_manager.enable_caching
-    hasher = block_hasher(scheduler.block_size) if caching else None
+    hashed_tokens = getattr(scheduler, "hash_block_size", scheduler.block_size)
+    hasher = block_hasher(hashed_tokens) if caching else None
     ids_of = [token_ids(workload, index) for index in range(len(table))] if caching else None
     watch, requests = PoolWatch(pool) if caching and contents else None, list[Any]()
-    kept: list[tuple[list[bytes | None], list[bytes]]] = []  # of each step: the free blocks before it, and overwritten
+    kept: list[tuple[list[Key | None], list[Key]]] = []  # of each step: the free blocks before it, and overwritten
     idle_steps = 0
     while arrived < len(table) or scheduler.has_unfinished_requests():
         if not scheduler.has_unfinished_requests():
@@ -297,10 +308,14 @@ def drive(
             if len(steps) >= most_steps:
                 break
     if watch is not None:
-        names = names_by_key(requests, workload, scheduler.block_size)
+        names, groups = names_by_key(requests, workload, hashed_tokens), len(scheduler.kv_cache_config.kv_cache_groups)
+
+        def name_of(key: Key) -> Name:
+            return names[key[0]] if groups == 1 else (*names[key[0]], key[1])
+
         for step, (free, overwritten) in zip(steps, kept, strict=True):
-            step.free = [None if key is None else names[key] for key in free]
-            step.overwritten = [names[key] for key in overwritten]
+            step.free = [None if key is None else name_of(key) for key in free]
+            step.overwritten = [name_of(key) for key in overwritten]
     return Drive(steps, token_s)
 
 

@@ -40,7 +40,8 @@ class Ahead:
         self.token_s: list[list[float]] = [[] for _ in workload.table]
         manager = scheduler.kv_cache_manager
         self.pool, caching = manager.block_pool, manager.enable_caching
-        self.hasher = block_hasher(scheduler.block_size) if caching else None
+        hashed_tokens = getattr(scheduler, "hash_block_size", scheduler.block_size)
+        self.hasher = block_hasher(hashed_tokens) if caching else None
         self.ids_of = [token_ids(workload, i) for i in range(len(workload))] if caching else None
         self.queue: deque[Scheduled] = deque()
         self.preempted: set[int] = set()  # in steps that have scheduled nothing

@@ -43,7 +43,7 @@ def room_for(engine, limits, request, need, headroom_blocks, running):
         context = request.prompt_tokens + request.num_output_tokens
         if has_groups(engine):
             in_flight = min(context, limits.max_num_batched_tokens) * (1 + engine.ahead.on)
-            room = max(need, most_held_blocks(engine.kv_groups, context, in_flight))
+            room = max(need, most_held_blocks(engine.kv_groups, context, in_flight, cached_of(request)))
         else:
             room = blocks_for(context, engine.block_tokens)
     if running > 0:  # capped at all blocks, so that sums do not overflow

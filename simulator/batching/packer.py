@@ -24,6 +24,7 @@ from servegym.simulator.features.packing_hooks import (
     after_attempt,
     before_attempt,
     before_first,
+    before_need,
     before_newcomer,
     gives_memory,
     has_suspended,
@@ -191,6 +192,7 @@ def fill(run, decider, e, now_s):
                 if packing.decodes_fit == 0 and packing.prefills_fit == 0:
                     return
             continue
+        before_need(run, e, r)
         need = blocks_lacking(request, chunk, engine)
         if not is_running:
             if ranks[position].headroom_blocks < 0:
@@ -246,6 +248,7 @@ def run_first(run, decider, e, now_s):
     if request.blocks == 0:
         before_newcomer(run, e, r)
     # What is held for KV on its way and by what is suspended belongs to no request here.
+    before_need(run, e, r)
     lacking = blocks_lacking(request, left_of(request), engine)
     others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + suspended_blocks(run, e)
     fits_whole = lacking + request.blocks + others_blocks <= engine.total_blocks

@@ -5,7 +5,9 @@ from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_GROUPS, HAS_TASKS
 from servegym.simulator.features.speculation import decode_chunk
 from servegym.simulator.features.suspended_batches import blocks_in_tasks, find_excluded_task, find_suspended_task
+from servegym.simulator.memory.grouped_prefixes import drop_unseen
 from servegym.simulator.memory.prefix_caching import cancel_prefix_lookup, lookup_prefix
+from servegym.simulator.records.requests import processed_of
 from servegym.simulator.records.types import NO_LIMIT
 
 
@@ -46,6 +48,13 @@ def before_newcomer(run, e, r):
     """Request r, which has no memory, is looked at; or again, as requests have given up memory."""
     if HAS_CACHE and run.engines[e].cache.on:
         lookup_prefix(run, e, r)
+
+
+@hook
+def before_need(run, e, r):
+    """What request r lacks for its chunk is about to be counted."""
+    if HAS_CACHE and HAS_GROUPS and run.engines[e].kv_groups.on > 0 and run.engines[e].cache.on:
+        drop_unseen(run.requests[r], run.outcomes[r], run.engines[e], run.cache, processed_of(run.requests[r]))
 
 
 @hook

@@ -14,6 +14,7 @@ from servegym.simulator.features.speculation import Speculation
 from servegym.simulator.fleet.startup import Startup
 from servegym.simulator.inputs.costs import Costs
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.memory.grouped_prefixes import check_caching
 from servegym.simulator.memory.kv_groups import KvCacheGroup, kinds_of, tokens_held
 from servegym.simulator.memory.prefixes import PrefixStore
 from servegym.simulator.policies.policy import Policy
@@ -164,6 +165,8 @@ class Deployment:
         if self.kv_groups:
             kinds_of(self.kv_groups, self.name)
             self._check_beside(KV_GROUPS)
+            if self.prefix_caching:
+                check_caching(self.kv_groups, self.name)
         if self.startup is not None and self.startup.started > self.engines:
             raise DeploymentError(
                 f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
@@ -185,7 +188,7 @@ class Deployment:
         ]
         instead = "leave out one"
         if field == KV_GROUPS:
-            beside.append((bool(self.prefix_caching), "prefix caching"))
+            beside.append((self.kv_events, "KV events"))
             instead = ALIKE
         for there, what in beside:
             if there:
@@ -237,10 +240,7 @@ class Deployment:
         """
         table = workload.table
         if self.kv_groups and self.caches_prefixes(workload):
-            raise DeploymentError(
-                f"{self.name}: workload '{workload.name}' has prompts that begin alike, and prefix caching is not "
-                f"simulated with {KV_GROUPS}; switch prefix_caching off, or {ALIKE}"
-            )
+            check_caching(self.kv_groups, self.name)
         # The last token is emitted, never cached; a prefill engine emits but the first since a request was sent there.
         later = 0 if self.role == "prefill" and not again else table["output_tokens"] - 1
         need = table["prompt_tokens"].astype("i8") + later

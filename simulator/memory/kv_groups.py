@@ -86,15 +86,25 @@ held_blocks = kernel(_held_blocks)
 
 
 @kernel
-def most_held_blocks(kinds, tokens, in_flight):
-    """The most blocks that a request of so many tokens may hold, of which `in_flight` at most are computed at once."""
+def first_seen(kinds, tokens):
+    """The first block of a window of what the token after so many sees."""
+    if kinds.local:
+        return tokens // kinds.window * kinds.window // kinds.window_block_tokens
+    return max(0, tokens - kinds.window + 1) // kinds.window_block_tokens
+
+
+@kernel
+def most_held_blocks(kinds, tokens, in_flight, found):
+    """The most blocks that a request of so many tokens may hold, of which `in_flight` at most are computed at once;
+    found: what a prefix cache has of its beginning, which vLLM takes off what a window may hold."""
     blocks = kinds.states + kinds.full * blocks_for(tokens, kinds.full_block_tokens)
     if kinds.windows > 0:
         size = kinds.window_block_tokens
         most = blocks_for(kinds.window + in_flight, size)
         if kinds.local == 0:  # a window that slides may begin inside of a block
             most = blocks_for(kinds.window - 1 + in_flight, size) + 1
-        blocks += kinds.windows * min(blocks_for(tokens, size), most)
+        new = max(0, min(blocks_for(tokens, size), most) - found // size)
+        blocks += kinds.windows * (found // size - first_seen(kinds, found) + new)
     return blocks
 
 

@@ -2,10 +2,20 @@
 
 While the packer considers a request without memory, the tokens it has found count as computed and the blocks it has
 found are in its table, though it does not hold them yet. So the packer's rules need not know how they came about.
+
+(Of engines with KV cache groups: grouped_prefixes.py.)
 """
 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.memory.block_stores import count_stored, keep_name, use_stored
+from servegym.simulator.memory.grouped_prefixes import (
+    grow_in_groups,
+    hold_in_groups,
+    lacks_names,
+    lookup_in_groups,
+    name_in_groups,
+    release_in_groups,
+)
 from servegym.simulator.memory.kv_memory import blocks_for
 from servegym.simulator.records.events import note
 from servegym.simulator.records.named_blocks import (
@@ -27,6 +37,11 @@ def lookup_prefix(run, e, r):
     `cancel_prefix_lookup`, or for good if it is admitted."""
     cancel_prefix_lookup(run, e)
     request, engine, cache, table = run.requests[r], run.engines[e], run.cache, run.outcomes[r].table
+    engine.cache.considered, engine.cache.offloaded_tokens = r, request.offloaded_tokens
+    if engine.kv_groups.on > 0:
+        tokens, engine.cache.found_blocks, engine.cache.shared_blocks = lookup_in_groups(run, e, r)
+        request.computed_tokens = tokens
+        return
     blocks = cache.blocks[e]
     most = (request.prompt_tokens + request.num_output_tokens - 1) // engine.block_tokens  # one token is computed anew
     found, shared = 0, 0
@@ -37,7 +52,6 @@ def lookup_prefix(run, e, r):
         cache.tables[table + found] = block
         shared += blocks[block].references > 0
         found += 1
-    engine.cache.considered, engine.cache.offloaded_tokens = r, request.offloaded_tokens
     engine.cache.found_blocks, engine.cache.shared_blocks = found, shared
     request.computed_tokens = found * engine.block_tokens
     request.offloaded_tokens = max(0, request.offloaded_tokens - request.computed_tokens)
@@ -63,8 +77,11 @@ def hold_found(run, e, r):
     offloaded_tokens is again all that it has kept."""
     request, outcome, engine, cache = run.requests[r], run.outcomes[r], run.engines[e], run.cache
     blocks, found = cache.blocks[e], engine.cache.found_blocks
-    for i in range(found):
-        hold_block(engine, blocks, cache.tables[outcome.table + i])
+    if engine.kv_groups.on > 0:
+        hold_in_groups(outcome, engine, cache)
+    else:
+        for i in range(found):
+            hold_block(engine, blocks, cache.tables[outcome.table + i])
     to_load, request.offloaded_tokens = request.offloaded_tokens, engine.cache.offloaded_tokens
     from_store = engine.cache.stored_blocks * engine.block_tokens
     if from_store > 0:
@@ -76,8 +93,8 @@ def hold_found(run, e, r):
     if found > 0:
         request.blocks = found
         engine.running += 1
-        if run.status[0].recording:
-            note(run, FOUND, e, r, request.computed_tokens, 0.0)
+    if request.computed_tokens > 0 and run.status[0].recording:
+        note(run, FOUND, e, r, request.computed_tokens, 0.0)
     engine.cache.considered, engine.cache.found_blocks, engine.cache.shared_blocks = -1, 0, 0
     engine.cache.stored_blocks = 0
     return to_load
@@ -86,6 +103,9 @@ def hold_found(run, e, r):
 @kernel
 def grow_named(request, outcome, engine, cache, tokens):
     """Give the request the blocks it lacks to hold `tokens` in all; the caller has checked that they are free."""
+    if engine.kv_groups.on > 0:
+        grow_in_groups(request, outcome, engine, cache, tokens)
+        return
     blocks, count = cache.blocks[engine.index], blocks_for(tokens, engine.block_tokens)
     if request.blocks == 0 and count > 0:
         engine.running += 1
@@ -103,6 +123,9 @@ def grow_named(request, outcome, engine, cache, tokens):
 @kernel
 def name_filled(r, outcome, engine, cache, tokens):
     """Name the blocks that the first `tokens` of request r fill, where they have no name yet."""
+    if engine.kv_groups.on > 0:
+        name_in_groups(r, outcome, engine, cache, tokens)
+        return
     blocks, i = cache.blocks[engine.index], tokens // engine.block_tokens - 1
     while i >= 0:
         block = cache.tables[outcome.table + i]
@@ -116,6 +139,8 @@ def name_filled(r, outcome, engine, cache, tokens):
 @kernel
 def release_blocks(outcome, engine, cache, count, computed_tokens):
     """Release the `count` blocks of a request. Returns how many lose their names because they were not filled."""
+    if engine.kv_groups.on > 0:
+        return release_in_groups(outcome, engine, cache, computed_tokens)
     blocks, unfilled = cache.blocks[engine.index], 0
     for i in range(computed_tokens // engine.block_tokens, count):
         block = cache.tables[outcome.table + i]
@@ -148,11 +173,20 @@ def first_with_lost_prefix(run, e):
     engine, cache, queue = run.engines[e], run.cache, run.queues[e]
     for k in range(run.packing[0].length):
         r = run.entries[e, k].request
-        request, outcome = run.requests[r], run.outcomes[r]
-        known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
-        for i in range(min(request.computed_tokens, known) // engine.block_tokens):
-            if cache.blocks[e, cache.tables[outcome.table + i]].name == 0:
-                for position in range(engine.queue_length):
-                    if queue[position] == r:
-                        return position
+        if lost_names(run.requests[r], run.outcomes[r], engine, cache):
+            for position in range(engine.queue_length):
+                if queue[position] == r:
+                    return position
     return -1
+
+
+@kernel
+def lost_names(request, outcome, engine, cache):
+    """Whether a block of the request, among those it has computed, has lost its name."""
+    if engine.kv_groups.on > 0:
+        return lacks_names(outcome, engine, cache)
+    known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
+    for i in range(min(request.computed_tokens, known) // engine.block_tokens):
+        if cache.blocks[engine.index, cache.tables[outcome.table + i]].name == 0:
+            return True
+    return False

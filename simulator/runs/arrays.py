@@ -14,6 +14,7 @@ from servegym.simulator.inputs.predictors import Predictions
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.settings import Settings, by_engine
 from servegym.simulator.inputs.workload import FIELDS, Workload
+from servegym.simulator.memory.grouped_prefixes import cells_for
 from servegym.simulator.memory.prefixes import empty_stores, sets_of
 from servegym.simulator.policies.policy import Policy, StateFields
 from servegym.simulator.records import types as layout
@@ -211,11 +212,14 @@ def no_chunks() -> tuple[int, np.ndarray, np.ndarray]:
 
 
 def cells_of(pools: tuple[Deployment, ...], workload: Workload) -> np.ndarray:
-    """int64[requests]: the most blocks that each request holds where prefixes are cached; 0 where none are."""
-    sizes, table = [pool.block_tokens for pool in pools if pool.caches_prefixes(workload)], workload.table
-    if not sizes:
-        return np.zeros(len(table), "i8")
-    return -(-(table["prompt_tokens"].astype("i8") + table["output_tokens"]) // min(sizes))
+    """int64[requests]: the most cells that each request has of `tables` where prefixes are cached; 0 where none are."""
+    tokens = workload.table["prompt_tokens"].astype("i8") + workload.table["output_tokens"]
+    cells = np.zeros(len(tokens), "i8")
+    for pool in pools:
+        if pool.caches_prefixes(workload):
+            blocks = -(-tokens // pool.block_tokens)
+            cells = np.maximum(cells, cells_for(pool.kv_groups, tokens, pool.name) if pool.kv_groups else blocks)
+    return cells
 
 
 def of_kinds(items: list) -> tuple:

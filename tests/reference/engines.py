@@ -175,7 +175,7 @@ class Engine:
         """Blocks set aside for all of its context, of which it computes a chunk now."""
         if self.groups:
             in_flight = most_batch_tokens * (2 if self.asynchronous else 1)
-            whole = sum(group.most(r.context, in_flight) for group in self.groups)
+            whole = sum(group.most(r.context, in_flight, r.found_tokens) for group in self.groups)
             return max(whole, self.blocks_to_compute(r, chunk))
         return self.blocks_for(r.context)
 

@@ -16,17 +16,23 @@ class KvGroup:
         """Blocks for so many tokens, less what nothing after the `processed` ones sees."""
         if self.state:
             return 1
-        first = 0
-        if self.local:
-            first = processed - processed % self.window
-        elif self.window:
-            first = max(0, processed + 1 - self.window)  # the next token sees itself and window - 1 before it
-        return len({token // self.block_tokens for token in range(first, tokens)})
+        return len({token // self.block_tokens for token in range(self.first(processed), tokens)})
 
-    def most(self, tokens: int, in_flight: float) -> int:
-        """What is set aside for a request of so many tokens, of which in_flight at most are computed at once."""
+    def first(self, processed: int) -> int:
+        """The first token that those after the processed ones see."""
+        if self.local:
+            return processed - processed % self.window
+        if self.window:
+            return max(0, processed + 1 - self.window)  # the next token sees itself and window - 1 before it
+        return 0
+
+    def most(self, tokens: int, in_flight: float, found: int) -> int:
+        """What is set aside for a request of so many tokens, of which in_flight at most are computed at once, and of
+        which so many have been found."""
         whole = self.held(0, tokens)
-        if not self.window or in_flight == INF:
+        if not self.window:
             return whole
-        seen = self.window if self.local else self.window - 1
-        return min(whole, -(-int(seen + in_flight) // self.block_tokens) + (not self.local))
+        if in_flight < INF:
+            seen = self.window if self.local else self.window - 1
+            whole = min(whole, -(-int(seen + in_flight) // self.block_tokens) + (not self.local))
+        return self.held(found, found) + max(0, whole - found // self.block_tokens)

@@ -32,15 +32,15 @@ class Memory:
         chunk = ((i + 1) * self.block_tokens - 1) // self.chunk_tokens
         return ("chunk", r.chunks[chunk], i) if chunk < len(r.chunks) else ("own", r.index, i)
 
-    def find(self, r: "Request") -> list[Block]:
-        """The first blocks of r that are here; one token at least is computed anew."""
+    def look_up(self, r: "Request") -> None:
+        """r finds its first blocks that are here; one token at least is computed anew."""
         found: list[Block] = []
         while len(found) < (r.context - 1) // self.block_tokens:
             blocks = self.named.get(self.name_of(r, len(found)))
             if not blocks:
                 break
             found.append(blocks[0])
-        return found
+        r.found, r.found_tokens = found, len(found) * self.block_tokens
 
     def find_stored(self, r: "Request", first: int) -> int:
         """How many of r's blocks from `first` on are in host memory."""
@@ -66,13 +66,27 @@ class Memory:
     def grow(self, r: "Request", tokens: int) -> None:
         """r has blocks for so many tokens."""
         while len(r.table) * self.block_tokens < tokens:
-            block = self.free.pop(0)
-            self.overwritten_blocks += block.name is not None
-            if block.name is not None and self.stored_blocks > 0:
-                self.use_stored(block.name)
-            self.forget(block)
-            block.references = 1
-            r.table.append(block)
+            r.table.append(self.take())
+
+    def take(self) -> Block:
+        """The next free block, for one request."""
+        block = self.free.pop(0)
+        self.overwritten_blocks += block.name is not None
+        if block.name is not None and self.stored_blocks > 0:
+            self.use_stored(block.name)
+        self.forget(block)
+        block.references = 1
+        return block
+
+    def release(self, block: Block) -> None:
+        """A request does not hold it any more."""
+        block.references -= 1
+        if block.references == 0:
+            self.free.insert(0 if block.name is None else len(self.free), block)
+
+    def drop(self, r: "Request", processed: int) -> int:
+        """Blocks that r has left without what nothing after the processed tokens sees: all."""
+        return r.blocks
 
     def name(self, r: "Request", tokens: int) -> None:
         """The first so many tokens of r are in its blocks, or will be when the batch ends."""
@@ -94,9 +108,7 @@ class Memory:
         for block in r.table[r.computed // self.block_tokens :]:
             self.forget(block)
         for block in reversed(r.table):
-            block.references -= 1
-            if block.references == 0:
-                self.free.insert(0 if block.name is None else len(self.free), block)
+            self.release(block)
         r.table = []
 
     def is_hollow(self, r: "Request") -> bool:

@@ -74,8 +74,7 @@ class Formation:
             self.considered.stored_blocks = self.considered.stored_tokens = 0
         self.considered = r
         if r is not None and self.engine.memory is not None and not r.running:
-            r.found = self.engine.memory.find(r)
-            r.found_tokens = len(r.found) * self.engine.block_tokens
+            self.engine.memory.look_up(r)
             stored = self.engine.memory.find_stored(r, len(r.found))
             if stored * self.engine.block_tokens > max(0, r.kept - r.found_tokens):
                 r.stored_blocks, r.stored_tokens = stored, stored * self.engine.block_tokens
@@ -102,6 +101,7 @@ class Formation:
                 if limits.misfit_ends_filling:
                     break
                 continue
+            self.drop_unseen(r)
             # 4. Memory, r not running
             if not r.running:
                 if engine.all_running >= limits.max_num_seqs:
@@ -227,6 +227,11 @@ class Formation:
         """Blocks that r needs for its chunk beyond its own, what it finds and the free ones; 0 or less: enough."""
         return self.engine.blocks_to_compute(r, chunk) - r.blocks - r.shared_blocks - self.engine.free_blocks
 
+    def drop_unseen(self, r: Request) -> None:
+        """What r counts as lacking is about to be asked."""
+        if self.engine.memory is not None and r.running:
+            r.blocks = self.engine.memory.drop(r, max(0, r.cached - r.in_flight))
+
     def waits_for_transfers(self, r: Request) -> bool:
         """r alone holds memory, and what else is taken is for KV on its way."""
         engine = self.engine
@@ -297,6 +302,7 @@ class Formation:
         engine, limits = self.engine, self.limits
         r = self.decision.first_of(engine.queue, lambda r: r.task is None)
         self.lookup_prefix(r)
+        self.drop_unseen(r)
         if engine.suspended and engine.blocks_to_compute(r, r.left) > self.most_blocks:
             self.resumed = self.decision.first_of(engine.queue, lambda r: r.task is not None).task
             return

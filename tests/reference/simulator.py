@@ -12,6 +12,7 @@ from .decisions import Scheduler
 from .disturbances import Corrector, Drift
 from .engines import Engine, HostMemory, Kind
 from .front_end import FrontEnd
+from .grouped_memory import GroupedMemory
 from .incidents import Incident
 from .kv_groups import KvGroup
 from .latency import Latency
@@ -147,6 +148,8 @@ def simulate_cluster(
             if pool.prefix_caching and pool.role != "decode":
                 below = 0 if machine.store is None else max(1, machine.store.size.tokens // pool.block_tokens)
                 machine.memory = Memory(pool.total_blocks, pool.block_tokens, chunk_tokens, below)
+                if pool.groups:
+                    machine.memory = GroupedMemory(pool.total_blocks, pool.groups, chunk_tokens)
                 machine.kv_events = pool.kv_events
             machine.asynchronous = pool.asynchronous
             machines.append(machine)

@@ -13,7 +13,6 @@ from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.kv_groups import KvCacheGroup, blocks_held, kinds_of, tokens_held
-from servegym.simulator.memory.prefixes import Prompts
 from servegym.simulator.runs.loops import WHOLE
 from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS as MODEL
@@ -99,22 +98,12 @@ def test_one_group_of_full_attention_changes_nothing() -> None:
     [
         ({"role": "decode"}, "is not simulated with the role 'decode'; append :kv_groups=mean to the device"),
         ({"host": HostMemory(4, 0.0, 0.0)}, "is not simulated with host memory; append"),
-        ({"prefix_caching": True}, "is not simulated with prefix caching; append"),
+        ({"kv_events": True}, "is not simulated with KV events; append"),
     ],
 )
 def test_what_is_not_simulated_beside_them(others: dict[str, Any], words: str) -> None:
     with pytest.raises(DeploymentError, match=words):
         deployment(FULL, WINDOW, **others)
-
-
-def test_prompts_that_begin_alike_want_prefix_caching_off() -> None:
-    work = workload([8, 8], [2, 2])
-    alike = Workload(work.table, "chat", {}, Prompts(4, np.array([0, 2, 4]), np.array([0, 1, 0, 1])))
-    with pytest.raises(
-        DeploymentError, match=r"'chat' has prompts that begin alike.*switch prefix_caching off, or append"
-    ):
-        served(deployment(FULL, WINDOW), alike)
-    assert served(deployment(FULL, WINDOW, prefix_caching=False), alike).arrays.status[0].finished == 2
 
 
 @pytest.mark.parametrize(

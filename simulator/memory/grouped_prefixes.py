@@ -1,0 +1,282 @@
+"""Prefix caching with KV cache groups, as vLLM has it ("Prefix caching with groups" of docs/feature_rules.md): a hit
+needs all groups, and each names blocks of its own in the pool that they share.
+
+Of request r, Cache.tables has from outcomes[r].table on some numbers (below), and then a row for each group, full ones
+first: the block of each place, while the request holds it or is looked up.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from servegym.errors import DeploymentError
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.memory.kv_groups import KvCacheGroup, first_seen, held_blocks
+from servegym.simulator.memory.kv_memory import blocks_for
+from servegym.simulator.records.named_blocks import (
+    NAMES_OF_A_CHUNK,
+    find_block,
+    give_name,
+    hold_block,
+    name_of,
+    release_block,
+    take_first,
+    take_name,
+)
+
+# Of a request: places in a row of a full group and of a window; tokens found at its admission, and for which it has
+# blocks; the first place of its windows that it holds; where its prompt may be taken up again, and what full groups
+# alone have of its beginning (0: no more than windows have).
+FULL_ROW, WINDOW_ROW, FOUND_TOKENS, HELD_TOKENS, FIRST, REPLAY, JUNCTION, NUMBERS = range(8)
+
+LESS = "switch prefix_caching off, or append :kv_groups=mean to the device to count all tokens of a request alike"
+
+
+def check_caching(groups: Sequence[KvCacheGroup], where: str) -> None:
+    """Raise DeploymentError for groups with which prefix caching is not simulated."""
+    local = [group for group in groups if group.local]
+    if any(group.state for group in groups):
+        what = 'states of fixed size (vLLM\'s mamba_cache_mode "align")'
+    elif all(group.local or group.window == 1 for group in groups):
+        what = "local windows, or windows of one token, alone"
+    elif local and any(local[0].block_tokens % group.block_tokens for group in groups):
+        what = "local windows whose blocks are not multiples of the other groups' blocks"
+    elif local and local[0].window % local[0].block_tokens:
+        what = "local windows that are not multiples of their blocks"
+    else:
+        return
+    raise DeploymentError(f"{where}: prefix caching is not simulated with {what}; {LESS}")
+
+
+def cells_for(groups: Sequence[KvCacheGroup], tokens: np.ndarray, where: str) -> np.ndarray:
+    """int64[requests]: cells of requests of so many tokens, int64[requests], in Cache.tables. Raises DeploymentError
+    for more blocks than can be told apart by their names."""
+    cells: np.ndarray = NUMBERS + np.sum([-(-tokens // group.block_tokens) for group in groups], axis=0)
+    places = len(groups) * -(-tokens // min(group.block_tokens for group in groups))
+    if (places >= NAMES_OF_A_CHUNK).any():
+        raise DeploymentError(
+            f"{where}: a request has up to {places.max()} blocks in its KV cache groups; with prefix caching at most "
+            f"{NAMES_OF_A_CHUNK} are simulated; {LESS}"
+        )
+    return cells
+
+
+@kernel
+def hit_tokens(kinds):
+    """A hit is a multiple of this: the least common multiple of the groups' block sizes."""
+    if kinds.full == 0:
+        return kinds.window_block_tokens
+    if kinds.windows == 0:
+        return kinds.full_block_tokens
+    a, b = kinds.full_block_tokens, kinds.window_block_tokens
+    return a // math.gcd(a, b) * b
+
+
+@kernel
+def window_blocks(kinds):
+    """Blocks of a sliding window that a hit needs before its end."""
+    return blocks_for(kinds.window - 1, kinds.window_block_tokens)
+
+
+@kernel
+def size_of(kinds, g):
+    """Tokens of a block of group g."""
+    return kinds.full_block_tokens if g < kinds.full else kinds.window_block_tokens
+
+
+@kernel
+def row_of(kinds, cache, outcome, g):
+    """The cell of the first block of group g."""
+    start = outcome.table + NUMBERS
+    if g < kinds.full:
+        return start + g * cache.tables[outcome.table + FULL_ROW]
+    start += kinds.full * cache.tables[outcome.table + FULL_ROW]
+    return start + (g - kinds.full) * cache.tables[outcome.table + WINDOW_ROW]
+
+
+@kernel
+def name_in_group(kinds, cache, r, i, g):
+    """The name of block i of request r in group g: that of `name_of`, with the group."""
+    name, group = name_of(cache, r, i, size_of(kinds, g)), i * (kinds.on - 1) + g
+    return name + group if name > 0 else name - group
+
+
+@kernel
+def found_in(engine, cache, outcome, r, i, first_group, groups):
+    """Whether each of `groups` groups has block i of request r; they are put into its rows."""
+    kinds, blocks = engine.kv_groups, cache.blocks[engine.index]
+    for g in range(first_group, first_group + groups):
+        block = find_block(engine, blocks, name_in_group(kinds, cache, r, i, g))
+        if block < 0:
+            return False
+        cache.tables[row_of(kinds, cache, outcome, g) + i] = block
+    return True
+
+
+@kernel
+def find_in_full(engine, cache, outcome, r, most):
+    """Tokens, `most` at most, that all full groups have of the beginning of request r."""
+    kinds, found = engine.kv_groups, 0
+    while found < most // kinds.full_block_tokens and found_in(engine, cache, outcome, r, found, 0, kinds.full):
+        found += 1
+    step = hit_tokens(kinds)
+    return found * kinds.full_block_tokens // step * step
+
+
+@kernel
+def find_in_windows(engine, cache, outcome, r, most):
+    """The longest beginning of request r, `most` tokens at most, of which all windows have what the next token sees."""
+    kinds, size = engine.kv_groups, engine.kv_groups.window_block_tokens
+    if kinds.local:
+        found = first_seen(kinds, most)
+        while found < most // size and found_in(engine, cache, outcome, r, found, kinds.full, kinds.windows):
+            found += 1
+        return found * size
+    step, need, run = hit_tokens(kinds), max(1, window_blocks(kinds)), 0
+    for i in range(most // size - 1, -1, -1):
+        if run == 0 and (i + 1) * size % step != 0:
+            continue
+        if found_in(engine, cache, outcome, r, i, kinds.full, kinds.windows):
+            run += 1
+            if run == need:
+                return (i + run) * size
+        else:
+            run = 0
+    return run * size
+
+
+@kernel
+def lookup_in_groups(run, e, r):
+    """Look up request r, which has no memory, in the groups of engine e. Returns the tokens and blocks found, and how
+    many of these others hold."""
+    request, outcome, engine, cache = run.requests[r], run.outcomes[r], run.engines[e], run.cache
+    kinds, tables, base = engine.kv_groups, cache.tables, outcome.table
+    tokens, step = request.prompt_tokens + outcome.output_tokens, hit_tokens(kinds)
+    tables[base + FULL_ROW] = blocks_for(tokens, kinds.full_block_tokens)
+    tables[base + WINDOW_ROW] = blocks_for(tokens, kinds.window_block_tokens)
+    tables[base + REPLAY] = (request.prompt_tokens - 1) // step * step
+    hit = request.prompt_tokens + request.num_output_tokens - 1  # one token is computed anew
+    if kinds.full > 0:
+        hit = find_in_full(engine, cache, outcome, r, hit)
+    longest = hit
+    if kinds.windows > 0:
+        hit = find_in_windows(engine, cache, outcome, r, hit)
+    tables[base + JUNCTION] = longest if kinds.full > 0 and longest > hit else 0
+    tables[base + FOUND_TOKENS], tables[base + FIRST] = hit, first_seen(kinds, hit)
+    shared = 0
+    for g in range(kinds.on):
+        row = row_of(kinds, cache, outcome, g)
+        for i in range(first_of(kinds, cache, outcome, g), hit // size_of(kinds, g)):
+            shared += cache.blocks[e, tables[row + i]].references > 0
+    return hit, held_blocks(kinds, hit, hit), shared
+
+
+@kernel
+def first_of(kinds, cache, outcome, g):
+    """The first place of group g that the request holds."""
+    return 0 if g < kinds.full else cache.tables[outcome.table + FIRST]
+
+
+@kernel
+def hold_in_groups(outcome, engine, cache):
+    """The request that has been looked up holds what it has found."""
+    kinds, blocks, found = engine.kv_groups, cache.blocks[engine.index], cache.tables[outcome.table + FOUND_TOKENS]
+    for g in range(kinds.on):
+        row = row_of(kinds, cache, outcome, g)
+        for i in range(first_of(kinds, cache, outcome, g), found // size_of(kinds, g)):
+            hold_block(engine, blocks, cache.tables[row + i])
+    cache.tables[outcome.table + HELD_TOKENS] = found
+
+
+@kernel
+def drop_unseen(request, outcome, engine, cache, processed):
+    """Free the blocks of the request, if it has any, that no token after the `processed` ones sees."""
+    kinds, blocks = engine.kv_groups, cache.blocks[engine.index]
+    first, now = cache.tables[outcome.table + FIRST], first_seen(kinds, processed)
+    if request.blocks == 0 or kinds.windows == 0 or now <= first:
+        return
+    for g in range(kinds.full, kinds.full + kinds.windows):
+        row = row_of(kinds, cache, outcome, g)
+        for i in range(now - 1, first - 1, -1):
+            release_block(engine, blocks, cache.tables[row + i])
+    request.blocks -= kinds.windows * (now - first)
+    cache.tables[outcome.table + FIRST] = now
+
+
+@kernel
+def grow_in_groups(request, outcome, engine, cache, tokens):
+    """Give the request the blocks it lacks to hold `tokens` in all; the caller has checked that they are free."""
+    kinds, blocks, held = engine.kv_groups, cache.blocks[engine.index], cache.tables[outcome.table + HELD_TOKENS]
+    if tokens <= held:
+        return
+    engine.running += request.blocks == 0
+    for g in range(kinds.on):
+        row, size = row_of(kinds, cache, outcome, g), size_of(kinds, g)
+        for i in range(blocks_for(held, size), blocks_for(tokens, size)):
+            block = take_first(engine, blocks)
+            blocks[block].references = 1
+            cache.tables[row + i] = block
+            request.blocks += 1
+    cache.tables[outcome.table + HELD_TOKENS] = tokens
+    engine.totals.peak_blocks = max(engine.totals.peak_blocks, engine.total_blocks - engine.free_blocks)
+
+
+@kernel
+def name_places(r, outcome, engine, cache, g, first, end):
+    """Name the blocks of group g at these places, where request r holds them and they have no name yet."""
+    kinds, blocks, row = engine.kv_groups, cache.blocks[engine.index], row_of(engine.kv_groups, cache, outcome, g)
+    for i in range(max(first, first_of(kinds, cache, outcome, g)), end):
+        block = cache.tables[row + i]
+        if blocks[block].name == 0:
+            give_name(engine, blocks, block, name_in_group(kinds, cache, r, i, g))
+
+
+@kernel
+def name_in_groups(r, outcome, engine, cache, tokens):
+    """Name the blocks that the first `tokens` of request r fill: of full groups and local windows all, of sliding
+    windows those before the places where a later request may take up its prompt."""
+    kinds, tables, step = engine.kv_groups, cache.tables, hit_tokens(engine.kv_groups)
+    filled = tokens // step * step
+    for g in range(kinds.full):
+        first = filled // kinds.full_block_tokens  # those before the first that has a name have theirs
+        while first > 0 and cache.blocks[engine.index, tables[row_of(kinds, cache, outcome, g) + first - 1]].name == 0:
+            first -= 1
+        name_places(r, outcome, engine, cache, g, first, filled // kinds.full_block_tokens)
+    for g in range(kinds.full, kinds.full + kinds.windows):
+        size = kinds.window_block_tokens
+        if kinds.local:
+            name_places(r, outcome, engine, cache, g, 0, filled // size)
+            continue
+        for boundary in (tables[outcome.table + REPLAY], tables[outcome.table + JUNCTION]):
+            end = boundary // size
+            name_places(r, outcome, engine, cache, g, end - window_blocks(kinds), min(end, filled // size))
+
+
+@kernel
+def release_in_groups(outcome, engine, cache, computed_tokens):
+    """Release all blocks of a request. Returns how many lose their names because they were not filled."""
+    kinds, blocks, unfilled = engine.kv_groups, cache.blocks[engine.index], 0
+    for g in range(kinds.on):
+        row, size, first = row_of(kinds, cache, outcome, g), size_of(kinds, g), first_of(kinds, cache, outcome, g)
+        count = blocks_for(cache.tables[outcome.table + HELD_TOKENS], size)
+        for i in range(max(first, computed_tokens // size), count):
+            if blocks[cache.tables[row + i]].name != 0:
+                take_name(engine, blocks, cache.tables[row + i])
+                unfilled += 1
+        for i in range(count - 1, first - 1, -1):
+            release_block(engine, blocks, cache.tables[row + i])
+    engine.running -= 1
+    return unfilled
+
+
+@kernel
+def lacks_names(outcome, engine, cache):
+    """Whether a block that the request has found has lost its name."""
+    kinds, found = engine.kv_groups, cache.tables[outcome.table + FOUND_TOKENS]
+    for g in range(kinds.on):
+        row = row_of(kinds, cache, outcome, g)
+        for i in range(first_of(kinds, cache, outcome, g), found // size_of(kinds, g)):
+            if cache.blocks[engine.index, cache.tables[row + i]].name == 0:
+                return True
+    return False
