@@ -98,8 +98,11 @@ def shape_of(model: Architecture, where: str) -> ModelShape:
     if len(attention) > 1 or len(windows) > 1:
         raise ProfileError(f"{where}: has layers with several kinds of heads or windows, not composed; {INSTEAD}")
     one: Attention = attention.pop()  # type: ignore[assignment]
-    if one.gated or one.value_dim != one.head_dim:
-        raise ProfileError(f"{where}: has gated attention, or values of another width, not composed; {INSTEAD}")
+    if one.gated or one.value_dim != one.head_dim or one.one_product or any(one.indexer):
+        raise ProfileError(
+            f"{where}: has gated attention, an indexer, or values of another width or of the keys' product, not "
+            f"composed; {INSTEAD}"
+        )
     of_weights = model.precision
     if of_weights.attention != of_weights.mlp or of_weights.attention not in COMPOSED:
         raise ProfileError(

@@ -9,7 +9,8 @@ from typing import Any
 from servegym.errors import ProfileError
 
 # Keys that change neither the size nor the speed of what profiles count: of generation, training, classes and
-# tokenizers; rotations and scales of activations; how experts are scored; biases and norms; heads beside the LM head.
+# tokenizers; rotations and scales of activations; how experts are scored; biases and norms; heads beside the LM head;
+# residuals over earlier layers (under 2 % of the time, by the paper of attention residuals).
 WORDS = """
     architectures auto_map model_type torch_dtype dtype transformers_version tokenizer_class problem_type description
     id2label label2id is_decoder is_encoder_decoder use_cache torchscript tf_legacy_loss use_bfloat16 return_dict
@@ -35,7 +36,9 @@ WORDS = """
     add_full_attention_sink_bias add_swa_attention_sink_bias use_moe_router_bias mla_use_nope time_step_limit
     time_step_min time_step_max time_step_floor time_step_rank num_nextn_predict_layers mtp_num_hidden_layers
     mtp_transformer_layers num_mtp_modules use_mtp mtp_use_dedicated_embeddings mtp_hybrid_override_pattern
-    mtp_layers_block_type multi_token_prediction
+    mtp_layers_block_type multi_token_prediction swiglu_alpha gate_lower_bound activation_situ_beta
+    activation_situ_linear_beta latent_moe_use_norm attn_res_block_size use_bidirectional_attention
+    vocab_size_per_layer_input index_share_for_mtp_iteration indexer_rope_interleave
 """
 WITHOUT_EFFECT = frozenset(WORDS.split())
 ALSO = re.compile(  # families of such keys

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Attention:
     """Keys and values by head. window: tokens that it attends to and keeps; 0: all. local: windows do not slide, but
-    begin at multiples of their length. gated: the query product makes a gate too."""
+    begin at multiples of their length. gated: the query product makes a gate too. one_product: it makes keys and values
+    alike, which are kept apart. indexer: heads and width of what chooses blocks of tokens (MSA), which keeps one key of
+    a token, in 16 bits.
+    """
 
     hidden: int
     heads: int
@@ -18,16 +21,24 @@ class Attention:
     window: int = 0
     local: bool = False
     gated: bool = False
+    one_product: bool = False
+    indexer: tuple[int, int] = (0, 0)
 
     @property
     def kind(self) -> str:
-        return f"{'local' if self.local else 'window'} {self.window}" if self.window else "full"
+        whole = "full, indexed" if self.indexer[0] else "full"
+        return f"{'local' if self.local else 'window'} {self.window}" if self.window else whole
 
     @property
     def weights(self) -> int:
         queries = self.heads * self.head_dim * (2 if self.gated else 1)
-        keys = self.kv_heads * (self.head_dim + self.value_dim)
-        return self.hidden * (queries + keys + self.heads * self.value_dim)
+        keys = self.kv_heads * (self.head_dim + (0 if self.one_product else self.value_dim))
+        heads, width = self.indexer
+        return self.hidden * (queries + keys + self.heads * self.value_dim + heads * width + width)
+
+    @property
+    def index_bytes(self) -> int:
+        return 2 * self.indexer[1]
 
     def token_numbers(self, devices: int = 1) -> float:
         """Numbers that each of the devices keeps of a token; a key head is on several where there are too few."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from servegym.errors import ProfileError
@@ -18,9 +19,10 @@ LETTERS = {"*": FULL, "M": LINEAR, "-": NONE, "E": NONE}  # of hybrid_override_p
 ALTERNATING = ("gemma2",)  # every second layer has the window, from the first on
 # Fields whose defaults the classes of these model_types have of their own.
 OWN_DEFAULTS = {
-    "head_dim": ("gemma", "gemma2", "gemma3_text", "qwen3", "gpt_oss"),
-    "num_key_value_heads": ("gemma", "gemma2", "gemma3_text", "qwen3", "mistral", "mixtral", "gpt_oss"),
-    "sliding_window": ("gemma2", "gemma3_text", "mistral", "gpt_oss"),
+    "head_dim": ("gemma", "gemma2", "gemma3_text", "gemma4_text", "qwen3", "gpt_oss"),
+    "num_key_value_heads": ("gemma", "gemma2", "gemma3_text", "gemma4_text", "qwen3", "mistral", "mixtral", "gpt_oss"),
+    "sliding_window": ("gemma2", "gemma3_text", "gemma4_text", "mistral", "gpt_oss"),
+    "global_head_dim": ("gemma4_text",),
 }
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -39,7 +41,44 @@ def mixers(fields: Fields, layers: int, hidden: int) -> list[Mixer | None]:
         made[WINDOW] = _attention(fields, hidden, fields.number("sliding_window"))
     if LOCAL in kinds:
         made[LOCAL] = _attention(fields, hidden, fields.number("attention_chunk_size"), local=True)
-    return [made[kind] for kind in kinds]
+    return with_indexers(fields, [made[kind] for kind in kinds])
+
+
+def with_indexers(fields: Fields, made: list[Mixer | None]) -> list[Mixer | None]:
+    """The mixers, of which only some choose the tokens that they attend to."""
+    listed = fields.each("indexer_types", len(made))
+    every = fields.number("index_topk_freq", otherwise=1)
+    offset = fields.number("index_skip_topk_offset", otherwise=2, least=0)
+    if listed is None:
+        listed = ["shared" if max(i - offset + 1, 0) % every else "full" for i in range(len(made))]
+    if set(listed) - {"full", "shared"}:
+        raise ProfileError(f"{fields.where}: indexer_types should be a list of full and shared")
+    if "sparse_attention_config" in fields:
+        of_blocks = Fields(fields.take("sparse_attention_config"), f"{fields.where}: sparse_attention_config")
+        return _choosing_blocks(of_blocks, made)
+    return [
+        replace(mixer, indexer=(0, 0)) if isinstance(mixer, Latent) and how == "shared" else mixer
+        for mixer, how in zip(made, listed, strict=True)
+    ]
+
+
+def _choosing_blocks(fields: Fields, made: list[Mixer | None]) -> list[Mixer | None]:
+    """MiniMax sparse attention: some layers score blocks of tokens by keys of their own."""
+    indexer = (fields.number("sparse_num_index_heads"), fields.number("sparse_index_dim"))
+    chooses = fields.each("sparse_attention_freq", len(made)) or [1] * len(made)
+    valueless = fields.each("sparse_disable_index_value", len(made)) or [0] * len(made)
+    if not fields.take("use_sparse_attention", otherwise=True):
+        chooses = [0] * len(made)
+    if any(one and not other for one, other in zip(chooses, valueless, strict=True)):
+        raise ProfileError(f"{fields.where}: sparse_disable_index_value is 0; indexers with values are not known")
+    for key in ("sparse_block_size", "sparse_init_block", "sparse_local_block", "sparse_score_type"):
+        fields.take(key)
+    fields.take("sparse_topk_blocks")
+    fields.check_all_taken()
+    return [
+        replace(mixer, indexer=indexer) if isinstance(mixer, Attention) and one else mixer
+        for mixer, one in zip(made, chooses, strict=True)
+    ]
 
 
 def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
@@ -108,12 +147,23 @@ def _attention(fields: Fields, hidden: int, window: int, local: bool = False) ->
     own = "swa_" if window and "swa_head_dim" in fields else ""  # windows with heads of their own
     heads = fields.number(f"{own}num_attention_heads", otherwise=heads)
     kv_heads = fields.number(f"{own}num_key_value_heads", "n_head_kv", "num_kv_heads", otherwise=heads)
+    if "global_head_dim" in fields and not local:
+        return _gemma4(fields, hidden, window, heads, kv_heads)
     if heads % kv_heads:
         raise ProfileError(f"{fields.where}: {heads} attention heads do not share {kv_heads} key heads evenly")
     head_dim = fields.number(f"{own}head_dim", "attention_head_dim", otherwise=hidden // heads)
     value_dim = fields.number(f"{own}v_head_dim", otherwise=head_dim)
     gated = fields.take("attn_output_gate") or fields.document.get("model_type") == "qwen3_next"
     return Attention(hidden, heads, kv_heads, head_dim, value_dim, window, local, bool(gated))
+
+
+def _gemma4(fields: Fields, hidden: int, window: int, heads: int, kv_heads: int) -> Attention:
+    """Full attention with wider heads than windows have, and values that are its keys if `attention_k_eq_v`."""
+    of_full, keys_alone = fields.number("global_head_dim"), bool(fields.take("attention_k_eq_v"))
+    of_windows, fewer = fields.number("head_dim"), fields.number("num_global_key_value_heads", otherwise=kv_heads)
+    if window:
+        return Attention(hidden, heads, kv_heads, of_windows, of_windows, window)
+    return Attention(hidden, heads, fewer if keys_alone else kv_heads, of_full, of_full, one_product=keys_alone)
 
 
 def _latent(fields: Fields, hidden: int, heads: int) -> Latent:
@@ -189,10 +239,12 @@ def _kda(fields: Fields, hidden: int) -> State:
     inside.take("kda_layers", "full_attn_layers")
     heads, width = inside.number("num_heads"), inside.number("head_dim")
     kernel = inside.number("short_conv_kernel_size")
-    inside.check_all_taken()
     inner = heads * width
     gates = 2 * (hidden * width + width * inner)  # of forgetting and of the output, through a narrow layer each
+    if inside.take("use_full_rank_gate"):
+        gates = hidden * width + width * inner + hidden * inner
     weights = 4 * hidden * inner + gates + hidden * heads + 3 * inner * kernel
+    inside.check_all_taken()
     return State("KDA", weights, 3 * inner * (kernel - 1), inner * width, 4)
 
 

@@ -45,6 +45,7 @@ def _kinds(fields: Fields, layers: int, count: int) -> list[str]:
     types = fields.each("mlp_layer_types", layers)
     fields.take("first_k_dense_replace", "decoder_sparse_step", "mlp_only_layers")
     if types is not None:
+        fields.take("moe_layer_freq")
         return [TYPES[kind] for kind in types]
     has = [True] * layers
     each = fields.take("moe_layer_freq")
@@ -73,9 +74,10 @@ def _experts(fields: Fields, hidden: int, count: int, gated: bool) -> Experts:
     if chosen > count:
         raise ProfileError(f"{fields.where}: a token chooses {chosen} of {count} experts")
     shared = fields.take(*SHARED)
+    if fields.take("enable_moe_block"):  # beside the MLP that every layer has
+        shared = fields.number("intermediate_size")
     number = fields.number("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", otherwise=0, least=0)
     if shared is None:
         shared = inner * (1 if fields.document.get("model_type") == "llama4_text" else number)
-    return Experts(
-        hidden, count, chosen, inner, int(shared), gated, fields.number("moe_latent_size", otherwise=0, least=0)
-    )
+    latent = fields.number("moe_latent_size", "routed_expert_hidden_size", otherwise=0, least=0)
+    return Experts(hidden, count, chosen, inner, int(shared), gated, latent)

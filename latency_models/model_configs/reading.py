@@ -23,7 +23,8 @@ from servegym.latency_models.model_configs.precision import (
 )
 
 NESTED = ("text_config", "llm_config", "language_config")  # of models of several modalities
-TIED = ("gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "falcon", "starcoder2")  # unless they say otherwise
+# Of these the LM head is the input embedding, unless they say otherwise.
+TIED = ("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2", "falcon", "starcoder2")
 NUMBER_BYTES = 2  # of an embedding, a norm, an activation
 
 
@@ -70,8 +71,7 @@ class Architecture:
 
     def token_bytes(self, mixer: Attention | Latent, devices: int = 1) -> float:
         """What a layer keeps of a token on each of the devices."""
-        of_index = mixer.index_bytes if isinstance(mixer, Latent) else 0
-        return mixer.token_numbers(devices) * KV[self.precision.kv] + of_index
+        return mixer.token_numbers(devices) * KV[self.precision.kv] + mixer.index_bytes
 
     def by_token(self) -> list[Attention | Latent]:
         """The mixers of the layers that keep tokens."""

@@ -18,6 +18,15 @@ EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 
 LATENT = {
     "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
 }  # fmt: skip
+INDEXED = {"index_topk": 64, "index_n_heads": 2, "index_head_dim": 16}
+BLOCKS = {
+    "sparse_num_index_heads": 2, "sparse_index_dim": 8, "sparse_attention_freq": [0, 1, 1, 1],
+    "sparse_disable_index_value": [0, 1, 1, 1], "sparse_topk_blocks": 16,
+}  # fmt: skip
+WIDER = {
+    "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "sliding_window": 16, "head_dim": 16,
+    "global_head_dim": 32,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda document: document["model"])
@@ -80,10 +89,35 @@ def test_dense_layers_and_experts_have_widths_of_their_own():
          {"window 16": 3, "full": 1}),
         ({"attention_chunk_size": 16, "model_type": "llama4_text"}, {"local 16": 3, "full": 1}),
         (LATENT, {"latent": 4}),
+        (LATENT | INDEXED | {"indexer_types": ["full", "shared", "shared", "full"]},
+         {"latent, indexed": 2, "latent": 2}),
+        (LATENT | INDEXED | {"index_topk_freq": 2, "index_skip_topk_offset": 1}, {"latent, indexed": 2, "latent": 2}),
+        ({"sparse_attention_config": BLOCKS}, {"full": 1, "full, indexed": 3}),
+        ({"sparse_attention_config": BLOCKS | {"use_sparse_attention": False}}, {"full": 4}),
+        (WIDER | {"num_global_key_value_heads": 1, "attention_k_eq_v": True}, {"window 16": 3, "full": 1}),
     ],
 )  # fmt: skip
 def test_kinds_of_layers(fields, kinds):
     assert dict(read(DENSE | fields, "m").kinds) == kinds
+
+
+def test_full_layers_of_gemma_4_have_heads_and_a_product_of_their_own():
+    full, window = (read(DENSE | WIDER, "m").layers[i].mixer for i in (3, 0))
+    assert (full.head_dim, full.kv_heads, window.head_dim, window.kv_heads) == (32, 2, 16, 2)
+    alike = read(DENSE | WIDER | {"num_global_key_value_heads": 1, "attention_k_eq_v": True}, "m").layers[3].mixer
+    assert alike.token_numbers() == full.token_numbers() / 2  # keys and values of one head, kept apart
+    assert full.weights - alike.weights == 64 * (2 * 2 * 32 - 32)
+
+
+def test_a_key_that_chooses_blocks_is_kept_in_16_bits_on_each_device():
+    model = read(DENSE | {"sparse_attention_config": BLOCKS}, "m")
+    first, chooses = (model.token_bytes(model.layers[i].mixer, 2) for i in (0, 1))
+    assert chooses - first == 2 * 8
+
+
+def test_experts_beside_the_mlp_of_every_layer():
+    model = read(DENSE | EXPERTS | {"enable_moe_block": True}, "m")
+    assert {layer.mlp.shared for layer in model.layers} == {128}
 
 
 @pytest.mark.parametrize("nested", ["text_config", "llm_config", "language_config"])
@@ -107,6 +141,11 @@ def test_the_language_model_may_be_nested(nested):
         ({"text_config": DENSE | {"model_type": "gemma3_text"}}, "head_dim is left to the default of the class"),
         (DENSE | {"model_type": "mistral"}, "sliding_window is left to the default of the class of mistral"),
         ({"text_config": DENSE, "llm_config": DENSE}, "which is the language model"),
+        (DENSE | {"compress_ratios": [0, 0, 4, 128], "hc_mult": 4}, "compress_ratios, hc_mult: not understood"),
+        (DENSE | LATENT | INDEXED | {"indexer_types": ["other"] * 4}, "should be a list of full and shared"),
+        (DENSE | {"sparse_attention_config": BLOCKS | {"sparse_disable_index_value": [0] * 4}}, "indexers with values"),
+        ({"text_config": DENSE | {"model_type": "gemma4_text", "sliding_window": 16, "head_dim": 16}},
+         "global_head_dim is left to the default of the class of gemma4_text"),
     ],
 )  # fmt: skip
 def test_what_is_refused_by_name(config, said):
