@@ -23,18 +23,20 @@ from servegym.simulator.fleet.routing import takes
 from servegym.simulator.inputs.cluster import cluster_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.statuses import AT_ROUTES
-from servegym.simulator.records.types import HOLD, STAY
+from servegym.simulator.records.types import HOLD, REFUSE, STAY
 from servegym.simulator.runs.parking import restore_run
 from servegym.simulator.runs.simulation import Simulation
 
 
 @observe
 def show_request(episode, observation, mask, base):
-    """The request to be sent somewhere. What the base holds, or is to be decoded elsewhere, is not the agent's."""
+    """The request to be sent somewhere. What the base holds, or is to be decoded elsewhere, is not the agent's; nor
+    is what the base refuses, where the agent cannot."""
     run, router_state, _ = restore_run(episode.address)
     status, known, route = run.status[0], router_state.known, router_state.route[0]
     r = status.deciding_request
-    if route.engine == HOLD or run.requests[r].computed_tokens > 0:
+    refused = route.engine == REFUSE
+    if route.engine == HOLD or (refused and episode.refuses == 0) or run.requests[r].computed_tokens > 0:
         return False
     context = router_context_of(run, router_state, status.now_s)
     if episode.shows_sessions == 1 and episode.offset >= 0:
@@ -47,41 +49,45 @@ def show_request(episode, observation, mask, base):
         observe_caching(context, r, route.engine, episode.slots, observation)
     else:
         observe_routing(context, r, route.engine, 0, episode.slots, observation)
-    for e in range(mask.shape[0]):
+    for e in range(episode.slots):
         mask[e] = e < known.snapshots.shape[0] and takes(known.snapshots[e], run.requests[r])
-    base[0] = route.engine
+    if episode.refuses == 1:
+        mask[episode.slots] = np.isnan(run.requests[r].first_token_s)
+    base[0] = episode.slots if refused else route.engine
     return True
 
 
 @act
 def send_there(episode, action):
-    """Send it to the engine named; where that does not take it, the base router's choice stands."""
+    """Send it to the engine named, or refuse it; where that cannot be, the base router's choice stands."""
     run, router_state, _ = restore_run(episode.address)
     snapshots, route, e = router_state.known.snapshots, router_state.route[0], int(action[0])
-    if (
-        e != route.engine
-        and 0 <= e < snapshots.shape[0]
-        and takes(snapshots[e], run.requests[run.status[0].deciding_request])
-    ):
+    record = run.requests[run.status[0].deciding_request]
+    if episode.refuses == 1 and e == episode.slots:
+        if np.isnan(record.first_token_s):
+            route.engine, route.tier = REFUSE, STAY
+    elif e != route.engine and 0 <= e < snapshots.shape[0] and takes(snapshots[e], record):
         route.engine, route.tier = e, STAY
 
 
 class ClusterRouting(Interface):
-    """The decision about a request, as the index of an engine."""
+    """The decision about a request, as the index of an engine; refuses: or, after the last, that it is not served."""
 
     stop_at = AT_ROUTES
     observe = show_request
     act = send_there
 
-    def __init__(self, engines: int, sees: str = QUEUES):
+    def __init__(self, engines: int, sees: str = QUEUES, refuse: bool = False):
         if not (isinstance(engines, int) and 2 <= engines <= 4096):
             raise EnvError(f"engines={engines}: it should be a whole number, 2 to 4096")
         if sees not in LAYOUTS:
             raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, LAYOUTS))}")
-        self.engines = self.choices = engines
-        self.sees = sees
+        if not isinstance(refuse, bool):
+            raise EnvError(f"refuse={refuse!r}: it should be True or False")
+        self.engines, self.choices = engines, engines + refuse
+        self.sees, self.refuse = sees, refuse
         self.layout = LAYOUTS[sees](engines)
-        self.action_space = gym.spaces.Discrete(engines)
+        self.action_space = gym.spaces.Discrete(self.choices)
 
     def prepare(self, scenario: Scenario) -> Scenario:
         engines = cluster_of(scenario.deployment).engines
@@ -92,10 +98,12 @@ class ClusterRouting(Interface):
     def begin(self, simulation: Simulation, episode: np.record) -> None:
         episode.slots, episode.counts_cached = self.engines, self.sees == CACHES
         episode.shows_sessions = self.sees == SESSIONS
+        episode.refuses = self.refuse
         episode.offset = measure_of(simulation.settings.router)
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
-        return f"request {simulation.arrays.status[0].deciding_request} to engine {action[0]:g}"
+        request = f"request {simulation.arrays.status[0].deciding_request}"
+        return f"refuse {request}" if action[0] == self.engines else f"{request} to engine {action[0]:g}"
 
 
 class ClusterRoutingEnv(ServingEnv):
@@ -107,7 +115,9 @@ class ClusterRoutingEnv(ServingEnv):
 
     ## Action Space
     `Discrete(engines)`: the index of the engine. `info["action_mask"]` (and `action_masks()`) says which engines take
-    the request; if the agent names another, the base router's choice stands.
+    the request; if the agent names another, the base router's choice stands. With `refuse=True` it is
+    `Discrete(engines + 1)`, and the last action refuses the request: it is not served, nor what would follow it in its
+    session. That is masked once a first token is out.
 
     ## Observation Space
     `Box(float32)`: the request, then a slot for each engine; docs/observations.md, `observe_caching` (v0:
@@ -128,6 +138,8 @@ class ClusterRoutingEnv(ServingEnv):
     - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines with the scheduler
       `vllm-v1`, under which the choice of the engine matters most, and the router `min-load`. The scenario's router is
       the base. If the base holds a request back, the agent is not asked.
+    - `refuse=False`: whether the agent may refuse requests. Where it may not, what the base refuses it is not asked
+      about.
     - `sees="caching"`, in v0 `"routing"`: which of the observations; `"caching-sessions"` shows the session of the
       request too (`observe_caching_sessions`).
     - `engines=4`: most engines of a scenario; if it has fewer, the other slots stay empty.
@@ -141,9 +153,15 @@ class ClusterRoutingEnv(ServingEnv):
     """
 
     def __init__(
-        self, scenario: Scenario | Source | None = None, *, engines: int = 4, sees: str = QUEUES, **options: Any
+        self,
+        scenario: Scenario | Source | None = None,
+        *,
+        engines: int = 4,
+        sees: str = QUEUES,
+        refuse: bool = False,
+        **options: Any,
     ):
-        super().__init__(ClusterRouting(engines, sees), scenario or random_clusters(engines), **options)
+        super().__init__(ClusterRouting(engines, sees, refuse), scenario or random_clusters(engines), **options)
 
 
 class ClusterRoutingVectorEnv(ServingVectorEnv):
@@ -156,9 +174,12 @@ class ClusterRoutingVectorEnv(ServingVectorEnv):
         *,
         engines: int = 4,
         sees: str = QUEUES,
+        refuse: bool = False,
         **options: Any,
     ):
-        super().__init__(ClusterRouting(engines, sees), scenario or random_clusters(engines), num_envs, **options)
+        super().__init__(
+            ClusterRouting(engines, sees, refuse), scenario or random_clusters(engines), num_envs, **options
+        )
 
 
 def random_clusters(engines: int) -> ServingSpec:

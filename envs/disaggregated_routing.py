@@ -20,18 +20,18 @@ from servegym.simulator.fleet.routing import may_decode, takes
 from servegym.simulator.inputs.cluster import cluster_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.statuses import AT_ROUTES
-from servegym.simulator.records.types import HOLD, STAY
+from servegym.simulator.records.types import STAY
 from servegym.simulator.runs.parking import restore_run
 from servegym.simulator.runs.simulation import Simulation
 
 
 @observe
 def show_pair(episode, observation, mask, base):
-    """The request to be prefilled somewhere. What has been prefilled already, or is held, is not the agent's."""
+    """The request to be prefilled somewhere. One that is prefilled already, held or refused is not the agent's."""
     run, router_state, _ = restore_run(episode.address)
     status, known, route = run.status[0], router_state.known, router_state.route[0]
     r, prefill, decode = status.deciding_request, episode.offset, episode.slots - episode.offset
-    if route.engine == HOLD or run.requests[r].computed_tokens > 0:
+    if route.engine < 0 or run.requests[r].computed_tokens > 0:
         return False
     context = router_context_of(run, router_state, status.now_s)
     observe_disaggregated(context, r, route.engine, route.decode_engine, episode.slots, observation)

@@ -24,6 +24,7 @@ EPISODE = record(
         ("offset", "i8"),  # place of the first score among an engine's numbers; of what the base router compares
         ("counts_cached", "i8"),  # 1: the observation of a route is that of observations/caching.py
         ("shows_sessions", "i8"),  # 1: the observation has the numbers of observations/sessions.py too
+        ("refuses", "i8"),  # 1: the action after the last engine refuses the request
         ("discount", "f8"),  # of shaping
         ("shaping", "f8"),  # weight of the potential; 0: none
         # What changes from step to step.

@@ -1,13 +1,13 @@
 """A router and a scaler that mean nothing: what they decide hangs on all they may know.
 
 So that what a router knows is compared with the reference simulator field by field. With parameters it names decode
-engines, holds requests in any line, and moves engines; the scaler moves, closes and opens them.
+engines, holds requests in any line, refuses some, and moves engines; the scaler moves, closes and opens them.
 """
 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.policies.policy import Parameter, Policy
 from servegym.simulator.records.signatures import router, scaler
-from servegym.simulator.records.types import ROLE_DECODE
+from servegym.simulator.records.types import REFUSE, ROLE_DECODE
 from tests.reference.requests import Request
 from tests.reference.routers import Route, Router
 from tests.reference.scalers import Change, Scaler
@@ -84,6 +84,9 @@ def any_engine(context, request, route):
         if (total // 7) % 3 > 0:
             route.held_queue = (total // 21) % (tiers + 1)
         return
+    if requests[request].num_output_tokens == 0 and (total // 17) % 9 < int(parameters[3]):
+        route.engine = REFUSE
+        return
     route.engine = nth_that_takes(snapshots, decoding, total % taking, moving)
     if not decoding and decode_engines > 0 and total % 5 < int(parameters[0]):
         route.decode_engine = nth_that_takes(snapshots, True, (total // 5) % decode_engines)
@@ -109,6 +112,7 @@ ROUTER = Policy(
         Parameter("names", 0, "of 5 requests, for how many it names the decode engine", 0, 5, integer=True),
         Parameter("holds", 0, "of 7 askings, after how many it holds the request", 0, 7, integer=True),
         Parameter("moves", 0, "of 6 engines it names, how many it moves into a tier", 0, 6, integer=True),
+        Parameter("refuses", 0, "of 9 requests without a token, how many it refuses", 0, 9, integer=True),
     ),
 )  # fmt: skip
 SCALER = Policy(
@@ -147,14 +151,16 @@ def number_of(tier: int | None) -> int:
 class AnyEngine(Router):
     """`any_engine` of the reference simulator."""
 
-    def __init__(self, names: int = 0, holds: int = 0, moves: int = 0) -> None:
-        self.names, self.holds, self.moves = names, holds, moves
+    def __init__(self, names: int = 0, holds: int = 0, moves: int = 0, refuses: int = 0) -> None:
+        self.names, self.holds, self.moves, self.refuses = names, holds, moves, refuses
 
     def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         tiers = len(self.tiers)
         total = everything(self) + r.emitted + 67 * (r.session + 1)
         if total % 7 < self.holds:
             return Route(None, line=(total // 21) % (tiers + 1) if (total // 7) % 3 > 0 else None)
+        if r.emitted == 0 and (total // 17) % 9 < self.refuses:
+            return Route(None, refused=True)
         moving = (total // 11) % 6 < self.moves
         taking = [v for v in self.snapshots if v.takes(r) or (moving and v.would_take(r))]
         route = Route(taking[total % len(taking)].index)

@@ -23,7 +23,8 @@ def check_all_served(scene: Scene) -> None:
     outcome = run_both(scene)
     assert outcome is not None
     if scene.until_s == INF:
-        assert None not in outcome[1].finish_s
+        log = outcome[1]
+        assert all((a is None) != (b is None) for a, b in zip(log.finish_s, log.refused_s, strict=True))
 
 
 def tiers_of(scene: Scene) -> int:
@@ -35,10 +36,14 @@ def both_routers(name: str, settings: dict[str, Any]) -> tuple[Any, Any]:
     return router(name).with_settings(**settings), ROUTERS[name](**keywords)
 
 
-def any_routing(random: np.random.Generator, holds: bool = False) -> tuple[Any, any_router.AnyEngine]:
+def any_routing(
+    random: np.random.Generator, holds: bool = False, refuses: bool = False
+) -> tuple[Any, any_router.AnyEngine]:
     settings = {"names": int(random.choice([0, 2, 5]))}
     if holds:
         settings |= {"holds": int(random.choice([0, 2, 5])), "moves": int(random.choice([0, 1, 4]))}
+    if refuses:
+        settings["refuses"] = int(random.choice([1, 3, 6]))
     return any_router.ROUTER.with_settings(**settings), any_router.AnyEngine(**settings)
 
 

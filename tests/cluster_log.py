@@ -13,7 +13,7 @@ from tests.timelines import lines
 
 MOVES = (
     "arrival", "departed", "received", "recalled", "held", "suspended", "resumed", "failed", "returned", "drained",
-    "moved", "off", "started",
+    "moved", "off", "started", "refused",
 )  # fmt: skip
 END_ALL = ("failed", "off", "recalled")  # after these nothing of what has been started at the engine ends
 
@@ -124,6 +124,7 @@ def compare_iterations(result: Result, log: reference.Log, exact: bool, same: An
 def compare_counts(result: Result, log: reference.Log) -> None:
     outcomes, rows = result.arrays.outcomes, result.arrays.engines
     assert engine_finish_s(result) == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
+    assert outcomes["refused_s"] == pytest.approx(np.array(log.refused_s, dtype=float), abs=1e-9, nan_ok=True)
     compare_clients(result, log)
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
     compare_caches(result, log)
@@ -138,7 +139,8 @@ def compare_counts(result: Result, log: reference.Log) -> None:
     assert totals["longest_blocking_s"] == pytest.approx(
         np.array([max(times, default=0) for times in blocking]), abs=1e-9
     )
-    if None not in log.finish_s:  # else what runs at the end is counted in part
+    if not any(a is None and b is None for a, b in zip(log.finish_s, log.refused_s, strict=True)):
+        # Else what runs at the end is counted in part.
         assert rows["busy_s"] == pytest.approx(np.array(log.busy_s), abs=1e-9)
         now_s = result.arrays.status[0].now_s
         since_s = totals["serving_since_s"]

@@ -57,8 +57,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {},
         {"queue": 0.5, "late": 0.2, "sharpness": 20.0, "pace": 3.0, "pace_limit": 0.2, "load": 1.0},
         {"queue": 0.0, "late": 0.0, "pace_barrier": 50.0, "memory_limit": 0.2, "memory_barrier": 40.0},
+        {"refuse": 0.4},
     ],
-    "prefix-affinity": [{}],
+    "prefix-affinity": [{}, {"refuse": 1.0}],
     "kv-aware": [{}, {"overlap_weight": 3.0}, {"overlap_weight": 0.25, "temperature": 0.5, "seed": 5}],
     "session-hash": [{}, {"seed": 3}],
     "min-cycle-time": [{"max_num_batched_tokens": 100}, {"max_num_batched_tokens": 2}],
@@ -123,6 +124,20 @@ def test_agrees_when_a_router_holds_and_moves(seed: int) -> None:
     tiers = tiers_of(scene)
     scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, False) for pool in scene.pools]
     run_both(scene)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_agrees_when_a_router_refuses(seed: int) -> None:
+    """With sessions and a front end, by turns, and with everything else at once."""
+    random = np.random.default_rng([seed, 17])
+    routing = any_routing(random, holds=bool(random.random() < 0.5), refuses=True)
+    scene = random_scene(random, *routing, any_preemptible_scheduler, until_s=2.5, prefixes=True)
+    if seed % 2:
+        workload = with_prefixes(random, with_turns(random, scene.workload))
+        scene = dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random))
+    if seed % 4 > 1:
+        scene = dataclasses.replace(scene, predictor=None, front_end=random_front_end(random))
+    run_both_with_everything(scene, random, scaled=0.3, troubled=0.4)
 
 
 @pytest.mark.parametrize("seed", seeds(60))

@@ -81,7 +81,8 @@ class Credits:
         steps = slice(episode.begin, len(self._requests))
         requests = np.array([row[i] for row in self._requests[steps]], int)
         run = episode.simulation.arrays
-        known = is_over | np.isfinite(run.outcomes["finish_s"][requests])
+        ended = np.isfinite(run.outcomes["finish_s"]) | np.isfinite(run.outcomes["refused_s"])
+        known = is_over | ended[requests]
         rewards = np.where(known, (episode.earned(run) - episode.base)[requests], 0.0)
         self._settled.append((i, steps, rewards))
         episode.begin = 0  # of the next rollout

@@ -156,6 +156,8 @@ def _scheduling(interface: Any, source: Any) -> DecisionHead:
 
 
 def _routing(interface: Any, source: Any) -> DecisionHead:
+    if interface.refuse:
+        raise TrainingError("refuse=True: a learned router scores engines, and refuses nothing; train without it")
     base, sees = _base_of(source, "router"), interface.sees
     # Where the base's costs are seen, engines that it finds nearly as good begin nearly as good.
     by_costs = sees in (CACHES, SESSIONS) and measure_of(base) >= 0

@@ -19,7 +19,7 @@ from servegym.simulator.policies.compile_errors import ensure_compiled
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.fields import longer
 from servegym.simulator.records.signatures import KINDS, Known, RouterContext
-from servegym.simulator.records.types import HOLD, ROUTE, STAY, TIERS
+from servegym.simulator.records.types import HOLD, REFUSE, ROUTE, STAY, TIERS
 
 __all__ = ["LiveEngine", "LiveRouter"]
 
@@ -31,7 +31,7 @@ class LiveRouter:
 
         router = LiveRouter(policy, engines, tiers=(0.05,))
         r = router.arrive(now_s, RequestTerms(prompt_tokens=300, ttft_slo_s=1.0, tpot_slo_s=0.05))
-        e = router.route(now_s, r)         # HOLD: it waits; `ask_again` tells where it goes
+        e = router.route(now_s, r)         # HOLD: it waits; `ask_again` tells where it goes. REFUSE: `leave`
         router.token(now_s, r)             # each time a token of it is out
         router.leave(now_s, r, finished=True)
 
@@ -117,7 +117,8 @@ class LiveRouter:
         return r
 
     def route(self, now_s: float, r: int, exclude: Collection[int] = ()) -> int:
-        """The engine that a request goes to, noted as sent there; HOLD: it is held until `ask_again`.
+        """The engine that a request goes to, noted as sent there; HOLD: it is held until `ask_again`; REFUSE: it is not
+        to be served, and nothing is noted.
 
         exclude: engines that it must not go to now.
         """
@@ -129,7 +130,7 @@ class LiveRouter:
             self._snapshots["closed"][excluded] = 0
         if e == HOLD:
             self._hold(r, int(self._route.held_queue))
-        else:
+        elif e != REFUSE:
             self._send(now_s, r, e)
         return e
 
@@ -142,7 +143,7 @@ class LiveRouter:
 
     def ask_again(self, now_s: float) -> list[tuple[int, int]]:
         """If anything has changed, ask the policy about the held requests, queue by queue; returns (r, engine) of those
-        sent now.
+        sent now, and (r, REFUSE) of those refused.
         """
         if not (self._dirty and self.held):
             self._dirty = False
@@ -158,9 +159,10 @@ class LiveRouter:
                 self._unhold(r)
                 if e == HOLD:
                     self._hold(r, int(self._route.held_queue))
-                else:
+                    continue
+                if e != REFUSE:
                     self._send(now_s, r, e)
-                    gone.append((r, e))
+                gone.append((r, e))
         self._dirty = False
         return gone
 
@@ -256,6 +258,8 @@ class LiveRouter:
         e = int(route.engine)
         if e == HOLD and 0 <= route.held_queue < self._held_queues:
             return HOLD
+        if e == REFUSE and rows.emitted[r] == 0:
+            return REFUSE
         if e not in takers:
             self.fallbacks += 1
             e = int(min(takers, key=lambda taker: snapshots["requests"][taker]))

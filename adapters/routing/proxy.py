@@ -19,7 +19,7 @@ from servegym.adapters.routing.request_log import RequestLog
 from servegym.adapters.routing.settings import ProxySettings
 from servegym.adapters.vllm.terms import TermsReader
 from servegym.errors import ServegymError
-from servegym.simulator.records.types import HOLD
+from servegym.simulator.records.types import HOLD, REFUSE
 
 LOG = logging.getLogger("servegym.proxy")
 RETRY_AFTER_S = 1
@@ -166,7 +166,8 @@ class Proxy:
             self.metrics.queued.dec()
 
     async def engine_for(self, job: Job, r: int, tried: set[int]) -> Backend:
-        """Wait for the engine that the policy names for a request. Raises Refused if that takes too long."""
+        """Wait for the engine that the policy names for a request. Raises Refused if it refuses the request, or that
+        takes too long."""
         fallbacks, begin = self.router.fallbacks, time.perf_counter()
         e = self.router.route(self.now_s(), r, tried)
         self.metrics.decision_s.observe(time.perf_counter() - begin)
@@ -192,6 +193,8 @@ class Proxy:
                     raise Refused(503, "no engine that it may go to takes requests", "unavailable", RETRY_AFTER_S)
                 e = min(others, key=lambda other: int(self.router.snapshots["requests"][other]))
                 self.router.send(self.now_s(), r, e)
+        if e == REFUSE:
+            raise Refused(429, "the engines are overloaded; try again later", "overloaded", RETRY_AFTER_S, "refused")
         backend = self.backends.all[e]
         self.metrics.routed.labels(backend.name).inc()
         job.engine = backend.name

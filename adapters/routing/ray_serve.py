@@ -68,7 +68,8 @@ class PolicyRouter(RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """First the replica that the policy names, then the others by how many requests they have."""
+        """First the replica that the policy names, then the others by how many requests they have. What the policy
+        refuses goes to the one with the fewest: Ray Serve has no answer for a router to give."""
         self._follow(candidate_replicas)
         # Asked again at once, and forever, unless Ray is told to wait a little first.
         if pending_request is not None:
@@ -93,7 +94,8 @@ class PolicyRouter(RequestRouter):
                     if other == r:
                         return engine
                 return HOLD
-            tried.add(int(live.rows.engine[r]))  # the engine did not take the request
+            if live.rows.engine[r] >= 0:
+                tried.add(int(live.rows.engine[r]))  # the engine did not take the request
             live.recall(now_s, r)
         else:
             waited_s = max(0.0, time.time() - pending.created_at)

@@ -1,6 +1,6 @@
 """Routing: a network scores the engines for a request, beginning with the base router's choice.
 
-The decode engine of a request, and whether and where it is held, remain the base's decision.
+The decode engine of a request, and whether and where it is held or refused, remain the base's decision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from servegym.baselines.observations.sessions import (
     observe_caching_sessions,
     observe_costs_sessions,
 )
-from servegym.policy import HOLD, STAY, Policy, kernel, router, specialised, takes
+from servegym.policy import STAY, Policy, kernel, router, specialised, takes
 
 QUEUES, CACHES, SESSIONS = "routing", "caching", "caching-sessions"
 # What a learned router can see.
@@ -72,8 +72,9 @@ def routed_router(context, request, route):
     requests, known, parameters = context.requests, context.known, context.parameters
     network, rest = split_network(parameters[PARAMETERS:])
     slots, chosen = int(network[SLOTS]), route.engine
-    # An engine without a slot is the base's choice only; a request with KV is to be decoded.
-    if chosen == HOLD or chosen >= slots or requests[request].computed_tokens > 0:
+    # An engine without a slot is the base's choice only, as is what it holds or refuses; a request with KV is to be
+    # decoded.
+    if chosen < 0 or chosen >= slots or requests[request].computed_tokens > 0:
         return
     scores, seen = split(rest, slots)
     observation = seen.view(np.float32)

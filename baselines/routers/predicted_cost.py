@@ -9,8 +9,8 @@ The steps are those of "Rule, exactly" in docs/systems/routers.md.
 import math
 
 from servegym.baselines.routers.prefix_affinity import OWN_S, STATE, add_to_queue, decodes_s, prefill_s, queue_s
-from servegym.baselines.routers.ties import MEASURE, send_to_least
-from servegym.policy import ROLE_PREFILL, Parameter, Parameters, Policy, kernel, register, router, takes
+from servegym.baselines.routers.ties import MEASURE, least_of_takers, send_to
+from servegym.policy import REFUSE, ROLE_PREFILL, Parameter, Parameters, Policy, kernel, register, router, takes
 
 # The weight of the request's own prefill is 1, as only ratios of weights matter. What the values are for: "Why these
 # terms" of the page.
@@ -25,6 +25,8 @@ P = Parameters(
               0, 1),
     Parameter("memory_barrier", 10.0, "weight of what lies above memory_limit", 0, 100),
     Parameter("load", 0.1, "weight of the number of requests there over its mean over the engines", 0, 10),
+    Parameter("refuse", 0.0, "weight of what others pay against the chance that the request is on time: where that is "
+              "less, it is refused; 0: none is", 0, 10),
 )  # fmt: skip
 
 
@@ -57,9 +59,26 @@ def cost_of_waiting(context, e, record):
     """What it costs the request to wait for its first token on engine e, of which OWN_S is written."""
     p, own_s = P.read(context), context.state[e, OWN_S]
     before_s, slo_s = queue_s(context, e), record.first_deadline_s - record.arrival_s
-    late = (context.now_s + before_s + own_s + decodes_s(context, e, 0, 0) - record.first_deadline_s) / slo_s
-    chance = 0.5 + 0.5 * math.tanh(0.5 * p.sharpness * late)  # the logistic function of sharpness x late
-    return own_s / slo_s + p.queue * before_s / slo_s + p.late * chance
+    return own_s / slo_s + p.queue * before_s / slo_s + p.late * chance_of_being_late(context, e, record)
+
+
+@kernel
+def chance_of_being_late(context, e, record):
+    """The chance that the first token of the request, of which OWN_S is written, is late on engine e."""
+    p, slo_s = P.read(context), record.first_deadline_s - record.arrival_s
+    first_s = context.now_s + queue_s(context, e) + context.state[e, OWN_S] + decodes_s(context, e, 0, 0)
+    late = (first_s - record.first_deadline_s) / slo_s
+    return 0.5 + 0.5 * math.tanh(0.5 * p.sharpness * late)  # the logistic function of sharpness x late
+
+
+@kernel
+def is_worth_less(context, e, record, tokens, mean):
+    """Whether the request, on engine e, is predicted to gain less than it costs the others there."""
+    p = P.read(context)
+    if p.refuse == 0.0:
+        return False
+    on_time = 1.0 - chance_of_being_late(context, e, record)
+    return p.refuse * cost_to_others(context, e, record, tokens, mean) > on_time
 
 
 @router
@@ -74,9 +93,13 @@ def predicted_cost(context, request, route):
         if not decoding:
             state[e, OWN_S] = prefill_s(context, request, e)
             state[e, MEASURE] += cost_of_waiting(context, e, record)
-    send_to_least(context, request, route)
+    e = least_of_takers(context, request)
+    if record.num_output_tokens == 0 and is_worth_less(context, e, record, tokens, mean):
+        route.engine = REFUSE
+        return
+    send_to(e, state, route)
     if not decoding:
-        add_to_queue(context, route.engine, tokens)
+        add_to_queue(context, e, tokens)
 
 
 register(

@@ -1,12 +1,30 @@
 """Mooncake's KVCache-centric scheduling (Algorithm 1, its cache-aware branch): send a request where its first token is
-estimated to come earliest, given the queue and the part of the prompt whose KV the engine already has.
+estimated to come earliest, given the queue and the part of the prompt whose KV the engine already has. With `refuse`
+also its early rejection.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
 
-from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least, take_off_left
-from servegym.policy import Policy, StateFields, batches, kernel, known_tokens, register, router, takes
+from servegym.baselines.routers.ties import FIELDS, MEASURE, least_of_takers, send_to, take_off_left
+from servegym.policy import (
+    REFUSE,
+    ROLE_PREFILL,
+    Parameter,
+    Parameters,
+    Policy,
+    StateFields,
+    batches,
+    kernel,
+    known_tokens,
+    register,
+    router,
+    takes,
+)  # fmt: skip
 
+P = Parameters(
+    Parameter("refuse", 0.0, "refuses a request whose TTFT or time between tokens is estimated above this share of its "
+              "SLO; 0: none", 0, 10, source="Mooncake, Algorithm 1 (with 1)"),
+)  # fmt: skip
 # State per engine, after the FIELDS of ties. work_s: time of what is to be prefilled; of_tokens: its tokens then.
 # own_s: time of the request, valid in one decision.
 STATE = StateFields(engine=(*FIELDS, "work_s", "of_tokens", "own_s"))
@@ -49,6 +67,19 @@ def add_to_queue(context, e, tokens):
     context.state[e, OF_TOKENS] += tokens
 
 
+@kernel
+def misses(context, e, record):
+    """Whether the request, whose MEASURE is that of this decision, is estimated to exceed its TTFT or TPOT SLO by
+    `refuse` on engine e."""
+    p, snapshot = P.read(context), context.known.snapshots[e]
+    if p.refuse == 0.0:
+        return False
+    left_s = record.arrival_s + p.refuse * (record.first_deadline_s - record.arrival_s) - context.now_s
+    if context.state[e, MEASURE] > left_s or snapshot.role == ROLE_PREFILL:  # nothing decodes there
+        return context.state[e, MEASURE] > left_s
+    return decodes_s(context, e, 1, record.prompt_tokens) > p.refuse * record.tpot_slo_s
+
+
 @router
 def prefix_affinity(context, request, route):
     snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
@@ -61,9 +92,13 @@ def prefix_affinity(context, request, route):
             continue
         state[e, OWN_S] = prefill_s(context, request, e)
         state[e, MEASURE] = queue_s(context, e) + state[e, OWN_S] + decodes_s(context, e, 0, 0)
-    send_to_least(context, request, route)
+    e = least_of_takers(context, request)
+    if record.num_output_tokens == 0 and misses(context, e, record):
+        route.engine = REFUSE
+        return
+    send_to(e, state, route)
     if not decoding:
-        add_to_queue(context, route.engine, tokens)
+        add_to_queue(context, e, tokens)
 
 
 register(
@@ -74,5 +109,6 @@ register(
         "Mooncake, Algorithm 1",
         prefix_affinity,
         state=STATE,
+        parameters=P,
     )
 )

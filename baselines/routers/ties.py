@@ -25,15 +25,21 @@ def is_below(snapshots, state, a, b, field):
 
 
 @kernel
-def send_to_least(context, request, route):
-    """Route the request to the engine with the smallest measure among those that take it. request: an index."""
+def least_of_takers(context, request):
+    """The engine with the smallest measure among those that take the request, which is an index."""
     snapshots, state, least = context.known.snapshots, context.state, -1
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], context.requests[request]) and (
             least < 0 or is_below(snapshots, state, e, least, MEASURE)
         ):
             least = e
-    send_to(least, state, route)
+    return least
+
+
+@kernel
+def send_to_least(context, request, route):
+    """Route the request to the engine with the smallest measure among those that take it. request: an index."""
+    send_to(least_of_takers(context, request), context.state, route)
 
 
 @kernel

@@ -9,7 +9,7 @@ import numpy as np
 from servegym.envs.rendering import scene as s
 from servegym.envs.rendering.requests import longest_prompt, requests_table, rows_of
 from servegym.envs.rendering.words import duration, remaining, share, tier_names
-from servegym.simulator.records.types import HOLD, POOL, ROLES, STAY
+from servegym.simulator.records.types import HOLD, POOL, REFUSE, ROLES, STAY
 from servegym.simulator.runs.simulation import Simulation
 
 LEGEND = [
@@ -160,6 +160,8 @@ def base_route(route: np.record) -> str:
     """What the router has said of the request being decided, in words."""
     if route.engine == HOLD:
         return "hold it"
+    if route.engine == REFUSE:
+        return "refuse it"
     tier = f" (moved to tier {route.tier})" if route.tier != STAY else ""
     decode = f", then engine {route.decode_engine}" if route.decode_engine >= 0 else ""
     return f"engine {route.engine}{tier}{decode}"

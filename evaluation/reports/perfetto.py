@@ -215,7 +215,8 @@ def _requests(result: Result) -> Iterator[Event]:
     end_of_run_s = float(result.arrays.status[0].now_s)
     for row in table.itertuples():
         finished = np.isfinite(row.finish_s)
-        end_s = row.finish_s if finished else end_of_run_s
+        refused = np.isfinite(getattr(row, "refused_s", np.nan))
+        end_s = row.finish_s if finished else row.refused_s if refused else end_of_run_s
         facts = {"prompt_tokens": row.prompt_tokens, "output_tokens": row.output_tokens, "priority": row.priority}
         visits = _visits(of_phases.iloc[bounds[row.Index] : bounds[row.Index + 1]]) or [(row.engine, end_s, [])]
         starts_s = [row.arrival_s, *(start_s for _, start_s, _ in visits[1:])]
@@ -234,6 +235,8 @@ def _requests(result: Result) -> Iterator[Event]:
             if k == len(visits) - 1 and finished:
                 attained = {"attained": row.attained, "gain": row.gain, "ideal_gain": row.ideal_gain}
                 yield {**track, "ph": "n", "name": "finished", "ts": _us(end_s), "args": attained}
+            if k == len(visits) - 1 and refused:
+                yield {**track, "ph": "n", "name": "refused", "ts": _us(end_s)}
             yield {**track, "ph": "e", "name": name, "ts": _us(ends_s[k])}
 
 

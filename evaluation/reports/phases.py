@@ -15,6 +15,7 @@ from servegym.simulator.records.types import (
     HELD,
     RECALLED,
     RECEIVED,
+    REFUSED,
     SCHEDULED,
     TOKEN,
 )
@@ -28,24 +29,25 @@ PHASE_STARTED_BY = {
     ARRIVAL: WAITING, EVICTED: WAITING, SCHEDULED: PREFILL, TOKEN: DECODE, DEPARTED: TRANSFER, RECEIVED: DECODE,
     HELD: AT_ROUTER, RECALLED: AT_ROUTER,
 }  # fmt: skip
+ENDS = (FINISH, REFUSED)
 
 
 def phases(result: Result) -> pd.DataFrame:
     """One row a phase, by request and then by time: request, engine, phase, start_s, end_s.
 
-    held: at the router, which sends it nowhere yet (engine -1). waiting: at an engine without KV memory, from its
-    arrival or an eviction until it is in a batch. prefill: from then until a token is out. decode: from then until it
-    finishes, is evicted or is taken back. A request runs in these two, also in iterations that leave it out and while
-    its batch is suspended. transfer: from when it leaves the engine that prefilled it until its KV has arrived where
-    it is decoded (engine: that one), with the time it waits for the router, for the link or for memory there. Phases
-    of no length (evicted and admitted at one instant) are left out; those that had not ended when the run stopped end
-    there.
+    held: at the router, which sends it nowhere yet (engine -1), until it is sent or refused. waiting: at an engine
+    without KV memory, from its arrival or an eviction until it is in a batch. prefill: from then until a token is
+    out. decode: from then until it finishes, is evicted or is taken back. A request runs in these two, also in
+    iterations that leave it out and while its batch is suspended. transfer: from when it leaves the engine that
+    prefilled it until its KV has arrived where it is decoded (engine: that one), with the time it waits for the
+    router, for the link or for memory there. Phases of no length (evicted and admitted at one instant) are left
+    out; those that had not ended when the run stopped end there.
     """
     import pandas as pd
 
     events, _ = request_events(result)
     only = result.scenario.deployment.engines == 1  # what is taken back from the only engine waits there
-    events = events[np.isin(events["kind"], [*PHASE_STARTED_BY, FINISH])]
+    events = events[np.isin(events["kind"], [*PHASE_STARTED_BY, *ENDS])]
     # Held with its KV on an engine, a request is on its way; in another held queue, it is held as before.
     events = events[(events["kind"] != HELD) | ~np.isin(_kind_before(events), (DEPARTED, HELD))]
     # Later chunks and tokens change nothing, and neither does an eviction of what has run in no batch since the last.
@@ -57,7 +59,7 @@ def phases(result: Result) -> pd.DataFrame:
     ends_s = np.r_[events["time_s"][1:], 0.0][: len(events)]
     last = np.r_[events["request"][1:] != events["request"][:-1], True][: len(events)]
     ends_s[last] = result.arrays.status[0].now_s
-    kept = (events["kind"] != FINISH) & (ends_s > events["time_s"])
+    kept = ~np.isin(events["kind"], ENDS) & (ends_s > events["time_s"])
     started_by = PHASE_STARTED_BY | ({RECALLED: WAITING} if only else {})
     engines = _engines(result, events, last, only)
     return pd.DataFrame(

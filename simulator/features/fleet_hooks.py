@@ -1,10 +1,13 @@
 """The hook points of what comes to an engine, and of what a router hears (fleet/). See loop_hooks.py."""
 
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features import HAS_CACHE, HAS_LOCKSTEP, HAS_TASKS
+from servegym.simulator.features import HAS_CACHE, HAS_CLIENTS, HAS_LOCKSTEP, HAS_TASKS
+from servegym.simulator.features.front_end import deliver_all, deliver_last
 from servegym.simulator.features.lockstep import make_group_due
+from servegym.simulator.features.refused_sessions import refuse_followers
 from servegym.simulator.memory.kv_events import apply_due_events
 from servegym.simulator.memory.prefixes import borrow
+from servegym.simulator.records.requests import all_ended
 
 
 @hook
@@ -19,6 +22,17 @@ def before_joining(run, router_state, e, r):
 def decides_at_once(engine):
     """Whether a request that has joined the queue may change what the engine does at this instant."""
     return engine.batch_length == 0 or (HAS_TASKS and engine.running_task >= 0)
+
+
+@hook
+def after_refusal(run, router_state, r):
+    """Request r has been refused, and its client is told now."""
+    status = run.status[0]
+    if HAS_CLIENTS and router_state.following.shape[0] > 0:
+        refuse_followers(run, router_state.following, r)
+    deliver_last(run, router_state, r, status.now_s)
+    if HAS_CLIENTS and status.front.depends == 1 and all_ended(run):
+        deliver_all(run, router_state)
 
 
 @hook

@@ -32,7 +32,7 @@ from servegym.simulator.fleet.routing import report_busy
 from servegym.simulator.memory.kv_events import publish
 from servegym.simulator.memory.prefix_caching import name_filled
 from servegym.simulator.memory.prefixes import use_chunks
-from servegym.simulator.records.requests import is_decoding
+from servegym.simulator.records.requests import all_ended, is_decoding
 from servegym.simulator.records.statuses import BAD_ESTIMATE, GOING_ON, NOT_STARTED
 
 # ---- The start of an iteration (batching/starts.py)
@@ -241,5 +241,5 @@ def after_all_tokens(run, router_state, e, now_s):
 def after_finishes(run, router_state):
     """Requests have finished."""
     status = run.status[0]
-    if HAS_CLIENTS and status.front.depends == 1 and status.finished == run.requests.shape[0]:
+    if HAS_CLIENTS and status.front.depends == 1 and all_ended(run):
         deliver_all(run, router_state)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
-from servegym.simulator.features.fleet_hooks import before_joining, decides_at_once
+from servegym.simulator.features.fleet_hooks import after_refusal, before_joining, decides_at_once
 from servegym.simulator.features.front import appear
 from servegym.simulator.features.front_end import leave_front_end, next_ready
 from servegym.simulator.fleet.held_queues import READY, is_legal, keep_waiting, route_request, take_from
@@ -11,9 +11,10 @@ from servegym.simulator.fleet.incidents import close, count_service, move
 from servegym.simulator.fleet.routing import queue_has_space, send
 from servegym.simulator.fleet.transfers import leave_source, next_transfer, queue_transfer
 from servegym.simulator.records.events import events_left, make_due, note, pop
+from servegym.simulator.records.requests import count_refused
 from servegym.simulator.records.statistics import clear_state, count_queued
 from servegym.simulator.records.statuses import AT_ROUTES, BAD_ROUTE, DECISION, GOING_ON, QUEUE_FULL, TIMELINE_FULL
-from servegym.simulator.records.types import ARRIVAL, HOLD, RECEIVED, STAY
+from servegym.simulator.records.types import ARRIVAL, HOLD, RECEIVED, REFUSE, STAY
 
 
 @kernel
@@ -62,16 +63,22 @@ def route_by_router(run, router_state, held_queue, stop_at):
     if not is_legal(run, router_state, r):
         return BAD_ROUTE
     e = route.engine
-    most_lines = 3 if route.tier == STAY else 2 * run.requests.shape[0] + run.engines.shape[0] + 3
+    few = route.tier == STAY and e != REFUSE
+    most_lines = 3 if few else 2 * run.requests.shape[0] + run.engines.shape[0] + 3
     if status.recording and events_left(run) < most_lines:
         return TIMELINE_FULL
-    if e != HOLD and not queue_has_space(run, router_state, e):
+    if e >= 0 and not queue_has_space(run, router_state, e):
         return QUEUE_FULL
     status.router.decided = -1
     if e == HOLD:
         keep_waiting(run, router_state, held_queue, r)
         return GOING_ON
     status.router.final_retry = 0
+    if e == REFUSE:
+        take_from(run, router_state, held_queue, r)
+        count_refused(run, r)
+        after_refusal(run, router_state, r)
+        return GOING_ON
     if route.tier != STAY:
         move(run, router_state, e, route.tier, now_s)
         close(run, router_state, e, 0)

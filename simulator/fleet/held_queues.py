@@ -4,12 +4,14 @@ A held queue is a chain of requests by OUTCOME.next_in_queue. known.tiers has on
 and after them the unrouted: requests to be routed now.
 """
 
+import numpy as np
+
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.features.front_end import leave_front_end
 from servegym.simulator.fleet.routing import catch_up, is_taken, may_decode, takes, would_take
 from servegym.simulator.records.events import note
 from servegym.simulator.records.signatures import RouterContext
-from servegym.simulator.records.types import HELD, HOLD, STAY
+from servegym.simulator.records.types import HELD, HOLD, REFUSE, STAY
 
 READY, NO_REQUEST = -1, -2  # instead of a held queue: the request is ready now; there is none to be routed
 
@@ -110,6 +112,8 @@ def route_request(run, router_state, r, held_queue, now_s):
 def is_legal(run, router_state, r):
     """Whether what the router has decided about request r can be done."""
     route, tiers, engines = router_state.route[0], router_state.known.tiers, run.engines.shape[0]
+    if route.engine == REFUSE:  # a client that has a token has been answered
+        return np.isnan(run.requests[r].first_token_s) and route.tier == STAY
     if route.engine == HOLD:
         return 0 <= route.held_queue < tiers.shape[0] - 1
     if route.tier != STAY and run.status[0].router.moving == 0:

@@ -4,6 +4,7 @@ import numpy as np
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.fleet.routing import could_take, is_taken
+from servegym.simulator.records.requests import all_ended
 from servegym.simulator.records.types import MOST_CHECKS
 
 
@@ -30,7 +31,7 @@ def next_of_fleet_s(run, router_state, alone, known_s):
 def next_change_s(run, router_state, known_s):
     """The earliest of known_s, the next incident, and when an engine is ready."""
     status, next_s = run.status[0], known_s
-    if status.finished < run.requests.shape[0]:
+    if not all_ended(run):
         next_s = min(next_s, status.scaler.next_ready_s)
         if status.next_incident < router_state.incidents.shape[0]:
             next_s = min(next_s, router_state.incidents[status.next_incident].time_s)

@@ -37,13 +37,13 @@ ENGINE_SNAPSHOT = record(
 # What a router decides.
 ROUTE = record(
     [
-        ("engine", "i8"),  # where the request goes; HOLD: it waits in a held queue
+        ("engine", "i8"),  # where the request goes; HOLD: it waits in a held queue; REFUSE: it is not served
         ("decode_engine", "i8"),  # of a request to be prefilled, where it goes then; -1: to be asked again
         ("held_queue", "i8"),  # where it waits; set to that of its tier beforehand
         ("tier", "i8"),  # a tier that the engine is moved to first; STAY: none
     ]
 )
-HOLD, STAY = -1, -1
+HOLD, STAY, REFUSE = -1, -1, -2
 
 # Requests that wait in order; they are linked by OUTCOME.next_in_queue.
 HELD_QUEUE = record([("waiting", "i8"), ("first", "i8"), ("last", "i8")])

@@ -80,14 +80,15 @@ OUTCOME = record(
         ("task_tokens", "i4"),  # its chunk, while it is in a task
         ("task_position", "i4"),  # and its position in the batch
         ("table", "i8"),  # where the table of its blocks begins, at an engine that caches prefixes
-        ("borrowed", "i4"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
-        ("counted", "i4"),  # 1: its prompt counts among those admitted where it is
+        ("borrowed", "i2"),  # 1: what it keeps is in the prefix store, and takes no host memory of its own
+        ("counted", "i2"),  # 1: its prompt counts among those admitted where it is
         ("reroutes", "i4"),  # times it was taken back from an engine
         (
             "ready_s",
             "f8",
         ),  # when it joins a queue: its arrival, or when it is through the front end or predicted; nan: unknown
         ("admitted_s", "f8"),  # first time it was given memory; nan: never
+        ("refused_s", "f8"),  # when the router refused it, or a request that it follows; nan: never
     ],
     lines_of=64,
 )

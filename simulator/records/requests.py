@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.records.events import note
+from servegym.simulator.records.types import REFUSED
 
 
 def begin_requests(requests: Any) -> None:
@@ -30,6 +32,22 @@ def arrive_now(request, outcome, now_s, way_back_s):
     request.first_deadline_s = request.arrival_s + slo_s
     if request.turn == 0:
         request.session_arrival_s, request.session_deadline_s = request.arrival_s, request.first_deadline_s
+
+
+@kernel
+def all_ended(run):
+    """Whether each request of the run has finished or been refused."""
+    return run.status[0].finished + run.status[0].refused == run.requests.shape[0]
+
+
+@kernel
+def count_refused(run, r):
+    """Request r is refused at the present time."""
+    status = run.status[0]
+    run.outcomes[r].refused_s = status.now_s
+    status.refused += 1
+    if status.recording:
+        note(run, REFUSED, -1, r, 0, 0.0)
 
 
 @kernel

@@ -18,11 +18,11 @@ TIMELINE = record(
 TIMELINE_KINDS = (
     "arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded", "departed", "received",
     "suspended", "resumed", "recalled", "held", "failed", "returned", "drained", "moved", "sent", "stopped", "found",
-    "off", "started",
+    "off", "started", "refused",
 )  # fmt: skip
 ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED, DEPARTED, RECEIVED = range(10)
 SUSPENDED, RESUMED, RECALLED, HELD, FAILED, RETURNED, DRAINED, MOVED, SENT, STOPPED, FOUND = range(10, 21)
-OFF, STARTED = range(21, 23)
+OFF, STARTED, REFUSED = range(21, 24)
 
 # Token intervals are counted in a log-linear histogram: 32 bins an octave, from 2^-20 s to 2^12 s.
 # A bin's middle is within 1/64 of every value in it: 1.6 %.
@@ -127,6 +127,7 @@ RUN_STATUS = record(
         ("admissions", "i8"),
         ("evictions", "i8"),
         ("finished", "i8"),
+        ("refused", "i8"),
         ("gain", "f8"),  # of all tokens so far
         ("buffered_first_token", "i8"),  # 0: later deadlines count from an early first token
         ("next_incident", "i8"),

@@ -257,7 +257,7 @@ def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.nd
     outcomes["output_tokens"] = table["output_tokens"]
     outcomes["table"] = np.cumsum(cells) - cells
     outcomes["ready_s"] = table["arrival_s"] if predictions is None else predictions.ready_s
-    for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s"):
+    for field in ("admitted_s", "first_token_s", "last_token_s", "finish_s", "refused_s"):
         outcomes[field] = np.nan
     for field in ("decode_engine", "source", "next_in_queue"):
         outcomes[field] = -1

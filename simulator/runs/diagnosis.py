@@ -91,6 +91,13 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
         )
     if reason == BAD_ROUTE:
         r = run.arrays.status[0].router.decided
+        if route.engine == layout.REFUSE:
+            first_s = run.arrays.requests["first_token_s"][r]
+            wrong = f"named tier {route.tier}" if np.isnan(first_s) else f"had its first token at {first_s:g} s"
+            return PolicyError(
+                f"{where} router {router} refused request {r}, which {wrong}; it should refuse a request before its "
+                "first token, and move no engine for it"
+            )
         wrong = why_not(route, run.router_state.known.snapshots, run.arrays.requests[r], len(run.settings.tiers))
         return PolicyError(
             f"{where} router {router} sent request {r} to engine {route.engine} (decode engine "

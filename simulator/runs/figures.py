@@ -132,6 +132,7 @@ def latency(column: str) -> Callable[[Result], dict[str, float | None]]:
 FIGURES: dict[str, Callable[[Result], Any]] = {
     "requests": lambda of: len(of.columns["gain"]),
     "finished": lambda of: int(of.arrays.status[0].finished),
+    "refused": lambda of: int(of.arrays.status[0].refused),
     "tokens_emitted": lambda of: int(of.columns["num_output_tokens"].sum()),
     "gain": lambda of: summed(of, "gain"),
     "ideal_gain": lambda of: summed(of, "ideal_gain"),
@@ -180,6 +181,7 @@ FIGURES: dict[str, Callable[[Result], Any]] = {
     "cost_engine_s": lambda of: math.fsum(of.service_s()),  # exactly engines x span where all are in service throughout
 }
 OF_SESSIONS = ("sessions", "session_slo_attainment", "session_s")
+OF_REFUSALS = ("refused",)
 OF_DRAFTS = ("drafted_tokens", "accepted_share")
 # Figures that are there with a column.
 OF_ENGINES = {name: name for name in (f"engine_{latency}" for latency in LATENCIES)} | {

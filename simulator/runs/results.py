@@ -16,7 +16,7 @@ from servegym.simulator.inputs.workload import FIELDS
 from servegym.simulator.records.state import SimulationState
 from servegym.simulator.records.types import ROLE_PREFILL, TIMELINE_KINDS
 from servegym.simulator.runs.fairness import length_groups
-from servegym.simulator.runs.figures import FIGURES, OF_DRAFTS, OF_ENGINES, OF_SESSIONS
+from servegym.simulator.runs.figures import FIGURES, OF_DRAFTS, OF_ENGINES, OF_REFUSALS, OF_SESSIONS
 from servegym.simulator.runs.sessions import session_columns
 from servegym.simulator.runs.slos import LATENCIES, latencies_of, starved, violated, within_slos
 
@@ -69,10 +69,11 @@ class Result:
             "cached_tokens": outcome["cached_tokens"],
             "attained": within_slos(table, ttft_s, tpot_s, ttlt_s),
             "violated": violated(run, workload, float(run.status[0].now_s))[arrived],
-            "starved": starved(table, ttft_s, ttlt_s),
+            "starved": starved(table, ttft_s, ttlt_s, np.isfinite(outcome["refused_s"])),
             "gain": outcome["gain"],
             "ideal_gain": self.scenario.gain.ideal(self.scenario.workload)[arrived],
             **({} if workload.ids is None else {"request_id": workload.ids[arrived]}),
+            **({"refused_s": outcome["refused_s"] + back_s} if len(run.engines) > 1 else {}),
             **self._of_sessions(),
             **self._at_engines(),
         }
@@ -130,11 +131,11 @@ class Result:
     def requests(self) -> pd.DataFrame:
         """One row a request, in the order of the workload; times absolute in seconds unless they are intervals.
 
-        request_id: where the workload has ids. Where arrivals depend on completions also: request, its number (not all
-        may have arrived); came_s, when it could have been sent if nothing had kept it. Of sessions: session, the
-        request each begins with; after, the one that a request follows (-1: none). Where there is a front end, times
-        are those of the client, and beside them stand engine_...: when tokens came out of engines, and latencies from
-        when these got the request (ready_s).
+        refused_s: where there is more than one engine. request_id: where the workload has ids. Where arrivals depend on
+        completions also: request, its number (not all may have arrived); came_s, when it could have been sent if
+        nothing had kept it. Of sessions: session, the request each begins with; after, the one that a request follows
+        (-1: none). Where there is a front end, times are those of the client, and beside them stand engine_...: when
+        tokens came out of engines, and latencies from when these got the request (ready_s).
         """
         import pandas as pd
 
@@ -253,9 +254,11 @@ class Result:
 
     def _has(self, name: str) -> bool:
         """Whether a summary says it: figures of drafts where engines draft, of engines where there is a front end, of
-        sessions where one has begun."""
+        sessions where one has begun, of refusals where there are any."""
         if name in OF_SESSIONS:
             return self.scenario.workload.turns is not None and len(self.columns["session"]) > 0
+        if name in OF_REFUSALS:
+            return bool(self.arrays.status[0].refused)
         if name in OF_ENGINES:
             return OF_ENGINES[name] in self.columns
         return self.speculates or name not in OF_DRAFTS

@@ -53,8 +53,8 @@ def missed(run: SimulationState, workload: Workload, now_s: float) -> np.ndarray
         now_s - arrival_s >= table["ttlt_slo_s"],
         first_s - arrival_s >= table["ttft_slo_s"],
     )
-    finished = np.isfinite(outcomes["finish_s"])
-    return np.where(finished, ~attained(run, workload), late | (now_s == np.inf))
+    finished, refused = np.isfinite(outcomes["finish_s"]), np.isfinite(outcomes["refused_s"])
+    return np.where(finished, ~attained(run, workload), late | refused | (now_s == np.inf))
 
 
 def violated(run: SimulationState, workload: Workload, now_s: float) -> np.ndarray:
@@ -68,16 +68,20 @@ def violated(run: SimulationState, workload: Workload, now_s: float) -> np.ndarr
     emitted = out_of(requests, outcomes)
     next_deadline_s = requests["first_deadline_s"] + emitted * requests["token_interval_s"]
     latency_s = np.where(finished, outcomes["finish_s"] - arrival_s, 0.0)
+    refused = np.isfinite(outcomes["refused_s"])
     late_token = outcomes["on_time_tokens"] < emitted
     late = np.where(np.isfinite(table["ttlt_slo_s"]), latency_s >= table["ttlt_slo_s"], late_token)
-    return late | (~finished & (next_deadline_s <= now_s))
+    return late | refused | (~finished & (next_deadline_s <= now_s))
 
 
-def starved(table: np.ndarray, ttft_s: np.ndarray, ttlt_s: np.ndarray) -> np.ndarray:
-    """bool[requests]: which have not finished, or had a TTFT (with a TTLT SLO: a TTLT) of over 10 times the SLO."""
+def starved(
+    table: np.ndarray, ttft_s: np.ndarray, ttlt_s: np.ndarray, refused: np.ndarray | bool = False
+) -> np.ndarray:
+    """bool[requests]: which have not finished, or had a TTFT (with a TTLT SLO: a TTLT) of over 10 times the SLO.
+    Those that were refused are not among them: their clients were told at once."""
     by_ttlt = np.isfinite(table["ttlt_slo_s"])
     latency_s, slo_s = np.where(by_ttlt, ttlt_s, ttft_s), np.where(by_ttlt, table["ttlt_slo_s"], table["ttft_slo_s"])
-    return ~np.isfinite(ttlt_s) | (latency_s > STARVED_TIMES * slo_s)
+    return (~np.isfinite(ttlt_s) & ~np.asarray(refused)) | (latency_s > STARVED_TIMES * slo_s)
 
 
 def slo_classes(table: np.ndarray) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ import math
 from servegym.simulator.records.random import uniform
 
 from .requests import Request
-from .routing import Router, smallest
+from .routing import Route, Router, smallest
 from .snapshots import EngineSnapshot
 
 
@@ -33,22 +33,33 @@ def told_tokens(r: Request, snapshot: EngineSnapshot) -> int:
 
 
 class PrefixAffinity(Router):
+    def __init__(self, refuse: float = 0.0) -> None:
+        self.refuse = refuse
+
     def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
         super().prepare(requests, snapshots)
         self.work_s = dict.fromkeys((snapshot.index for snapshot in snapshots), 0.0)
         self.of_tokens = dict.fromkeys((snapshot.index for snapshot in snapshots), 0)
 
-    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+    def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         if r.kv_at is not None:
-            return smallest(snapshots, lambda snapshot: self.measure(r, snapshot, snapshots, now_s))
-        for snapshot in snapshots:
+            return Route(smallest(taking, lambda snapshot: self.measure(r, snapshot, taking, now_s)).index)
+        for snapshot in taking:
             if self.of_tokens[snapshot.index] > 0:
                 self.work_s[snapshot.index] *= snapshot.record_tokens / self.of_tokens[snapshot.index]
             self.of_tokens[snapshot.index] = snapshot.record_tokens
-        chosen = smallest(snapshots, lambda snapshot: self.measure(r, snapshot, snapshots, now_s))
+        chosen = smallest(taking, lambda snapshot: self.measure(r, snapshot, taking, now_s))
+        if self.refuse > 0 and r.emitted == 0 and self.refuses(r, chosen, taking, now_s):
+            return Route(None, refused=True)
         self.work_s[chosen.index] += self.own_s(r, chosen)
         self.of_tokens[chosen.index] += r.context
-        return chosen
+        return Route(chosen.index)
+
+    def refuses(self, r: Request, chosen: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> bool:
+        ttft_s = now_s + self.measure(r, chosen, taking, now_s) - r.arrival_s
+        tbt_s = self.batch_s(chosen, chosen.decodes + 1, chosen.decode_tokens + r.prompt_tokens)
+        late = ttft_s > self.refuse * (r.deadline(1) - r.arrival_s)
+        return late or (chosen.role != "prefill" and tbt_s > self.refuse * r.tpot_slo_s)
 
     def measure(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> float:
         if r.kv_at is not None:
@@ -79,16 +90,23 @@ class PredictedCost(PrefixAffinity):
         memory_limit: float = 0.9,
         memory_barrier: float = 10.0,
         load: float = 0.1,
+        refuse: float = 0.0,
     ) -> None:
+        super().__init__(refuse)
         self.queue, self.late, self.sharpness = queue, late, sharpness
         self.pace, self.pace_limit, self.pace_barrier = pace, pace_limit, pace_barrier
         self.memory_limit, self.memory_barrier, self.load = memory_limit, memory_barrier, load
 
     def measure(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> float:
-        cost = self.memory_cost(r, snapshot) + self.load_cost(snapshot, taking)
-        if snapshot.role != "prefill":
-            cost += self.pace_cost(r, snapshot)
+        cost = self.cost_to_others(r, snapshot, taking)
         return cost if r.kv_at is not None else cost + self.waiting_cost(r, snapshot, now_s)
+
+    def cost_to_others(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot]) -> float:
+        cost = self.memory_cost(r, snapshot) + self.load_cost(snapshot, taking)
+        return cost if snapshot.role == "prefill" else cost + self.pace_cost(r, snapshot)
+
+    def refuses(self, r: Request, chosen: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> bool:
+        return self.refuse * self.cost_to_others(r, chosen, taking) > 1 - self.chance(r, chosen, now_s)
 
     def memory_cost(self, r: Request, snapshot: EngineSnapshot) -> float:
         queued_blocks = (snapshot.record_tokens + r.context) / snapshot.block_tokens
@@ -108,10 +126,14 @@ class PredictedCost(PrefixAffinity):
     def waiting_cost(self, r: Request, snapshot: EngineSnapshot, now_s: float) -> float:
         slo_s = r.deadline(1) - r.arrival_s
         queue_s, own_s = self.queue_s(snapshot, now_s), self.own_s(r, snapshot)
+        return own_s / slo_s + self.queue * queue_s / slo_s + self.late * self.chance(r, snapshot, now_s)
+
+    def chance(self, r: Request, snapshot: EngineSnapshot, now_s: float) -> float:
+        slo_s = r.deadline(1) - r.arrival_s
+        queue_s, own_s = self.queue_s(snapshot, now_s), self.own_s(r, snapshot)
         beside_s = self.batch_s(snapshot, snapshot.decodes, snapshot.decode_tokens)
         lateness = (now_s + queue_s + own_s + beside_s - r.deadline(1)) / slo_s
-        chance = 0.5 + 0.5 * math.tanh(self.sharpness * lateness / 2)
-        return own_s / slo_s + self.queue * queue_s / slo_s + self.late * chance
+        return 0.5 + 0.5 * math.tanh(self.sharpness * lateness / 2)
 
 
 class KvAware(Router):

@@ -30,7 +30,9 @@ class Front:
         return r.index
 
     def ends_s(self, r: Request) -> float:
-        """When the client has its last token."""
+        """When the client has its last token, or is told that there will be none."""
+        if r.refused_s is not None:
+            return r.refused_s + self.front_end.way_back_s
         return INF if r.finish_s is None else r.set_out_s[-1] + self.front_end.way_back_s
 
     def comes_s(self, r: Request) -> float:
@@ -47,9 +49,22 @@ class Front:
         if self.clients is not None:
             under_way = {self.session_of(self.requests[i]) for i in self.unfinished()} & self.sent
             begins = len(under_way) < self.clients
-        waiting = [r for r in self.requests if r.index not in self.sent and self.comes_s(r) < INF]
+        waiting = [
+            r for r in self.requests if r.index not in self.sent and r.refused_s is None and self.comes_s(r) < INF
+        ]
         may_be_sent = [r for r in waiting if begins or r.after >= 0]
         return min(may_be_sent, key=lambda r: (self.comes_s(r), r.index), default=None)
+
+    def refuse(self, r: Request, now_s: float) -> list[Request]:
+        """r will not be served, nor what would have come after it; who that is, those that follow it first."""
+        gone = [r]
+        for one in gone:
+            one.refused_s = now_s
+            followers = [other for other in self.requests if other.after == one.index]
+            for other in followers:
+                other.ready_s, other.arrival_s = now_s, now_s - self.front_end.way_back_s
+            gone += followers
+        return gone
 
     def next_s(self) -> float:
         """When the next request is sent, is ready, or has ended."""

@@ -24,7 +24,7 @@ class Iteration:
 class Move:
     """A request goes to an engine, leaves it or (its KV) arrives; or something happens to an engine."""
 
-    # arrival, departed, received, recalled, held; suspended, resumed, failed, returned, drained, moved
+    # arrival, departed, received, recalled, held, refused; suspended, resumed, failed, returned, drained, moved
     kind: str
     time_s: float
     request: int  # -1: the engine as a whole
@@ -68,6 +68,7 @@ class Log:
     reroutes: list[int] = field(default_factory=list)
     client_s: list[list[float]] = field(default_factory=list)  # token by token: when the client has it
     ready_s: list[float | None] = field(default_factory=list)  # None: not sent
+    refused_s: list[float | None] = field(default_factory=list)  # None: not refused
 
 
 class StuckError(Exception):

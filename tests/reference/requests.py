@@ -56,6 +56,7 @@ class Request:
     emission_s: list[float] = field(default_factory=list)  # when each token came out of an engine
     set_out_s: list[float] = field(default_factory=list)  # and set out for the client
     finish_s: float | None = None
+    refused_s: float | None = None  # when the router refused it, or one that it follows
     gain: float = 0.0
     task: "Work | None" = None  # it is a member of
     kv_at: "Engine | None" = None  # the prefill engine that its KV is to leave
@@ -68,6 +69,10 @@ class Request:
         if math.isnan(self.ready_s):
             self.ready_s = self.arrival_s
         self.comes_s = self.ready_s
+
+    @property
+    def ended(self) -> bool:
+        return self.finish_s is not None or self.refused_s is not None
 
     @property
     def context(self) -> int:

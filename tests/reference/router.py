@@ -88,6 +88,11 @@ class RouterAtWork:
             return r.tier if held_in is None else held_in
         sim.router_state.apply_signals(now_s)
         route = sim.router.route(r, taking, now_s)
+        if route.refused:
+            assert r.emitted == 0 and route.tier is None
+            for one in sim.front.refuse(r, now_s):
+                sim.moves.append(Move("refused", now_s, one.index, -1))
+            return None
         if route.engine is None:
             return r.tier if route.line is None else route.line
         assert sim.router_state.snapshots[route.engine] in taking or (

@@ -14,6 +14,7 @@ class Route:
     engine: int | None  # None: the request is held
     decode_engine: int | None = None
     line: int | None = None  # where it is held; None: in the line of its tier
+    refused: bool = False  # the request is not served
     tier: int | None = None  # into which the engine is moved first; None: it stays where it is
 
 

@@ -88,7 +88,7 @@ class Simulation:
     # In time
 
     def run(self, until_s: float) -> Log:
-        while any(r.finish_s is None for r in self.requests):
+        while not all(r.ended for r in self.requests):
             next_s = self.next_s()
             only_checks = next_s == INF
             if only_checks and not self.routing.held:
@@ -296,7 +296,8 @@ class Simulation:
             emission_s=[r.emission_s for r in self.requests],
             finish_s=[r.finish_s for r in self.requests],
             client_s=[[at_s + self.front_end.way_back_s for at_s in r.set_out_s] for r in self.requests],
-            ready_s=[r.ready_s if r.index in self.front.sent else None for r in self.requests],
+            ready_s=[r.ready_s if r.index in self.front.sent or r.ended else None for r in self.requests],
+            refused_s=[r.refused_s for r in self.requests],
             gains=[r.gain for r in self.requests],
             gain=sum(r.gain for r in self.requests),
             evictions=self.counts.evictions,

@@ -210,6 +210,12 @@ def test_too_many_requests_are_429_and_one_that_waits_503() -> None:
         idle(picker)
 
 
+def test_what_the_router_refuses_is_429() -> None:
+    with picking(THREE, UNCHECKED, "prefix-affinity:refuse=0.000001") as picker:
+        assert refused(Call(picker.target).ask(prompt())) == (429, "the engines are overloaded; try again later")
+        idle(picker)
+
+
 def test_a_request_that_is_held_stays_within_the_subset() -> None:
     """A policy that is asked again about a held request knows of no subset."""
     with picking(THREE, UNCHECKED) as picker, ThreadPoolExecutor(1) as thread:

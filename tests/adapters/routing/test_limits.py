@@ -227,6 +227,20 @@ def test_too_many_requests_are_answered_429_or_503(engines: list[FakeEngine]) ->
         idle(proxy)
 
 
+def test_what_the_router_refuses_is_answered_429(engines: list[FakeEngine]) -> None:
+    urls = [engine.url for engine in engines]
+    with proxied(urls, dataclasses.replace(QUICK, health_s=99.0), "prefix-affinity:refuse=0.000001") as proxy:
+        answer = post(proxy, b'{"prompt": "a"}')
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert answer.json()["error"] == {
+            "message": "the engines are overloaded; try again later", "type": "overloaded", "param": None,
+            "code": "refused",
+        }  # fmt: skip
+        assert not any(engine.bodies for engine in engines) and proxy.proxy.router.fallbacks == 0
+        assert counted(proxy, 'requests_total{outcome="refused"}') == 1
+        idle(proxy)
+
+
 def test_a_burst_is_served(engines: list[FakeEngine]) -> None:
     async def burst(url: str, count: int) -> list[int]:
         limits = httpx.Limits(max_connections=None)

@@ -13,7 +13,7 @@ from servegym.baselines.registry import router, scheduler
 from servegym.errors import RoutingError
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.signatures import router as compiled_router
-from servegym.simulator.records.types import HOLD
+from servegym.simulator.records.types import HOLD, REFUSE
 from tests.simulator.forming import linear
 
 MODEL = linear(c_p=2**-12, b_d=2**-10, t_c=2**-7)
@@ -43,6 +43,16 @@ def alone(context, request, route):
     """Engine 0 while it has nothing to do, else it holds the request."""
     known = context.known
     route.engine = 0 if known.snapshots[0].requests == 0 else HOLD
+
+
+@compiled_router
+def gives_up(context, request, route):
+    """Engine 0 while it has nothing to do, else it holds the request; refuses all from 1 s on, also with tokens."""
+    known = context.known
+    if context.now_s >= 1.0:
+        route.engine = REFUSE
+    else:
+        route.engine = 0 if known.snapshots[0].requests == 0 else HOLD
 
 
 def of(function: object) -> Policy:
@@ -93,6 +103,20 @@ def test_held_requests_go_in_their_order_and_can_be_given_up() -> None:
     assert one.ask_again(2.0) == [(rows[2], 0)]
     assert one.ask_again(2.0) == [] and one.held == 1
     assert one.snapshots[0].finished == 1 and one.snapshots[0].finished_tokens == 1
+
+
+def test_requests_are_refused_at_once_or_while_they_are_held() -> None:
+    one = live(of(gives_up))
+    rows = [one.arrive(0.0, ASKED) for _ in range(3)]
+    assert [one.route(0.0, r) for r in rows] == [0, HOLD, HOLD]
+    one.token(1.0, rows[0])
+    assert one.ask_again(1.0) == [(rows[1], REFUSE), (rows[2], REFUSE)]
+    assert one.held == 0 and one.known.tiers["waiting"].tolist() == [0, 0, 0]
+    assert one.route(1.0, one.arrive(1.0, ASKED)) == REFUSE
+    assert one.snapshots["requests"].tolist() == [1, 0] and one.fallbacks == 0
+    one.recall(1.0, rows[0])
+    assert one.route(1.0, rows[0]) in (0, 1), "its client has a token"
+    assert one.fallbacks == 1
 
 
 def test_engines_that_must_not_be_tried_again_and_none_at_all() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
+import concurrent.futures
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,6 +97,26 @@ def test_a_replica_that_is_full_passes_requests_on(handle: Any, tmp_path: Path) 
         return int(json.loads(watch.read_text().splitlines()[-1])[2])
 
     until(lambda: left() == 1, "of those that have left nothing is left")
+
+
+def test_what_the_policy_refuses_goes_to_the_replica_with_fewest_requests() -> None:
+    from servegym.adapters.routing.ray_serve import PolicyRouter
+
+    router = object.__new__(PolicyRouter)
+    router.initialize_state(router="prefix-affinity:refuse=0.000001", device="h100-llama3-8b")
+    replica_id = collections.namedtuple("replica_id", "unique_id")
+    replicas = [SimpleNamespace(replica_id=replica_id(name), routing_stats={}) for name in "ab"]
+    pending = SimpleNamespace(
+        metadata=SimpleNamespace(internal_request_id="r"), created_at=time.time(), args=(BODY,), kwargs={},
+        future=concurrent.futures.Future(), routing_context=SimpleNamespace(),
+    )  # fmt: skip
+    router._follow(replicas)
+    router._live.snapshots["requests"][0] = 1
+    for _ in range(2):  # Ray asks again where a replica does not take it
+        chosen = asyncio.run(router.choose_replicas(replicas, pending))
+        assert [one.replica_id.unique_id for rank in chosen for one in rank] == ["b", "a"]
+    router.on_request_routed(pending, replicas[1].replica_id, None)
+    assert router._live.snapshots["requests"][:2].tolist() == [1, 1] and router._live.fallbacks == 0
 
 
 def test_a_replica_that_dies_is_left_out(handle: Any) -> None:

@@ -26,6 +26,7 @@ from tests.simulator.random_policies import RANDOM_ROUTER, RANDOM_SCALER, RANDOM
 from tests.simulator.replay import replay
 from tests.simulator.scenes import requests, scene
 from tests.simulator.test_cluster_transfers import pool
+from tests.simulator.test_refusing import ROUTER, served, three
 
 ENGINES = 5
 LAYERS = Operators(4, np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))
@@ -188,3 +189,14 @@ def test_a_page_about_trouble(result: Result, tmp_path: Path) -> None:
         assert words in page, words
     plain = simulate_report(cramped(), tmp_path / "plain.html").read_text("utf-8")
     assert "requests taken back" not in plain and "blocking, mean" not in plain
+
+
+def test_a_request_that_is_refused_was_held_until_then(tmp_path: Path) -> None:
+    drained = (Incident(2.0, 1, "drain"),)
+    simulation = served(three(), ROUTER.with_settings(after_s=0.75), drained)
+    rows = phases(simulation.result()).query("request == 1")
+    assert rows[["engine", "phase", "start_s", "end_s"]].to_numpy().tolist() == [[-1, "held", 0.5, 2.0]]
+    document = trace_of(simulation.result(), tmp_path)
+    check_trace(document)
+    named = {event["name"]: event["ts"] for event in document["traceEvents"]}
+    assert named["refused"] == 2e6
