@@ -12,6 +12,7 @@ from servegym.evaluation.measured.runs import BLOCK_TOKENS, Run
 from servegym.latency_models.profile import Profile
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.memory.grouped_prefixes import refused_with
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.simulation import Simulation
 
@@ -41,18 +42,24 @@ def scenario_of(
 ) -> Scenario:
     """The same requests at such engines, but for what the terms add to a request beside its batches.
 
-    Layers with windows or states count as if all kept as many tokens as a block holds in the mean of requests of 4,096.
+    Layers with windows or states hold the blocks of their KV cache groups. With states prefixes
+    are not cached so: there all layers count as if they kept as many tokens as a block holds in the mean of requests of
+    4,096.
     """
+    caches = caching and run.prefixes is not None
+    groups = () if caches and refused_with(profile.kv.groups) else profile.kv.groups
+    block_tokens = profile.kv.block_tokens if groups else BLOCK_TOKENS
     deployment = Deployment(
         terms.device(profile.device),
         profile.estimator,
-        run.kv_blocks or profile.kv.total_blocks * profile.kv.block_tokens // BLOCK_TOKENS,
+        run.kv_blocks or profile.kv.total_blocks * profile.kv.block_tokens // block_tokens,
         run.engines,
-        BLOCK_TOKENS,
+        block_tokens,
         name=run.name,
-        prefix_caching=caching and run.prefixes is not None,
+        prefix_caching=caches,
         async_scheduling=terms.asynchronous,
         lockstep=run.lockstep,
+        kv_groups=groups,
     )
     runs = scheduler(run.scheduler)
     if runs.name == VLLM:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from experiments.measured import client_side, wrong_terms
+from experiments.measured import client_side, ttft_parts, wrong_terms
 from experiments.measured.known_terms import ASYNCHRONOUS, FRONT_END_SOURCE, SYNCHRONOUS
 from experiments.measured.public_runs import folder_of_runs, read_runs
 from experiments.measured.study import CASES, GOALS, errors_of, study
@@ -241,6 +241,7 @@ def page(served: Sequence[Served], folder: Path, picture: str) -> str:
         "## Each assumption changed alone\n\nMedian absolute errors of means over runs, %.\n",
         by_case(errors), asynchronous_or_not(errors), wrong_terms.section(headlined, folder),
         client_side.section(judged), FITTED,
+        ttft_parts.section([run for run, _ in headlined], judged, folder),
         "## Request by request\n\nMedian over a run's requests of the absolute error of one, headline, %.\n",
         of_requests(served),
     ]  # fmt: skip

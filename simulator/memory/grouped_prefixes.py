@@ -33,20 +33,25 @@ FULL_ROW, WINDOW_ROW, FOUND_TOKENS, HELD_TOKENS, FIRST, REPLAY, JUNCTION, NUMBER
 LESS = "switch prefix_caching off, or append :kv_groups=mean to the device to count all tokens of a request alike"
 
 
-def check_caching(groups: Sequence[KvCacheGroup], where: str) -> None:
-    """Raise DeploymentError for groups with which prefix caching is not simulated."""
+def refused_with(groups: Sequence[KvCacheGroup]) -> str | None:
+    """Those of the groups with which prefix caching is not simulated, in words; None: there are none."""
     local = [group for group in groups if group.local]
     if any(group.state for group in groups):
-        what = 'states of fixed size (vLLM\'s mamba_cache_mode "align")'
-    elif all(group.local or group.window == 1 for group in groups):
-        what = "local windows, or windows of one token, alone"
-    elif local and any(local[0].block_tokens % group.block_tokens for group in groups):
-        what = "local windows whose blocks are not multiples of the other groups' blocks"
-    elif local and local[0].window % local[0].block_tokens:
-        what = "local windows that are not multiples of their blocks"
-    else:
-        return
-    raise DeploymentError(f"{where}: prefix caching is not simulated with {what}; {LESS}")
+        return 'states of fixed size (vLLM\'s mamba_cache_mode "align")'
+    if groups and all(group.local or group.window == 1 for group in groups):
+        return "local windows, or windows of one token, alone"
+    if local and any(local[0].block_tokens % group.block_tokens for group in groups):
+        return "local windows whose blocks are not multiples of the other groups' blocks"
+    if local and local[0].window % local[0].block_tokens:
+        return "local windows that are not multiples of their blocks"
+    return None
+
+
+def check_caching(groups: Sequence[KvCacheGroup], where: str) -> None:
+    """Raise DeploymentError for groups with which prefix caching is not simulated."""
+    what = refused_with(groups)
+    if what is not None:
+        raise DeploymentError(f"{where}: prefix caching is not simulated with {what}; {LESS}")
 
 
 def cells_for(groups: Sequence[KvCacheGroup], tokens: np.ndarray, where: str) -> np.ndarray:

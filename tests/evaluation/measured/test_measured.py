@@ -17,8 +17,9 @@ from servegym.evaluation.measured.figures import (
     compare,
     figures_of,
 )
-from servegym.evaluation.measured.serving import simulated, with_terms
+from servegym.evaluation.measured.serving import scenario_of, simulated, with_terms
 from servegym.latency_models.profile import load_profile
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no measured runs")
 NONE = EngineTerms("none", "")
@@ -51,6 +52,21 @@ def test_an_engine_that_is_the_simulated_one_has_no_error(own):
     without = simulated(run, load_profile("a100-llama3-8b"), NONE, caching=False)
     assert without["cached_tokens"].sum() == 0
     assert without["ttft_s"].mean() > served["ttft_s"].mean()
+
+
+def test_layers_with_windows_hold_their_groups_and_those_with_states_unless_prefixes_are_cached(own):
+    run, profile = runs.read_own(own, 128, 2048), load_profile("a100-llama3-8b")
+    window, state = KvCacheGroup(window=64), KvCacheGroup(state=True)
+
+    def pool(*groups, caching=True):
+        kv = replace(profile.kv, groups=groups, total_blocks=5000, block_tokens=24)
+        return scenario_of(run, replace(profile, kv=kv), NONE, caching).deployment
+
+    windows = pool(KvCacheGroup(), window)
+    assert (windows.kv_groups, windows.total_blocks, windows.block_tokens) == ((KvCacheGroup(), window), 5000, 24)
+    assert windows.prefix_caching and pool(KvCacheGroup(), state, caching=False).kv_groups
+    alike = pool(KvCacheGroup(), state)
+    assert (alike.kv_groups, alike.total_blocks, alike.block_tokens) == ((), 5000 * 24 // 16, 16)
 
 
 def test_a_table_of_replay_is_a_run(own, tmp_path):
