@@ -80,7 +80,9 @@ def test_what_the_learner_does_is_what_the_actor_says(problem: Problem) -> None:
         told = actor(torch.as_tensor(observations, dtype=torch.float64)).numpy()
     if problem.head.is_choice:
         told = told.reshape(len(told), -1, problem.head.outputs if problem.head.outputs > 1 else told.shape[1])
-        assert (told.argmax(-1).reshape(actions.shape) == actions).all()
+        chosen = np.take_along_axis(told, actions.reshape(*told.shape[:-1], 1), -1)[..., 0]
+        assert (chosen >= told.max(-1) - 1e-5).all()  # engines that look alike differ by rounding alone
+        assert np.ptp(told, axis=-1).max() > 1e-3
     elif problem.head.kind != "dense":
         present = problem.head.layout.parts(observations)["request"][..., 0] > 0
         always = np.ones((len(told), told.shape[1] - present.shape[1]), bool)  # of a joint network, the whole's
