@@ -18,6 +18,7 @@ import numpy as np
 
 from experiments.prose import sections
 from servegym.baselines import registry
+from servegym.baselines.artifact.files import load_artifact
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
 from servegym.evaluation.running import ThreadRunner, results_of
@@ -42,6 +43,7 @@ VALUES: dict[str, Sequence[float]] = {
     FORECAST: (1.0, 1.2, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2.0, 2.1, 2.2),
     POLYSERVE: (1.0,),
 }
+OF_LEARNED = (1.6, 1.8, 2.0, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6, 2.8, 3.0)  # engine_rate of its base
 
 
 class Place(NamedTuple):
@@ -73,16 +75,18 @@ PLACES = {
 
 
 def scenario_of(family: str, value: float, place: Place, seed: int) -> Scenario:
-    """The scenario of a scaler whose one number is `value` (a family of `VALUES`), or of a learned one."""
+    """The scenario of a scaler whose one number is `value` (a family of `VALUES`, or a learned one upon forecast)."""
     spec = load_spec("scaler-day").replaced(startup_s=place.startup_s)
     if family == STATIC:
         spec = spec.replaced(engines=int(value), started=int(value), scaler="static")
     if family == POLYSERVE:
         spec = spec.replaced(router="polyserve", scheduler="polyserve")
     scenario = spec.build(seed)
-    return dataclasses.replace(
-        scenario, workload=place.first_day(scenario.workload), scaler=registry.scaler(scaler_text(family, value, place))
-    )
+    if family.startswith(registry.LEARNED):
+        scaler = registry.scaler(family).with_settings(engine_rate=value, ahead_s=place.startup_s)
+    else:
+        scaler = registry.scaler(scaler_text(family, value, place))
+    return dataclasses.replace(scenario, workload=place.first_day(scenario.workload), scaler=scaler)
 
 
 def scaler_text(family: str, value: float, place: Place) -> str:
@@ -145,14 +149,14 @@ def chosen(values: Sequence[float], trained: np.ndarray) -> tuple[float, bool]:
 
 def judged_at(place: Place, learned: Sequence[str], training: range, held_out: range) -> dict[str, Judged]:
     """Every family, and learned scalers, at a place."""
-    settings = [(family, value) for family, values in VALUES.items() for value in values]
+    tried = VALUES | dict.fromkeys(learned, OF_LEARNED)
+    settings = [(family, value) for family, values in tried.items() for value in values]
     trained, found = outcomes_of(settings, place, training), {}
-    for family, values in VALUES.items():
+    for family, values in tried.items():
         rows = [row for row, (name, _) in enumerate(settings) if name == family]
         found[family] = chosen(values, trained[rows])
-    ahead = {**found, **dict.fromkeys(learned, (np.nan, True))}
-    judged = outcomes_of([(family, value) for family, (value, _) in ahead.items()], place, held_out)
-    return {family: Judged(*said, figures) for (family, said), figures in zip(ahead.items(), judged, strict=True)}
+    judged = outcomes_of([(family, value) for family, (value, _) in found.items()], place, held_out)
+    return {family: Judged(*said, figures) for (family, said), figures in zip(found.items(), judged, strict=True)}
 
 
 def cheaper(place: Mapping[str, Judged], family: str, other: str) -> Interval:
@@ -160,19 +164,38 @@ def cheaper(place: Mapping[str, Judged], family: str, other: str) -> Interval:
     return student_interval(place[family].held_out[:, IN_SERVICE] - place[other].held_out[:, IN_SERVICE])
 
 
+def named(family: str) -> str:
+    """A family in a table: a learned one by its training."""
+    if family.startswith(registry.LEARNED) and family.endswith(".json"):
+        return f"learned, `{load_artifact(registry.learned_path(family)).provenance['training']}`"
+    return f"`{family}`"
+
+
 def rows_of(place: Mapping[str, Judged]) -> str:
-    """A row a family: `FIGURES`, and engines in service less those of target-utilisation."""
+    """A row a family: `FIGURES`, and engines in service less those of target-utilisation and of forecast."""
     rows = []
     for family, (value, reaches, figures) in place.items():
-        named = f"`{family}`" + ("" if np.isnan(value) else f" {value:g}") + ("" if reaches else ", below 0.99")
+        label = f"{named(family)} {value:g}" + ("" if reaches else ", below 0.99")
         means = [student_interval(column).text(style) for column, style in zip(figures.T, STYLES, strict=True)]
-        less = "" if family == TARGET else cheaper(place, family, TARGET).text("+.2f")
-        rows.append((named, *means, less))
-    return table(("scaler", *FIGURES, "less target-utilisation"), rows)
+        less = ["" if family == other else cheaper(place, family, other).text("+.2f") for other in (TARGET, FORECAST)]
+        rows.append((label, *means, *less))
+    return table(("scaler", *FIGURES, "less target-utilisation", "less forecast"), rows)
 
 
-def page(places: Mapping[str, Mapping[str, Judged]], seeds: int) -> str:
+def trainings(learned: Sequence[str]) -> str:
+    """How learned scalers were trained, by their own provenance."""
+    rows = []
+    for name in learned:
+        said = load_artifact(registry.learned_path(name)).provenance
+        found = said["validation"]
+        less = Interval.about(found["difference_tdg_ratio"], found["half_width_tdg_ratio"]).text("+.4f")
+        rows.append((f"`{said['training']}`", f"{said['steps']:,}", f"{said['minutes']:.1f}", less))
+    return table(("configuration", "scenarios served", "minutes", "TDG in validation, less its base"), rows)
+
+
+def page(places: Mapping[str, Mapping[str, Judged]], seeds: int, learned: Sequence[str] = ()) -> str:
     words = sections(Path(__file__).with_suffix(".md"))
+    of_learned = f"\n## A learned scaler\n\n{words['Learned']}\n\n{trainings(learned)}" if learned else ""
     parts = "\n".join(f"### Start-up {name}\n\n{rows_of(place)}" for name, place in places.items())
     return f"""# A scaler's day
 
@@ -198,7 +221,7 @@ same seeds.
 ## Tuning
 
 {words["Tuning"]}
-"""
+{of_learned}"""
 
 
 def main() -> None:
@@ -211,7 +234,7 @@ def main() -> None:
     for name, place in PLACES.items():
         places[name] = judged_at(place, learned, TRAINING, HELD_OUT[: options.seeds])
         print(f"{name}\n{rows_of(places[name])}", flush=True)
-    options.page.write_text(page(places, options.seeds), encoding="utf-8")
+    options.page.write_text(page(places, options.seeds, learned), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,11 @@ import pytest
 
 from experiments import scaler_day
 from experiments.scaler_day import DAY_S, STATIC, Judged, Place, cheaper, chosen, rows_of
+from servegym.baselines.learned.artifact import save
+from servegym.baselines.learned.network import Network, Shape
+from servegym.baselines.learned.scaling import choices_of, scaled
+from servegym.baselines.observations.day import day_layout
+from servegym.baselines.registry import scaler
 from servegym.simulator.runs.simulation import Simulation
 
 
@@ -30,7 +35,8 @@ def test_a_row_has_the_difference_on_the_same_seeds() -> None:
     place = {"target-utilisation": Judged(24.0, True, other), "forecast": Judged(1.5, False, ours)}
     assert cheaper(place, "forecast", "target-utilisation").mean == -0.5
     assert rows_of(place).splitlines()[-1].startswith("| `forecast` 1.5, below 0.99 | 1.0000 | 0.990 |")
-    assert rows_of(place).splitlines()[-1].endswith("| 3.00 | -0.50 |")
+    assert rows_of(place).splitlines()[-1].endswith("| 3.00 | -0.50 |  |")
+    assert rows_of(place).splitlines()[-2].endswith("| 3.50 |  | +0.50 |")
 
 
 @pytest.mark.parametrize("family", [STATIC, "target-utilisation", "forecast"])
@@ -42,6 +48,17 @@ def test_engine_seconds_of_the_first_day(family, monkeypatch) -> None:
     first = scaler_day.first_day_engine_s(Simulation(scenario))
     engines = scenario.deployment.engines if family == STATIC else 8
     assert first == engines * 20.0 if family == STATIC else 20.0 < first < engines * 20.0
+
+
+def test_a_learned_scaler_has_the_number_of_its_base(tmp_path) -> None:
+    """Its base looks ahead as far as engines take to start."""
+    base = scaler("forecast:day_s=1440,engine_rate=2")
+    shape = Shape.shared_by(day_layout(8), choices_of(1), hidden=())
+    path = save(scaled(base, Network.zeros(shape), sees="day"), tmp_path / "one.json", {"training": "mine"})
+    scenario = scaler_day.scenario_of(f"learned:{path}", 2.5, Place(10.0), 0)
+    chosen_numbers = scenario.scaler.chosen()
+    assert (chosen_numbers["engine_rate"], chosen_numbers["ahead_s"], chosen_numbers["day_s"]) == (2.5, 10.0, 1440.0)
+    assert scaler_day.named(f"learned:{path}") == "learned, `mine`" and scaler_day.named(STATIC) == "`static`"
 
 
 def test_what_becomes_of_the_first_day() -> None:

@@ -1,0 +1,328 @@
+"""MaskablePPO upon two routers, on two fleets, from several seeds: curves of training, and a judging on fresh seeds.
+
+    python -m experiments.ppo_routers results/ppo-routers docs/results/ppo-routers.md
+
+Trains what the folder does not have yet, judges all that was trained beside every router that ships, and writes the
+page and its picture. Hypotheses and words: ppo_routers.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.one_choice import changes_table
+from experiments.prose import sections
+from experiments.session_fleet import ATTAINMENT, FIGURES, TDG, TUNED, Outcomes, outcomes_of, routers
+from servegym.baselines.artifact.files import load_artifact
+from servegym.envs.cluster_routing import random_clusters
+from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.markdown import table
+from servegym.scenarios.presets import spelled_out
+from servegym.simulator.runs.simulation import Simulation
+from servegym.tuners import evolution
+from servegym.tuners.config import BudgetConfig, TrainingConfig, load_config
+from servegym.tuners.training import train
+
+CONFIG = "maskable-ppo-session-fleet"
+SEEDS, FIRST_SEED = 5, 8_800_000  # of trainings; of the scenarios that all are judged on
+SESSIONS, MIXED = "session-fleet", "mixed-fleet"
+SCENARIOS = {SESSIONS: 8, MIXED: 64}  # judged on
+TRIED = 100
+EVOLUTION, EVOLUTION_CONFIG, EPISODES = "by CMA-ES", "cma-session-fleet", 432
+CHANGED = 16  # decisions an episode
+WITHIN_S = (10, 30, 60, 100, 200, 400)  # the next turn of a session
+CMA = "learned:session-fleet"
+AFFINITY, COST = "prefix-affinity", "predicted-cost"
+DOTS_PER_INCH = 150
+ON_MIXED = {"n_steps": 400, "batch_size": 1600}  # an episode of the mixed fleet has 400 requests
+MIXED_ENVIRONMENTS, MIXED_STEPS = 32, 64_000
+COLOURS = {AFFINITY: "#d95f02", COST: "#1b5e9b"}
+
+
+class Arm(NamedTuple):
+    """What is trained: the fleet, the base router, and what differs from the configuration.
+
+    bias: `network.base_bias`. hyperparameters: those that differ. change: what it tries, empty: the recipe as it ships.
+    A change was tried once, from the seed `TRIED`; one of them is another algorithm.
+    """
+
+    place: str
+    base: str
+    bias: float
+    hyperparameters: Mapping[str, Any] = {}
+    change: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its trainings' folders."""
+        return "-".join(filter(None, (self.place, self.base, self.change.replace(" ", "-"))))
+
+
+ARMS = (
+    Arm(SESSIONS, AFFINITY, 3.0),
+    Arm(SESSIONS, COST, 6.0),
+    Arm(SESSIONS, COST, 6.0, {"trace_s": 20.0, "horizon_s": 200.0}, "rewards of others"),
+    Arm(SESSIONS, COST, 20.0, {"learning_rate": 0.02, "learning_rate_end": 0.002}, "small residuals"),
+    Arm(SESSIONS, COST, 1.0, {}, EVOLUTION),
+    Arm(MIXED, AFFINITY, 1.0, ON_MIXED),
+    Arm(MIXED, COST, 6.0, ON_MIXED),
+)
+
+
+class Trained(NamedTuple):
+    """An arm's trainings. curves: of each seed, its validations, oldest first. minutes: of processors, of each."""
+
+    arm: Arm
+    curves: Sequence[Sequence[Mapping[str, Any]]]
+    minutes: Sequence[float]
+    policies: Sequence[Path]
+
+    def over_steps(self, figure: str) -> tuple[list[int], list[Interval]]:
+        """A figure of validations less the base's, over seeds: at which steps, and its interval there."""
+        steps = [row["steps"] for row in self.curves[0]]
+        values = np.array([[row[figure] for row in curve] for curve in self.curves])
+        return steps, [student_interval(column) for column in values.T]
+
+
+def config_of(arm: Arm, seed: int, steps: int | None) -> TrainingConfig:
+    """The training of an arm. steps: decisions; where evolution serves whole episodes, it serves `EPISODES`."""
+    if arm.change == EVOLUTION:
+        config = load_config(EVOLUTION_CONFIG)
+        every = dataclasses.replace(load_config(CONFIG).validation, every_steps=EPISODES // 4)
+        scenarios = {**config.scenarios, "router": arm.base}
+        changes: dict[str, Any] = {"scenarios": scenarios, "seed": seed, "validation": every, "name": arm.name}
+        return dataclasses.replace(config, **changes).replaced(steps=EPISODES)
+    config = load_config(CONFIG)
+    scenarios = {**config.scenarios, "router": arm.base}
+    if arm.place == MIXED:
+        del scenarios["rate_per_s"]
+        config = dataclasses.replace(
+            config,
+            environments=MIXED_ENVIRONMENTS,
+            budget=BudgetConfig(MIXED_STEPS),
+            validation=dataclasses.replace(config.validation, every_steps=MIXED_STEPS // 5),
+        )
+    return dataclasses.replace(
+        config,
+        name=arm.name,
+        arguments={**config.arguments, "preset": arm.place},
+        scenarios=scenarios,
+        network=dataclasses.replace(config.network, base_bias=arm.bias),
+        hyperparameters={**config.hyperparameters, **arm.hyperparameters},
+        seed=seed,
+    ).replaced(steps=steps)
+
+
+def trained(arms: Sequence[Arm], folder: Path, seeds: int, steps: int | None) -> Iterator[Trained]:
+    """Train what is not there yet, and read all."""
+    for arm in arms:
+        of_arm = [TRIED] if arm.change else list(range(seeds))
+        runs = [folder / f"{arm.name}-{seed}" for seed in of_arm]
+        for seed, run in zip(of_arm, runs, strict=True):
+            if not (run / "summary.json").is_file():
+                (evolution.train if arm.change == EVOLUTION else train)(config_of(arm, seed, steps), run)
+                print(f"{run.name}: trained", flush=True)
+        curves = [[json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()] for run in runs]
+        minutes = [json.loads((run / "summary.json").read_text())["cpu_minutes"] for run in runs]
+        yield Trained(arm, curves, minutes, [run / "policy.json" for run in runs])
+
+
+def judged(place: str, found: Sequence[Trained]) -> Outcomes:
+    """Of a place, every router that ships and every policy that was trained there ("NAME-SEED")."""
+    source = random_clusters(4).with_overrides(spelled_out({"preset": place, "split": "test"}))
+    scenarios = [source(np.random.default_rng(FIRST_SEED + seed)) for seed in range(SCENARIOS[place])]
+    policies = routers()
+    for one in found:
+        for path in one.policies:
+            policies[path.parent.name] = load_artifact(path).policy("router")
+    return outcomes_of(policies, scenarios)
+
+
+def of_arm(outcomes: Outcomes, one: Trained) -> np.ndarray:
+    """float64[seeds, scenarios, figures] of an arm's policies."""
+    return np.array([outcomes[path.parent.name] for path in one.policies])
+
+
+def less(outcomes: Outcomes, one: Trained, other: str, figure: int) -> Interval:
+    """A figure of an arm's policies less another router's on the same scenarios, over trainings."""
+    differences = of_arm(outcomes, one)[..., figure] - outcomes[other][:, figure]
+    return student_interval(differences.mean(axis=1))
+
+
+def best_heuristic(outcomes: Outcomes, figure: int) -> str:
+    """The shipped router with the highest mean of a figure that no training and no tuning made."""
+    names = [name for name in routers() if name != TUNED and not name.startswith("learned:")]
+    return max(names, key=lambda name: outcomes[name][:, figure].mean())
+
+
+def curves_table(found: Sequence[Trained]) -> str:
+    """A row an arm: attainment and TDG less the base's at the first validation and at the end, over seeds."""
+    rows = []
+    for one in found:
+        steps, attained = one.over_steps("attainment_difference")
+        _, gained = one.over_steps("difference")
+        unit = " episodes" if one.arm.change == EVOLUTION else ""
+        cells = [interval.text("+.3f") for interval in (attained[1], attained[-1])]
+        cells += [gained[-1].text("+.4f"), f"{np.mean(one.minutes):.1f}"]
+        rows.append((in_words(one.arm), str(len(one.curves)), f"{steps[-1]:,}{unit}", *cells))
+    names = ("attainment at the first validation", "at the end", "TDG at the end", "minutes of processors")
+    return table(("upon", "trainings", "decisions", *names), rows)
+
+
+def in_words(arm: Arm) -> str:
+    return f"`{arm.base}`, {arm.place}" + (f"; {arm.change}" if arm.change else "")
+
+
+def places_table(places: Mapping[str, Outcomes], found: Sequence[Trained]) -> str:
+    """A row an arm: attainment and TDG on fresh seeds, less its base, less the best heuristic, less CMA-ES's."""
+    rows = []
+    for one in found:
+        outcomes, cells = places[one.arm.place], []
+        for figure, style in ((ATTAINMENT, ".3f"), (TDG, ".4f")):
+            others = (one.arm.base, best_heuristic(outcomes, figure), CMA)
+            cells.append(f"{of_arm(outcomes, one)[..., figure].mean():{style}}")
+            cells += [less(outcomes, one, other, figure).text(f"+{style}") for other in others]
+        rows.append((in_words(one.arm), *cells))
+    parts = ("less its base", "less the best heuristic", "less CMA-ES's")
+    return table(("upon", "attainment", *parts, "TDG", *parts), rows)
+
+
+def routers_table(outcomes: Outcomes, found: Sequence[Trained]) -> str:
+    """A row a router, and one an arm, those that attain most first: means over scenarios (and trainings)."""
+    means = {name if name == TUNED else f"`{name}`": outcomes[name].mean(axis=0) for name in routers()}
+    means |= {f"upon {in_words(one.arm)}": of_arm(outcomes, one).mean(axis=(0, 1)) for one in found}
+    styles = (".4f", ".3f", ".1f", ".1f", ".3f")
+    rows = [
+        (name, *(f"{value:{style}}" for value, style in zip(means[name], styles, strict=True)))
+        for name in sorted(means, key=lambda name: -means[name][ATTAINMENT])
+    ]
+    return table(("router", *FIGURES), rows)
+
+
+def next_turn_s(base: str) -> np.ndarray:
+    """float64[...]: from a request's arrival to that of its session's next one, under a router on session-fleet."""
+    overrides = {"preset": SESSIONS, "split": "train", "router": base}
+    source, found = random_clusters(4).with_overrides(spelled_out(overrides)), []
+    for seed in range(SCENARIOS[SESSIONS]):
+        simulation = Simulation(source(np.random.default_rng(seed)))
+        turns, arrival_s = simulation.scenario.workload.turns, simulation.run().columns["arrival_s"]
+        assert turns is not None
+        later = turns.after >= 0
+        found.append(arrival_s[later] - arrival_s[turns.after[later]])
+    return np.concatenate(found)
+
+
+def turns_table() -> str:
+    """A row a base: which share of the next turns comes within a time."""
+    waits = {base: next_turn_s(base) for base in (AFFINITY, COST)}
+    rows = [(f"`{base}`", *(f"{(wait <= limit).mean():.2f}" for limit in WITHIN_S)) for base, wait in waits.items()]
+    return table(("router", *(f"within {limit} s" for limit in WITHIN_S)), rows)
+
+
+def draw(found: Sequence[Trained], path: Path) -> None:
+    """Attainment and TDG less the base's against decisions, mean and interval over seeds, a column a place."""
+    from matplotlib.figure import Figure
+
+    places = list(dict.fromkeys(one.arm.place for one in found))
+    figure = Figure(figsize=(4.6 * len(places), 5.6), layout="constrained")
+    grid = figure.subplots(2, len(places), squeeze=False, sharex="col")
+    kinds = {"": "-", "rewards of others": "--", "small residuals": ":"}
+    for column, place in enumerate(places):
+        for axes, name, words in zip(
+            grid[:, column], ("attainment_difference", "difference"), ("SLO attainment", "TDG ratio"), strict=True
+        ):
+            axes.axhline(0, color="0.6", linewidth=0.8)
+            for one in (one for one in found if one.arm.place == place and one.arm.change != EVOLUTION):
+                steps, intervals = one.over_steps(name)
+                thousands, colour = [step / 1000 for step in steps], COLOURS[one.arm.base]
+                means, bounds = [each.mean for each in intervals], [each[1:] for each in intervals]
+                low, high = np.array(
+                    [(mean, mean) if math.isnan(ends[0]) else ends for mean, ends in zip(means, bounds, strict=True)]
+                ).T
+                axes.fill_between(thousands, low, high, color=colour, alpha=0.13, linewidth=0)
+                label = f"upon {one.arm.base}" + (f"; {one.arm.change}" if one.arm.change else "")
+                axes.plot(
+                    thousands, means, kinds[one.arm.change], color=colour, marker="o", markersize=3, linewidth=1.4,
+                    label=label,
+                )  # fmt: skip
+            axes.set_ylabel(f"{words} less the base's")
+            axes.grid(color="0.92", linewidth=0.6)
+        grid[0, column].set_title(place, fontsize=10)
+        grid[0, column].legend(frameon=False, fontsize=8, loc="upper left")
+        grid[1, column].set_xlabel("thousand decisions")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def page(places: Mapping[str, Outcomes], found: Sequence[Trained], picture: Path) -> str:
+    words, seeds = sections(Path(__file__).with_suffix(".md")), len(found[0].curves)
+    parts = "".join(
+        f"### {place}\n\n{SCENARIOS[place]} scenarios\n\n"
+        + routers_table(outcomes, [one for one in found if one.arm.place == place]) + "\n"
+        for place, outcomes in places.items()
+    )  # fmt: skip
+    return f"""# MaskablePPO upon two routers
+
+<!-- written by python -m experiments.ppo_routers -->
+
+    servegym train {CONFIG}
+    python -m experiments.ppo_routers results/ppo-routers docs/results/ppo-routers.md
+
+**Hypotheses.** {words["Hypotheses"]}
+
+**Found.** {words["Found"]}
+
+## How
+
+{words["How"]} Here {seeds} trainings of each recipe; each change was tried once.
+
+From the arrival of a request to that of its session's next one, share within a time:
+
+{turns_table()}
+## Curves
+
+{words["Curves"]}
+
+![Attainment and TDG of MaskablePPO less its base's, against decisions]({picture})
+
+{curves_table(found)}
+## On fresh seeds
+
+{words["Judged"]}
+
+{places_table(places, found)}
+{parts}## Why
+
+{words["Why"]}
+
+{changes_table(SESSIONS, (AFFINITY, COST), SCENARIOS[SESSIONS], CHANGED)}
+{words["So"]}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="of the trainings")
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="trainings of each kind")
+    parser.add_argument("--steps", type=int, help="decisions of each training; default: the configuration's")
+    options = parser.parse_args()
+    found = list(trained(ARMS, options.folder, options.seeds, options.steps))
+    places = {}
+    for place in SCENARIOS:
+        places[place] = judged(place, [one for one in found if one.arm.place == place])
+    picture = Path("images") / f"{options.page.stem}.png"
+    draw(found, options.page.parent.parent / picture)
+    options.page.write_text(page(places, found, Path("..") / picture), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
