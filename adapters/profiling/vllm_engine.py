@@ -75,7 +75,7 @@ class VllmMeter:
         self.core: Any = getattr(client, "engine_core", None)
         if self.core is None or not hasattr(self.core, "step_fn"):
             raise ProfilingError(
-                f"vLLM {_version()} has no engine core in this process to be stepped; 0.28 to 0.33 have"
+                f"vLLM {_version()} has no engine core in this process to be stepped; 0.26 to 0.33 have"
             )
         config = self.engine.vllm_config
         blocks, block_tokens = config.cache_config.num_gpu_blocks, config.cache_config.block_size

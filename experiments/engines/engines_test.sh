@@ -4,7 +4,7 @@
 #
 #     experiments/engines/engines_test.sh                     # the newest tested version
 #     SGLANG=0 PAGES=0 experiments/engines/engines_test.sh    # without SGLang's, and without the pages
-#     ENGINES="official:0.28.0 cpu:0.32.0 official:0.33.0" experiments/engines/engines_test.sh
+#     ENGINES="official:0.26.0 official:0.28.0 cpu:0.32.0 official:0.33.0" experiments/engines/engines_test.sh
 #
 # ENGINES_FOLDER (default .engines) holds the environments; PYTHON makes them. Arguments go to pytest. After the tests a
 # fuzz of FUZZ_STEPS steps (default 10,000, at most 8 minutes; 0: none) runs on each. Then the commands of the engines'

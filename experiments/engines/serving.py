@@ -50,7 +50,8 @@ def artifact_for(policies: Mapping[str, str], workload: Workload, profile: Profi
     """An artifact of policies (name by role) for a workload, and for a device of this speed."""
     table = workload.table
     first, later = Gain().token_gains(table)
-    estimator = estimator_of(profile) | {"fit": {}}  # what is known of the fit is of the device at its own speed
+    # Of what is known of the fit only the steps are those of a device of another speed, too.
+    estimator = estimator_of(profile) | {"fit": {"step_tokens": profile.step_tokens}}
     terms: dict[str, Any] = {
         "ttft_slo_s": float(np.median(table["ttft_slo_s"])) / speed,
         "tpot_slo_s": float(table["tpot_slo_s"].min()) / speed,

@@ -30,7 +30,8 @@ meter.close()
 
 
 def test_designed_batches_are_formed_and_take_what_the_device_takes(tmp_path):
-    from servegym.adapters.profiling.design import Space, design
+    from servegym.adapters.profiling.design import Space, design, mean_sums
+    from servegym.adapters.profiling.vllm_engine import fewer
 
     model = make_model(tmp_path / "model")
     environment = os.environ | {"SERVEGYM_DEVICE": PROFILE, "SERVEGYM_TIME": "real", "VLLM_NO_USAGE_STATS": "1"}
@@ -46,7 +47,7 @@ def test_designed_batches_are_formed_and_take_what_the_device_takes(tmp_path):
     batches = design(Space(**facts["space"]), 15)
     assert rows["scene"].tolist() == list(range(15))
     for row, batch in zip(rows.to_dict("records"), batches, strict=True):
-        wanted = batch.sums()[0]
+        wanted = mean_sums([batch, fewer(batch, 1)])[0]  # of the two repeats
         for name in ("prefill_requests", "prefill_tokens", "prefill_tokens_cached", "decode_requests"):
             assert row[name] == wanted[name]
         if wanted["decode_requests"]:  # shorter prompts make up for the steps of the prefills, if not for the repeats

@@ -124,6 +124,7 @@ def test_an_artifact_says_what_a_slower_device_takes(tmp_path):
     artifact = load_artifact(save_artifact(artifact_for(policies, workload, profile, SPEED), tmp_path / "policy.json"))
     assert artifact.label == "slide-batching + gorouting"
     assert artifact.estimator["coefficients"] == (profile.estimator.coefficients / SPEED).tolist()
+    assert artifact.estimator["fit"] == {"step_tokens": profile.step_tokens}
     assert artifact.workload["tpot_slo_s"] == workload.table["tpot_slo_s"].min() / SPEED
     mean = workload.table["prompt_tokens"].mean() / workload.table["output_tokens"].mean()
     assert np.isclose(artifact.workload["first_token_weight"], mean)

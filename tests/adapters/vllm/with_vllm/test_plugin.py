@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.engines.vllm_driving import Limits, make_request, make_scheduler
+from servegym.adapters.vllm.versions import installed_version, parts_of
 from servegym.errors import ServegymError, VllmError
 from servegym.simulator.policies.policy import Policy, get_policy
 from servegym.simulator.records.signatures import scheduler
@@ -25,6 +26,7 @@ from tests.adapters.vllm.with_vllm.served import (
 
 SLIDE = get_policy("scheduler", "slide-batching")
 CRAMPED = Limits(400, max_num_batched_tokens=2048)
+PARTS = parts_of(installed_version())
 WORKLOAD = workload_of(4, 60, 60.0, prompt=600)
 
 
@@ -151,8 +153,9 @@ def test_malformed_xargs_are_defaults_and_counted(policy: Path, extra_args: dict
     request.priority = 2**70
     made.add_request(request)
     record = made.servegym.mirror.run.requests[made.servegym.row_of[request.request_id]]
-    assert (record.ttft_slo_s, record.weight, record.client) == (1.0, 1.0, 0)
+    assert (record.ttft_slo_s, record.weight) == (1.0, 1.0)
     assert record.priority == 2**31 - 1
+    assert record.client == made.servegym.decisions.reader.client_of(request.priority)
     assert made.servegym.metrics.counts["malformed_xargs"] == len(extra_args)
     assert made.schedule().total_num_scheduled_tokens > 0
 
@@ -175,6 +178,9 @@ def test_async_scheduling_serves_all(policy: Path, tmp_path: Path) -> None:
 
 def tokens_to_come(request: Any, under_way: UnderWay) -> int:
     """Those of the steps under way, but for those that were under way at a preemption after which they are dropped."""
+    if not PARTS.stale:
+        tokens = [len(sampled.get(request.request_id, ())) for _, sampled in under_way]
+        return sum([number for number in tokens if number][request.async_tokens_to_discard :])
     stale, to_come = request.num_stale_output_tokens, 0
     for output, sampled in under_way:
         scheduled = output.num_scheduled_tokens.get(request.request_id, 0)
@@ -182,6 +188,13 @@ def tokens_to_come(request: Any, under_way: UnderWay) -> int:
             to_come += len(sampled[request.request_id])
         stale -= scheduled
     return to_come
+
+
+def was_preempted_under_way(request: Any) -> bool:
+    """Whether tokens are to come that were under way when it was preempted."""
+    if PARTS.stale:
+        return bool(request.num_stale_output_tokens > 0)
+    return bool(request.status.name == "PREEMPTED" and request.num_output_placeholders > 0)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -200,7 +213,7 @@ def test_the_mirror_counts_each_token_that_is_out_or_under_way(name: str, depth:
             for request_id, row in plugin.row_of.items():
                 request = made.requests[request_id]
                 assert counted[row] == request.num_output_tokens + tokens_to_come(request, under_way), request_id
-                if request.num_stale_output_tokens > 0:
+                if was_preempted_under_way(request):
                     preempted.add((seed, request_id))
 
         assert drive_async(made, workload, depth, look) == workload.table["output_tokens"].tolist()
