@@ -155,7 +155,8 @@ class StreamedSimulation(Simulation):
     def _those_ended(self) -> Iterator[Result]:
         """The requests up to the first that has not ended; their pages are given back afterwards."""
         came = int(self.arrays.status[0].next_arrival)
-        unfinished = np.isnan(self.arrays.outcomes["finish_s"][self.first : came])
+        outcomes = self.arrays.outcomes[self.first : came]
+        unfinished = np.isnan(outcomes["finish_s"]) & np.isnan(outcomes["refused_s"])
         end = self.first + int(np.argmax(unfinished)) if unfinished.any() else came
         if end > self.first:
             yield self._part(end)

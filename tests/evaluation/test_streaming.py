@@ -50,6 +50,7 @@ def short_chunks(monkeypatch):
             "csv",
             {"engines": 2, "router": "min-load", "scheduler": "fastserve-mlfq"},
         ),  # it keeps numbers of each request
+        ("csv", {"engines": 2, "router": "prefix-affinity:refuse=0.3"}),  # its router refuses half of them
     ],
 )
 def test_a_streamed_run_is_the_whole_run(tmp_path, rows, short_chunks, ending, words):
@@ -76,17 +77,19 @@ def test_a_streamed_run_is_the_whole_run(tmp_path, rows, short_chunks, ending, w
             assert mine == figure, name
 
 
-def test_pages_of_requests_that_have_ended_are_given_back(tmp_path, rows, short_chunks):
+@pytest.mark.parametrize("policies", [{}, {"engines": 2, "router": "prefix-affinity:refuse=0.000001"}])
+def test_pages_of_requests_that_have_ended_are_given_back(tmp_path, rows, short_chunks, policies):
+    """Finished, or refused."""
     rows["arrival_s"] *= 10  # one after the other
     rows.to_parquet(tmp_path / "mine.parquet")
     trace = StreamedTrace(tmp_path / "mine.parquet")
     whole = trace.whole()
-    scenario = ServingSpec().with_overrides({"trace": str(tmp_path / "mine.parquet"), "slo": "given"})
+    scenario = ServingSpec().with_overrides({"trace": str(tmp_path / "mine.parquet"), "slo": "given", **policies})
     simulation, windows = StreamedSimulation(scenario.build(workload=whole.sample), whole), []
     for part in simulation.stream(trace.chunks()):
-        assert np.isfinite(part.requests["finish_s"]).all()
+        assert np.isfinite(part.requests["refused_s" if policies else "finish_s"]).all()
         windows.append(simulation.loaded - simulation.first)
-    assert simulation.first == ROWS and max(windows) <= CHUNK
+    assert simulation.first == ROWS and max(windows) <= CHUNK and len(windows) > 1
     for pages in simulation.pages:
         end = ROWS * pages.row_bytes
         assert end - 4096 < pages.given_back <= end
