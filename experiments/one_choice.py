@@ -50,7 +50,7 @@ def earned_by(scenario: Scenario, changed: int | None = None) -> tuple[np.ndarra
         observation, _, terminated, truncated, info = env.step(action)
         over, step = terminated or truncated, step + 1
     run, workload = env.simulation.arrays, scenario.workload
-    ideal = float(scenario.gain.ideal(workload.table).sum())
+    ideal = float(scenario.gain.ideal(workload).sum())
     earned = Episode(env.simulation, ideal, 1.0).earned(run) * len(workload) / 2
     return earned, run.requests["arrival_s"].copy(), request
 

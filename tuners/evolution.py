@@ -40,7 +40,7 @@ class EvolutionConfig:
     None: 4 + 3 ln(weights). scenarios: that each of them serves. separable: whether weights are taken to vary each by
     itself; None: if there are more than 300. inputs: with "slot", a shared network's weights for the numbers of the
     whole keep their first values, so fewer weights are searched; with names of numbers, "need, rank", those for all
-    others do.
+    others do; a name that the whole and a slot share is both.
     """
 
     step: float = 0.3

@@ -105,7 +105,7 @@ def test_of_a_shared_network_the_part_of_the_whole_can_be_left_alone():
 
 def test_numbers_that_are_searched_by_name():
     layout = Layout("whole", (Field("a", 0, 1, ""), Field("b", 0, 1, "")), "slot", (Field("c", 0, 1, ""),), 5)
-    shape = Shape.shared_by(layout, 2)
+    shape = Shape.shared_by(layout, 2, hidden=())
     inputs = evolution.inputs_of(layout, shape)
     assert inputs == ["a", "b", "c"]
     assert evolution.searched(shape, "c, a", inputs).tolist() == [0, 1, 4, 5, 6, 7]  # two outputs each; biases
@@ -220,7 +220,7 @@ def test_it_goes_on_from_a_policy_that_has_been_trained(tmp_path):
         ({"scenarios": 0}, "hyperparameters.scenarios is 0; it should be 1 or more"),
         ({"inputs": ""}, "hyperparameters.inputs is ''; it should be all, slot, or names of numbers"),
         (
-            {"inputs": "up, some"},
+            {"inputs": "queued, some"},
             "hyperparameters.inputs: there is no number 'some'; it should be all, slot, or some of ",
         ),
         ({"sigma": 0.1}, "hyperparameters.sigma: there is no such key"),
