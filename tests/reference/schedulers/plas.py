@@ -22,4 +22,4 @@ class Plas(SarathiFcfs):
         return level
 
     def rank(self, r: Request, now_s: float) -> Rank:
-        return (0, r.arrival_s) if r.decoding else (1, self.level(r, now_s), r.arrival_s)
+        return (0, r.arrival_s) if r.decoding else (1, self.level(r, now_s))
