@@ -140,6 +140,19 @@ def picture(runs: Sequence[Compared], path: Path) -> None:
     plt.close(figure)
 
 
+def put(text: str, page: Path | None, parser: argparse.ArgumentParser) -> None:
+    """Write tables between the markers of a page, or print them where there is no page. Ends the command, status 2,
+    for a page without markers."""
+    if page is None:
+        print(text)
+        return
+    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    tail = rest.partition(END)[2]
+    if not tail:
+        parser.error(f"{page} has no {BEGIN} ... {END}")
+    page.write_text(f"{head}{BEGIN}\n\n{text}\n{END}{tail}", encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
@@ -148,14 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--picture", type=Path, help="a PNG file of the runs at a load above 1")
     given = parser.parse_args(arguments)
     text, runs = tables(given.folder, [load_profile(name) for name in given.profile])
-    if given.page is None:
-        print(text)
-    else:
-        head, _, rest = given.page.read_text(encoding="utf-8").partition(BEGIN)
-        tail = rest.partition(END)[2]
-        if not tail:
-            parser.error(f"{given.page} has no {BEGIN} ... {END}")
-        given.page.write_text(f"{head}{BEGIN}\n\n{text}\n{END}{tail}", encoding="utf-8")
+    put(text, given.page, parser)
     if given.picture is not None:
         picture(runs, given.picture)
     return 0

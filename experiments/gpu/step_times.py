@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from experiments.gpu.compare import SERVED, again, measured_run, simulated
-from experiments.gpu.page import BEGIN, END, text_of
+from experiments.gpu.page import put, text_of
 from experiments.gpu.records import RUNS, decoded, read_lines
 from experiments.gpu.steps import steps
 from experiments.gpu.workloads import STOCK
@@ -132,14 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, help="put the tables between its markers")
     given = parser.parse_args(arguments)
     text = tables(given.folder, load_profile(given.profile), [load_profile(name) for name in given.beside])
-    if given.page is None:
-        print(text)
-        return 0
-    head, _, rest = given.page.read_text(encoding="utf-8").partition(BEGIN)
-    tail = rest.partition(END)[2]
-    if not tail:
-        parser.error(f"{given.page} has no {BEGIN} ... {END}")
-    given.page.write_text(f"{head}{BEGIN}\n\n{text}\n{END}{tail}", encoding="utf-8")
+    put(text, given.page, parser)
     return 0
 
 
