@@ -5,6 +5,7 @@ from typing import NoReturn
 import typer
 
 from experiments import bench, reproduce, validate
+from experiments.leaderboard import command as leaderboard
 from servegym.cli.ending import run_app
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
 )
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command("bench", epilog=bench.EXAMPLES)(bench.bench)
+app.add_typer(leaderboard.app, name="leaderboard")
 app.command("validate", epilog=validate.EXAMPLES)(validate.validate)
 
 

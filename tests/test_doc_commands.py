@@ -21,7 +21,7 @@ OF_FILES = re.compile(r"\w\.(csv|jsonl?|yaml|py|html|parquet)\b|learned:|--ray|p
 def test_the_commands_of_a_page_are_understood(page: Path) -> None:
     for text in commands_of(page):
         words = shlex.split(text, comments=True)
-        command = STUDIES if words[0] in ("reproduce", "bench") else SERVEGYM
+        command = STUDIES if words[0] in ("reproduce", "bench", "leaderboard") else SERVEGYM
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert command.name not in ("servegym", "experiments") or words[0].startswith("-"), (

@@ -1,4 +1,4 @@
-"""`servegym score` and `servegym leaderboard`: what they print, write and refuse."""
+"""`servegym score`: what it prints, writes and refuses."""
 
 import json
 
@@ -32,10 +32,3 @@ def test_what_cannot_be_scored_ends_with_one_line(servegym, tmp_path):
     assert (done.status, done.stdout) == (2, "")
     assert done.stderr.startswith("servegym: mine.py, line 2: imports subprocess; a policy may import")
     assert servegym("score", "edf", "--panel", "nowhere").status == 2
-
-
-def test_the_leaderboard_is_written_and_knows_its_entries(servegym, tmp_path):
-    assert servegym("leaderboard", "write", "page.md").status == 0
-    assert "| 1 | **`" in (tmp_path / "page.md").read_text("utf-8")
-    done = servegym("leaderboard", "verify", "nobody")
-    assert done.status == 2 and "there is no entry nobody; there are router-gorouting" in done.stderr

@@ -1,4 +1,4 @@
-"""`servegym reproduce` and `servegym bench`: the studies of the clone, from any folder."""
+"""`servegym reproduce`, `bench` and `leaderboard`: the studies of the clone, from any folder."""
 
 import pytest
 from typer.testing import CliRunner
@@ -21,7 +21,7 @@ def test_help_and_exit_status_are_the_studys(servegym_process):
     assert done.status == 2 and "no-such-claim" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["reproduce", "bench"])
+@pytest.mark.parametrize("command", ["reproduce", "bench", "leaderboard"])
 def test_outside_a_clone_it_says_where_studies_are(servegym, monkeypatch, command):
     monkeypatch.setattr(studies, "clone_root", lambda: None)
     done = servegym(command)
@@ -31,4 +31,4 @@ def test_outside_a_clone_it_says_where_studies_are(servegym, monkeypatch, comman
 
 def test_they_are_listed_with_the_other_commands():
     listed = CliRunner().invoke(app, ["--help"]).stdout
-    assert "reproduce" in listed and "bench" in listed
+    assert all(name in listed for name in ("reproduce", "bench", "leaderboard"))

@@ -53,8 +53,7 @@ WORKS: dict[str, list[str]] = {
     "endpoint-picker": [*ROUTER, "--backend", "http://127.0.0.1:1", "--port", "PORT", "--metrics-port", "0"],
     "shadow": ["good.jsonl", *ROUTER],
     "switch": ["http://127.0.0.1:1", "--router", "min-load"], "bench": ["--quick"],
-    "leaderboard write": ["page.md"], "leaderboard add": ["good.py", "--kind", "scheduler", "--who", "me"],
-    "leaderboard verify": ["nobody"], "trace inspect": ["good.csv"], "trace convert": ["good.csv", "out.csv"],
+    "leaderboard": ["verify", "nobody"], "trace inspect": ["good.csv"], "trace convert": ["good.csv", "out.csv"],
     "trace generate": ["azure-conv", "out.csv"], "profile from-config": ["object.json", "--gpu", "h100"],
 }  # fmt: skip
 

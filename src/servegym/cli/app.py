@@ -21,7 +21,6 @@ from servegym.cli import (
     export,
     goodput,
     headroom,
-    leaderboard,
     plan,
     profile,
     proxy,
@@ -63,7 +62,6 @@ app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("score", epilog=score.EXAMPLES)(score.score)
 app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
 app.command("export", epilog=export.EXAMPLES)(export.export)
-app.add_typer(leaderboard.app, name="leaderboard")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile")
 app.command("devices", epilog=devices.EXAMPLES)(devices.devices)
@@ -77,6 +75,7 @@ app.command("switch", epilog=shadow.SWITCH_EXAMPLES)(shadow.switch)
 app.command("warm-up", epilog=warm_up.EXAMPLES)(warm_up.warm_up)
 app.command("reproduce", **studies.FORWARDED)(studies.reproduce)
 app.command("bench", **studies.FORWARDED)(studies.bench)
+app.command("leaderboard", **studies.FORWARDED)(studies.leaderboard)
 
 
 def show_version(wanted: bool) -> None:

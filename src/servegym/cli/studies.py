@@ -1,4 +1,4 @@
-"""`servegym reproduce` and `servegym bench`: the studies of a clone, `python -m experiments`, run from any folder."""
+"""`servegym reproduce`, `bench`, `leaderboard`: studies of a clone, `python -m experiments`, run from any folder."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def reproduce(context: typer.Context) -> int:
 def bench(context: typer.Context) -> int:
     """Measure the simulator's speed on this machine, each figure beside its bound (in a clone)."""
     return run_study("bench", context.args)
+
+
+def leaderboard(context: typer.Context) -> int:
+    """Scores of policies, measured alike: write the page, add an entry, verify one (in a clone)."""
+    return run_study("leaderboard", context.args)
 
 
 def run_study(command: str, arguments: list[str]) -> int:

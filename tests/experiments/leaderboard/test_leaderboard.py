@@ -4,18 +4,29 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from experiments.leaderboard import entry as leaderboard
+from experiments.leaderboard.command import app
+from experiments.leaderboard.entry import code_of, entries, read_entry, verify
+from experiments.leaderboard.page import page
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
-from servegym.evaluation.leaderboard import entry as leaderboard
-from servegym.evaluation.leaderboard.entry import code_of, entries, read_entry, verify
-from servegym.evaluation.leaderboard.page import page
 
 PAGE = Path(__file__).parents[3] / "docs" / "leaderboard.md"
 
 
 def test_the_page_is_what_the_entries_say() -> None:
     assert PAGE.read_text("utf-8") == page(), "servegym leaderboard write makes it anew"
+
+
+def test_the_command_writes_the_page_and_knows_the_entries(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["write", str(tmp_path / "page.md")])
+    assert done.exit_code == 0
+    assert (tmp_path / "page.md").read_text("utf-8") == page()
+    wrong = CliRunner().invoke(app, ["verify", "nobody"])
+    assert isinstance(wrong.exception, ExperimentError)
+    assert "there is no entry nobody; there are router-gorouting" in str(wrong.exception)
 
 
 def test_every_shipped_scheduler_and_router_is_on_it() -> None:

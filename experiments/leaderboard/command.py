@@ -27,7 +27,7 @@ def write(
     page: Annotated[Path, typer.Argument(metavar="FILE.md", help="The page to write.")] = Path("docs/leaderboard.md"),
 ) -> None:
     """Write the page from the entries. Nothing is run."""
-    from servegym.evaluation.leaderboard.page import page as text
+    from experiments.leaderboard.page import page as text
 
     page.write_text(text(), encoding="utf-8")
     console_for(None).print("Written:", str(page))
@@ -43,7 +43,7 @@ def add(
     who: Annotated[str, typer.Option(metavar="NAME", help="Name of the author.")],
 ) -> None:
     """Measure policies on the leaderboard's panel, and write an entry for each: under a minute each after the first."""
-    from servegym.evaluation.leaderboard.entry import measure
+    from experiments.leaderboard.entry import measure
 
     for policy in policies:
         entry = measure(policy, kind, who)
@@ -58,8 +58,8 @@ def verify(
     ],
 ) -> None:
     """Run entries again and compare each run. Exit status 2 for one that comes out otherwise."""
-    from servegym.evaluation.leaderboard.entry import read_entry
-    from servegym.evaluation.leaderboard.entry import verify as run_again
+    from experiments.leaderboard.entry import read_entry
+    from experiments.leaderboard.entry import verify as run_again
 
     for entry in [read_entry(name) for name in names]:
         console_for(None).print(f"{entry.name}: {run_again(entry)} runs come out as it says")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from servegym.evaluation.leaderboard.entry import PANELS, Entry, entries, loads_in
+from experiments.leaderboard.entry import PANELS, Entry, entries, loads_in
 from servegym.evaluation.markdown import narrow_header, row
 
 HEADING = Path(__file__).with_name("leaderboard.md")
