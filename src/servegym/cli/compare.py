@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from servegym.cli import options
 from servegym.cli.comparison_tables import show_comparison
 from servegym.cli.options import flag, option
-from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
-from servegym.cli.progress import bounds_or_why, kept_work
-from servegym.cli.runners import load_policy_files, runner_of
+from servegym.cli.runners import Work, no_bound, work_options
 from servegym.cli.spec_options import Words, spec_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from servegym.evaluation.bounds.shares import Bounds
     from servegym.evaluation.comparison import Comparison
 
 EXAMPLES = """\
@@ -52,10 +49,10 @@ SHOWN = {
 
 
 @spec_options(many=COMPARED_BY, without=("seed", "split"), shown=SHOWN)
+@work_options("results/compare-TRACE-..., one for each comparison")
 def compare(
     words: Words,
-    load_policies: options.LoadPolicies = None,
-    check: options.Check = None,
+    work: Work,
     baseline: Annotated[
         str | None,
         option(
@@ -76,20 +73,7 @@ def compare(
         ),
     ] = False,
     seeds: options.Seeds = 5,
-    jobs: options.Jobs = None,
-    ray: options.Ray = None,
-    out: Annotated[
-        Path | None,
-        option(
-            options.OUT_METAVAR,
-            "Folder for results. Runs that are there are not repeated.",
-            options.OUTPUT,
-            show_default="results/compare-TRACE-..., one for each comparison",
-        ),
-    ] = None,
-    fresh: options.Fresh = False,
     report: options.Report = None,
-    json: options.Json = None,
 ) -> None:
     """Compare schedulers (and routers) at several loads or with several numbers of clients, each over several seeds, on
     the same requests.
@@ -100,11 +84,7 @@ def compare(
 
     Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
     """
-    if out is not None:
-        check_output_folder(out)
-    load_policy_files(load_policies, check)
-
-    from servegym.evaluation.bounds.shares import why_no_bounds, with_shares
+    from servegym.evaluation.bounds.shares import find_bounds, why_no_bounds, with_shares
     from servegym.evaluation.compared import COMPARED
     from servegym.evaluation.comparing import CELLS_FILE, run_comparison
     from servegym.evaluation.comparison import Comparison
@@ -116,43 +96,27 @@ def compare(
     comparison = Comparison(COMPARED.with_overrides(words), seeds)
     if baseline is not None:
         check_baseline(baseline, list(comparison.candidates))
-    directory = out or comparison.default_directory
-    no_bounds = why_no_bounds(comparison) if bound else None
-    if no_bounds is not None:
-        progress_console().print(f"No share of the bound: {no_bounds}.")
-    with (
-        runner_of(jobs, ray, load_policies) as runner,
-        kept_work("runs", len(comparison.cells), directory / CELLS_FILE, fresh) as progress,
-    ):
-        cells = run_comparison(comparison, directory, progress, runner=runner, fresh=fresh)
+    directory = work.out or comparison.default_directory
+    no_bounds = no_bound(why_no_bounds(comparison)) if bound else None
+    with work.kept("runs", len(comparison.cells), directory / CELLS_FILE) as (runner, progress):
+        cells = run_comparison(comparison, directory, progress, runner=runner, fresh=work.fresh)
     if bound and no_bounds is None:
-        # One folder for all comparisons that are not told where to be: other schedulers have the same bounds.
-        found, no_bounds = bounds_with_progress(comparison, (out or directory.parent) / "bounds")
-        cells = with_shares(comparison, cells, found) if no_bounds is None else cells
+        found, no_bounds = work.bounds(
+            lambda progress: find_bounds(comparison, work.beside(directory, "bounds"), progress),
+            f"all runs, and {{}} of {len(comparison.workloads)} bounds, are kept",
+        )
+        cells = cells if found is None else with_shares(comparison, cells, found)
     summary = summarise(cells, baseline, rank_by)
     plot = plot_comparison(summary, comparison.title, directory / "comparison.png")
     files = [*save_tables(cells, summary, directory), plot]
 
-    console = console_for(json)
-    show_comparison(comparison, summary, console)
-    console.print("Written:", ", ".join(str(path) for path in files))
+    show_comparison(comparison, summary, work.console)
+    work.written(files)
     if report is not None:
         from servegym.evaluation.reports.compare_report import compare_report
 
-        console.print(f"Report: {compare_report(comparison, summary, cells, report)}")
-    if json is not None:
-        write_json({**document(comparison, summary, files), "no_bound": no_bounds}, json)
-
-
-def bounds_with_progress(comparison: Comparison, directory: Path) -> tuple[Bounds, str | None]:
-    """The bounds of a comparison's workloads; or none, and why."""
-    from servegym.evaluation.bounds.shares import find_bounds
-
-    kept = f"all runs, and {{}} of {len(comparison.workloads)} bounds, are kept"
-    bounds, why = bounds_or_why(lambda progress: find_bounds(comparison, directory, progress), kept)
-    if bounds is None:
-        progress_console().print(f"No share of the bound: {why}.")
-    return bounds or {}, why
+        work.console.print(f"Report: {compare_report(comparison, summary, cells, report)}")
+    work.write_json({**document(comparison, summary, files), "no_bound": no_bounds})
 
 
 def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -> dict[str, Any]:

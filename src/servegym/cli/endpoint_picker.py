@@ -8,6 +8,7 @@ from typing import Annotated
 from servegym.cli import live_options
 from servegym.cli.options import option
 from servegym.cli.output import progress_console
+from servegym.cli.spec_options import option_set
 from servegym.errors import ServegymError
 
 EXAMPLES = """\
@@ -24,7 +25,7 @@ servegym endpoint-picker --policy policy.json --backends-file engines.txt --tls-
 EXTRA = "gateway"
 
 
-@live_options.live_options
+@option_set(live_options.Live, "live")
 def endpoint_picker(
     live: live_options.Live,
     port: Annotated[

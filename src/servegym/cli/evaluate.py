@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli.evaluation_tables import show_evaluation
-from servegym.cli.options import option
-from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
-from servegym.cli.progress import bounds_or_why, kept_work
-from servegym.cli.runners import load_policy_files, runner_of
+from servegym.cli.output import progress_console
+from servegym.cli.runners import Work, no_bound, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
 
@@ -50,32 +48,22 @@ servegym evaluate tuned.json other.json --scheduler sarathi-fcfs --router min-lo
     help_texts={kind: panels.JUDGED.format(kind=kind) for kind in ("scheduler", "router", "scaler")},
     shown=panels.PANELS,
 )  # fmt: skip
+@work_options(
+    "results/evaluate-PANEL-..., one for each evaluation",
+    "Folder for runs, tables, pictures, the report and model cards. Runs that are there are not repeated.",
+)
 def evaluate(
     words: Words,
+    work: Work,
     artifacts: panels.Artifacts = None,
     panel: panels.PanelFile = None,
     allow_seen: panels.AllowSeen = False,
     baseline: panels.Baseline = None,
     rank_by: options.RankBy = "tdg",
-    load_policies: options.LoadPolicies = None,
-    check: options.Check = None,
     seeds: panels.Seeds = None,
     first_seed: panels.FirstSeed = None,
     bound: panels.Bound = False,
     headroom: panels.Headroom = False,
-    jobs: options.Jobs = None,
-    ray: options.Ray = None,
-    out: Annotated[
-        Path | None,
-        option(
-            options.OUT_METAVAR,
-            "Folder for runs, tables, pictures, the report and model cards. Runs that are there are not repeated.",
-            options.OUTPUT,
-            show_default="results/evaluate-PANEL-..., one for each evaluation",
-        ),
-    ] = None,
-    fresh: options.Fresh = False,
-    json: options.Json = None,
 ) -> None:
     """Evaluate schedulers, routers or scalers on held-out cases: traces x devices x loads x seeds.
 
@@ -85,10 +73,7 @@ def evaluate(
 
     Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
     """
-    if out is not None:
-        check_output_folder(out)
-    load_policy_files(load_policies, check)
-
+    from servegym.evaluation.panels.bounds import why_none, with_bounds
     from servegym.evaluation.panels.evaluation import RUNS_FOLDER, Evaluation, run_evaluation
     from servegym.evaluation.panels.headroom import check_kind
 
@@ -114,18 +99,19 @@ def evaluate(
     )
     if headroom:
         check_kind(evaluation)
-    directory = out or evaluation.default_directory
-    with (
-        runner_of(jobs, ray, load_policies) as runner,
-        kept_work("runs", evaluation.runs, directory / RUNS_FOLDER, fresh) as progress,
-    ):
-        runs = run_evaluation(evaluation, directory, progress, runner=runner, fresh=fresh)
-    no_bound = None
-    if bound:
-        runs, no_bound = bounds_with_progress(evaluation, runs, (out or directory.parent) / "bounds")
+    directory = work.out or evaluation.default_directory
+    no_bounds = no_bound(why_none(evaluation)) if bound else None
+    with work.kept("runs", evaluation.runs, directory / RUNS_FOLDER) as (runner, progress):
+        runs = run_evaluation(evaluation, directory, progress, runner=runner, fresh=work.fresh)
+    if bound and no_bounds is None:
+        shares, no_bounds = work.bounds(
+            lambda progress: with_bounds(evaluation, runs, work.beside(directory, "bounds"), progress),
+            "all runs, and {} bounds, are kept",
+        )
+        runs = runs if shares is None else shares
     if headroom:
-        runs = against_best(evaluation, runs, (out or directory.parent) / "headroom")
-    write_results(evaluation, runs, directory, no_bound, json)
+        runs = against_best(evaluation, runs, work.beside(directory, "headroom"))
+    write_results(evaluation, runs, directory, no_bounds, work)
 
 
 class Judged(NamedTuple):
@@ -201,23 +187,6 @@ def texts_of(said: Any) -> list[str]:
     return [str(text) for text in listed(said)]
 
 
-def bounds_with_progress(
-    evaluation: Evaluation, runs: pd.DataFrame, directory: Path
-) -> tuple[pd.DataFrame, str | None]:
-    """The runs with their shares of the bound; or as they are, and why there is none."""
-    from servegym.evaluation.panels.bounds import why_none, with_bounds
-
-    shares, why = None, why_none(evaluation)
-    if why is None:
-        shares, why = bounds_or_why(
-            lambda progress: with_bounds(evaluation, runs, directory, progress), "all runs, and {} bounds, are kept"
-        )
-    if shares is not None:
-        return shares, None
-    progress_console().print(f"No share of the bound: {why}.")
-    return runs, why
-
-
 def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) -> pd.DataFrame:
     """The runs with their shares of the best found; scenarios that no search covers are reported."""
     from servegym.evaluation.panels.headroom import with_headroom
@@ -233,7 +202,7 @@ def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) ->
 
 
 def write_results(
-    evaluation: Evaluation, runs: pd.DataFrame, directory: Path, no_bound: str | None, json: str | None
+    evaluation: Evaluation, runs: pd.DataFrame, directory: Path, no_bounds: str | None, work: Work
 ) -> None:
     """Tables, pictures, report and cards into the directory; tables to the console."""
     from servegym.evaluation.panels import tables
@@ -251,11 +220,9 @@ def write_results(
         evaluation_report(evaluation, cells, groups, differences, profile, directory / "report.html"),
         *save_cards(evaluation, cells, groups, directory),
     ]
-    console = console_for(json)
-    show_evaluation(evaluation, runs, cells, groups, console)
-    console.print("Written:", ", ".join(str(path) for path in files))
-    if json is not None:
-        write_json(document(evaluation, cells, groups, files) | {"no_bound": no_bound}, json)
+    show_evaluation(evaluation, runs, cells, groups, work.console)
+    work.written(files)
+    work.write_json(document(evaluation, cells, groups, files) | {"no_bound": no_bounds})
 
 
 def document(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, files: list[Path]) -> dict[str, Any]:

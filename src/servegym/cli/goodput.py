@@ -9,9 +9,8 @@ from servegym.cli import options
 from servegym.cli.compare import SHOWN
 from servegym.cli.comparison_tables import show_unsettled
 from servegym.cli.options import option
-from servegym.cli.output import check_output_folder, console_for, number, show_notes, write_json
-from servegym.cli.progress import kept_work
-from servegym.cli.runners import load_policy_files, runner_of
+from servegym.cli.output import number, show_notes
+from servegym.cli.runners import Work, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import BEST, show_tables
 
@@ -41,11 +40,11 @@ servegym goodput --trace my.csv --arrivals gamma:cv=3 --seeds 10 --jobs 4 --out 
     without=("load", "rate_per_s", "requests", "incidents", "seed", "split"),
     shown=SHOWN,
 )
+@work_options("results/goodput-TRACE-..., one for each search")
 def goodput(
     words: Words,
+    work: Work,
     target: options.Target = "attainment=0.99",
-    load_policies: options.LoadPolicies = None,
-    check: options.Check = None,
     baseline: Annotated[
         str | None,
         option(
@@ -58,29 +57,12 @@ def goodput(
     duration: options.Duration = None,
     precision: options.Precision = 0.02,
     seeds: options.Seeds = 5,
-    jobs: options.Jobs = None,
-    ray: options.Ray = None,
-    out: Annotated[
-        Path | None,
-        option(
-            options.OUT_METAVAR,
-            "Folder for results. Runs that are there are not repeated.",
-            options.OUTPUT,
-            show_default="results/goodput-TRACE-..., one for each search",
-        ),
-    ] = None,
-    fresh: options.Fresh = False,
-    json: options.Json = None,
 ) -> None:
     """Search the highest rate that schedulers (and routers) serve with a target met.
 
     By bisection, for each seed on the same arrivals at every rate and for every scheduler, in steady state and to
     completion: what is never finished counts as not in time. Means have 95 % intervals; over what is said.
     """
-    if out is not None:
-        check_output_folder(out)
-    load_policy_files(load_policies, check)
-
     from servegym.evaluation.compared import COMPARED
     from servegym.evaluation.comparison import Comparison
     from servegym.evaluation.goodput import SEARCHES_FILE, GoodputSearch, search_goodput
@@ -92,21 +74,16 @@ def goodput(
     search = GoodputSearch(setup, parse_target(target), duration, precision)
     if baseline is not None:
         check_baseline(baseline, list(setup.candidates))
-    directory = out or search.default_directory
-    with (
-        runner_of(jobs, ray, load_policies) as runner,
-        kept_work("searches", len(search.cells), directory / SEARCHES_FILE, fresh) as progress,
-    ):
-        rows = search_goodput(search, directory, progress, runner=runner, fresh=fresh)
+    directory = work.out or search.default_directory
+    with work.kept("searches", len(search.cells), directory / SEARCHES_FILE) as (runner, progress):
+        rows = search_goodput(search, directory, progress, runner=runner, fresh=work.fresh)
     summary = summarise_goodput(rows, setup.saturation_rate_per_s, baseline)
     files = [directory / "goodput.csv", directory / "searches.csv"]
     for table, path in zip((summary, rows), files, strict=True):
         table.to_csv(path, index=False)
-    console = console_for(json)
-    show(search, summary, console)
-    console.print("Written:", ", ".join(str(path) for path in files))
-    if json is not None:
-        write_json(document(search, summary, rows, files), json)
+    show(search, summary, work.console)
+    work.written(files)
+    work.write_json(document(search, summary, rows, files))
 
 
 def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None:

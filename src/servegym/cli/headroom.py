@@ -9,9 +9,9 @@ from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli.evaluate import texts_of
 from servegym.cli.options import flag, option
-from servegym.cli.output import check_output_folder, console_for, number, progress_console, write_json
-from servegym.cli.progress import bounds_or_why, kept_work
-from servegym.cli.runners import load_policy_files
+from servegym.cli.output import number, progress_console
+from servegym.cli.progress import bounds_or_why
+from servegym.cli.runners import Work, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from servegym.evaluation.headroom.kept import Found
     from servegym.evaluation.headroom.study import Headroom
-    from servegym.evaluation.running import Runner
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -40,8 +39,14 @@ ROWS_FILE = "headroom.csv"
     help_texts={"scheduler": "What the best run is held against. learned:PATH names a learned one. Repeatable."},
     shown=panels.PANELS,
 )  # fmt: skip
+@work_options(
+    "results/headroom-PANEL-..., one for each panel; ledgers in results/headroom",
+    "Folder for runs, search ledgers and the table. Work that is there is not repeated.",
+    without=("ray",),
+)
 def headroom(
     words: Words,
+    work: Work,
     panel: Annotated[
         str,
         option(
@@ -50,8 +55,6 @@ def headroom(
             options.ON_WHAT,
         ),
     ] = "headroom",
-    load_policies: options.LoadPolicies = None,
-    check: options.Check = None,
     seeds: panels.Seeds = None,
     first_seed: panels.FirstSeed = None,
     budget: Annotated[
@@ -71,18 +74,6 @@ def headroom(
             "--bound/--no-bound",
         ),
     ] = True,
-    jobs: options.Jobs = None,
-    out: Annotated[
-        Path | None,
-        option(
-            options.OUT_METAVAR,
-            "Folder for runs, search ledgers and the table. Work that is there is not repeated.",
-            options.OUTPUT,
-            show_default="results/headroom-PANEL-..., one for each panel; ledgers in results/headroom",
-        ),
-    ] = None,
-    fresh: options.Fresh = False,
-    json: options.Json = None,
 ) -> None:
     """How much better than the schedulers there are could one do? The best run that a search finds in each scenario.
 
@@ -92,48 +83,36 @@ def headroom(
 
     Every round of a search is kept: after Ctrl-C, or with a larger --budget, the same command goes on from there.
     """
-    if out is not None:
-        check_output_folder(out)
-    load_policy_files(load_policies, check)
-
+    from servegym.evaluation.headroom.kept import search_all
     from servegym.evaluation.headroom.study import POLICIES, Headroom, bounds_of, headroom_rows, run_schedulers
     from servegym.evaluation.panels.panel import load_panel
-    from servegym.evaluation.running import ThreadRunner
 
     schedulers = texts_of(words.pop("scheduler", None))
     asked = Headroom(
         load_panel(panel).replaced(words, seeds=seeds, first_seed=first_seed), tuple(schedulers) or POLICIES
     )
-    directory, runner = out or asked.default_directory, ThreadRunner(jobs)
-    with kept_work("runs", asked.runs, directory, fresh) as progress:
-        runs = run_schedulers(asked, directory, progress, runner, fresh)
-    found = searched(asked, (out or directory.parent) / "headroom", budget, runner, fresh)
+    directory = work.out or asked.default_directory
+    with work.kept("runs", asked.runs, directory) as (runner, progress):
+        runs = run_schedulers(asked, directory, progress, runner, work.fresh)
+    ledgers = work.beside(directory, "headroom")
+    with work.kept("runs of searches", budget * len(asked.cases), ledgers) as (runner, progress):
+        found = search_all(asked.cases, ledgers, budget, progress, runner, work.fresh)
     bounds, no_bound = (
         (None, "not asked for")
         if not bound
         else bounds_or_why(
-            lambda progress: bounds_of(asked, (out or directory.parent) / "bounds", progress),
+            lambda progress: bounds_of(asked, work.beside(directory, "bounds"), progress),
             "all runs, searches and {} bounds are kept",
         )
     )
     rows = headroom_rows(asked, runs, found, bounds)
     path = directory / ROWS_FILE
     rows.to_csv(path, index=False)
-    console = console_for(json)
-    show(asked, rows, found, console)
+    show(asked, rows, found, work.console)
     if bound and no_bound:
         progress_console().print(f"No bound: {no_bound}.")
-    console.print("Written:", str(path))
-    if json is not None:
-        write_json(document(asked, rows, found, no_bound, [path]), json)
-
-
-def searched(asked: Headroom, directory: Path, budget: int, runner: Runner, fresh: bool) -> list[Found]:
-    """Search the best run of each case, with progress; Ctrl-C prints how to resume."""
-    from servegym.evaluation.headroom.kept import search_all
-
-    with kept_work("runs of searches", budget * len(asked.cases), directory, fresh) as progress:
-        return search_all(asked.cases, directory, budget, progress, runner, fresh)
+    work.written([path])
+    work.write_json(document(asked, rows, found, no_bound, [path]))
 
 
 def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Console) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from servegym.cli import options
 from servegym.cli.ending import Interrupted
 from servegym.cli.options import flag, option
-from servegym.cli.spec_options import Command, own_parameters, with_parameters
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
@@ -175,23 +173,6 @@ class Live:
         )  # fmt: skip
         log = RequestLog(self.request_log) if self.request_log else None
         return Serving(assumptions, urls, settings, operation, log)
-
-
-def live_options(function: Command) -> Command:
-    """Give a command the options of `Live`; it gets what they say as its argument `live`."""
-    fields = dataclasses.fields(Live)
-
-    def command(**arguments: Any) -> Any:
-        return function(live=Live(**{field.name: arguments.pop(field.name) for field in fields}), **arguments)
-
-    hints = typing.get_type_hints(Live, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields
-    ]
-    return with_parameters(command, function, [*shared, *own_parameters(function, "live")])
 
 
 @contextlib.contextmanager

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from servegym.cli import options
 from servegym.cli.comparison_tables import show_unsettled
-from servegym.cli.options import option
-from servegym.cli.output import check_output_folder, console_for, number, show_notes, write_json
-from servegym.cli.progress import kept_work
-from servegym.cli.runners import load_policy_files, runner_of
+from servegym.cli.output import number, show_notes
+from servegym.cli.runners import Work, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
 from servegym.errors import ExperimentError
@@ -52,38 +50,21 @@ SHOWN = {
         "engines": "Engines, of which the highest rate is looked for.",
     },
 )
+@work_options("results/plan-TRACE-..., one for each plan")
 def plan(
     words: Words,
+    work: Work,
     target: options.Target = "attainment=0.99",
     price: options.Price = None,
-    load_policies: options.LoadPolicies = None,
-    check: options.Check = None,
     duration: options.Duration = None,
     precision: options.Precision = 0.02,
     seeds: options.Seeds = 5,
-    jobs: options.Jobs = None,
-    ray: options.Ray = None,
-    out: Annotated[
-        Path | None,
-        option(
-            options.OUT_METAVAR,
-            "Folder for results. Runs that are there are not repeated.",
-            options.OUTPUT,
-            show_default="results/plan-TRACE-..., one for each plan",
-        ),
-    ] = None,
-    fresh: options.Fresh = False,
-    json: options.Json = None,
 ) -> None:
     """Find the fewest engines of each device that serve a rate with a target met, or the highest rate of N engines.
 
     By bisection, for each seed on the same requests for all devices, in steady state and to completion. SLOs are those
     of the recipe, the same for all devices. With prices the table says what it costs.
     """
-    if out is not None:
-        check_output_folder(out)
-    load_policy_files(load_policies, check)
-
     from servegym.evaluation.plan import ROWS_FILE, Plan, make_plan
     from servegym.evaluation.plan_plot import plot_plan
     from servegym.evaluation.plan_summary import summarise_plan
@@ -95,22 +76,17 @@ def plan(
         raise ExperimentError("--rate and --engines are both given; one is given, and the other is looked for")
     spec = ServingSpec(policies=Policies(scheduler=SCHEDULER, router=options.ROUTER)).with_overrides(words)
     asked = Plan(spec, parse_target(target), seeds, duration, precision, prices_of(price or []))
-    directory = out or asked.default_directory
-    with (
-        runner_of(jobs, ray, load_policies) as runner,
-        kept_work("searches", len(asked.cells), directory / ROWS_FILE, fresh) as progress,
-    ):
-        rows = make_plan(asked, directory, progress, runner=runner, fresh=fresh)
+    directory = work.out or asked.default_directory
+    with work.kept("searches", len(asked.cells), directory / ROWS_FILE) as (runner, progress):
+        rows = make_plan(asked, directory, progress, runner=runner, fresh=work.fresh)
     summary = summarise_plan(rows, {device: asked.price_per_hour(device) for device in asked.devices})
     files = [directory / "plan.csv", directory / "searches.csv"]
     for table, path in zip((summary, rows), files, strict=True):
         table.to_csv(path, index=False)
     files.append(plot_plan(summary, asked.rate_per_s is not None, asked.title, directory / "plan.png"))
-    console = console_for(json)
-    show(asked, summary, console)
-    console.print("Written:", ", ".join(str(path) for path in files))
-    if json is not None:
-        write_json(document(asked, summary, rows, files), json)
+    show(asked, summary, work.console)
+    work.written(files)
+    work.write_json(document(asked, summary, rows, files))
 
 
 def prices_of(texts: list[str]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Annotated
 from servegym.cli import live_options
 from servegym.cli.options import option
 from servegym.cli.output import progress_console
+from servegym.cli.spec_options import option_set
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -25,7 +26,7 @@ servegym proxy --policy policy.json --backends-dns engines.svc:8000 --tls-certif
 EXTRA = "serve"
 
 
-@live_options.live_options
+@option_set(live_options.Live, "live")
 def proxy(
     live: live_options.Live,
     port: Annotated[

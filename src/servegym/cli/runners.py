@@ -1,17 +1,99 @@
-"""Where a command's runs are done: `--jobs` and `--ray`."""
+"""Where the runs of a command are done, and where they are kept: `--jobs`, `--ray`, `--out`, `--fresh`."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+from servegym.cli import options
+from servegym.cli.output import check_output_folder, console_for, progress_console, write_json
+from servegym.cli.progress import T, bounds_or_why, kept_work
+from servegym.cli.spec_options import Command, option_set
 from servegym.evaluation import policy_files
 from servegym.evaluation.policy_files import PolicyFiles
 
 if TYPE_CHECKING:
-    from servegym.evaluation.running import Runner
+    from rich.console import Console
+
+    from servegym.evaluation.running import Progress, Runner
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """The options of a command that keeps its runs in a folder, each with its default.
+
+    When made it checks `--out` and loads the files of policies: raises ServegymError and PolicyError.
+    """
+
+    load_policies: options.LoadPolicies = None
+    check: options.Check = None
+    jobs: options.Jobs = None
+    ray: options.Ray = None
+    out: Path | None = None  # its option: `work_options`
+    fresh: options.Fresh = False
+    json: options.Json = None
+
+    def __post_init__(self) -> None:
+        if self.out is not None:
+            check_output_folder(self.out)
+        load_policy_files(self.load_policies, self.check)
+
+    @contextlib.contextmanager
+    def kept(self, what: str, count: int, path: Path) -> Iterator[tuple[Runner, Progress]]:
+        """Where runs are done and what to tell of their progress, while rows are kept in a file or folder.
+
+        what: "runs", say. count: how many there are to be.
+        """
+        with (
+            runner_of(self.jobs, self.ray, self.load_policies) as runner,
+            kept_work(what, count, path, self.fresh) as progress,
+        ):
+            yield runner, progress
+
+    def beside(self, directory: Path, name: str) -> Path:
+        """The folder of what all evaluations can share: in `--out`, else beside the default folder."""
+        return (self.out or directory.parent) / name
+
+    def bounds(self, find: Callable[[Progress], T], kept: str) -> tuple[T | None, str | None]:
+        """Find bounds as `bounds_or_why`; the reason why there are none is printed."""
+        found, why = bounds_or_why(find, kept)
+        return found, no_bound(why)
+
+    @property
+    def console(self) -> Console:
+        return console_for(self.json)
+
+    def written(self, files: Iterable[Path]) -> None:
+        """Print which files were written."""
+        self.console.print("Written:", ", ".join(map(str, files)))
+
+    def write_json(self, document: Mapping[str, Any]) -> None:
+        """Write the document, if `--json` is given."""
+        if self.json is not None:
+            write_json(document, self.json)
+
+
+def no_bound(why: str | None) -> str | None:
+    """Print why runs cannot be held against the bound, if that is known. Returns the reason."""
+    if why is not None:
+        progress_console().print(f"No share of the bound: {why}.")
+    return why
+
+
+def work_options(
+    shown: str,
+    help: str = "Folder for results. Runs that are there are not repeated.",
+    without: Collection[str] = (),
+) -> Callable[[Command], Command]:
+    """Give a command the options of `Work`, but for some; it gets what they say as its argument `work`.
+
+    shown: the default of `--out` in words. help: of `--out`.
+    """
+    out = Annotated[Path | None, options.option(options.OUT_METAVAR, help, options.OUTPUT, show_default=shown)]
+    return option_set(Work, "work", without, {"out": out})
 
 
 @contextlib.contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -63,6 +65,33 @@ def spec_options(
         made = [_parameter(name, name in many, help_texts or {}, shown or {}) for name in names]
         file = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SPEC_FILE)
         return with_parameters(command, function, [file, *made, *own_parameters(function, "words")])
+
+    return decorate
+
+
+def option_set(
+    kind: type, made: str, without: Collection[str] = (), changed: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[[Command], Command]:
+    """Give a command the options that are the fields of a dataclass; it gets what they say as its argument `made`.
+
+    without: fields that keep their defaults. changed: annotations other than the fields' own.
+    """
+    hints = {**typing.get_type_hints(kind, include_extras=True), **changed}
+    fields = [field for field in dataclasses.fields(kind) if field.name not in without]
+    shared = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields
+    ]
+
+    def decorate(function: Command) -> Command:
+        def command(**arguments: Any) -> Any:
+            values = {field.name: arguments.pop(field.name) for field in fields}
+            return function(**{made: kind(**values)}, **arguments)
+
+        own = own_parameters(function, made)
+        return with_parameters(command, function, [*shared, *own])
 
     return decorate
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.cli import options
 from servegym.cli import tune_options as tuning_options
 from servegym.cli.ending import Interrupted
-from servegym.cli.output import check_output_folder, console_for, number, progress_console, write_json
+from servegym.cli.output import number, progress_console
 from servegym.cli.progress import lines_of
-from servegym.cli.runners import load_policy_files, runner_of
+from servegym.cli.runners import Work, runner_of, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
 from servegym.errors import ServegymError
@@ -53,15 +52,19 @@ NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # may change withou
     many=("trace", "device", "load"), without=("rate_per_s", "seed", "split"), help_texts=tuning_options.HELP_TEXTS,
     shown=tuning_options.FILE,
 )  # fmt: skip
+@work_options(
+    "results/tune-NAME-..., one for each tuning",
+    "Folder for studies, runs and tables. Work that is there is not repeated.",
+    without=("fresh",),
+)
 def tune(
     words: Words,
+    work: Work,
     config: tuning_options.Config = None,
     study: tuning_options.Studies = None,
     test_trace: tuning_options.TestTraces = None,
     tune: tuning_options.Tune = None,
     name: tuning_options.Name = None,
-    load_policies: options.LoadPolicies = None,
-    check: options.Check = None,
     sampler: tuning_options.Sampler = None,
     pruner: tuning_options.Pruner = None,
     objective: tuning_options.Objectives = None,
@@ -70,21 +73,14 @@ def tune(
     trials: tuning_options.Trials = None,
     top_k: tuning_options.TopK = None,
     seed: tuning_options.Seed = None,
-    jobs: options.Jobs = None,
-    ray: options.Ray = None,
     storage: tuning_options.Storage = None,
     trials_only: tuning_options.TrialsOnly = False,
-    out: tuning_options.Out = None,
-    json: options.Json = None,
 ) -> None:
     """Search the parameters of policies: the best trials, run again on fresh requests, give one winner, which is held
     against the defaults on requests, and traces, that nothing was tuned on.
 
     Every trial and run is kept as soon as it is done: after Ctrl-C, or with more --trials, the same command goes on.
     """
-    if out is not None:
-        check_output_folder(out)
-    load_policy_files(load_policies, check)
     try:
         import optuna  # noqa: F401 (said here, before anything else is done)
     except ModuleNotFoundError:
@@ -109,10 +105,10 @@ def tune(
         objectives=tuple(objective) if objective else None,
         constraints=parse_constraints(constraint) if constraint else None,
     )  # fmt: skip
-    directory = out or Path("results") / f"tune-{chosen.name}-{digest(chosen)}"
-    with runner_of(jobs, ray, load_policies) as runner, warnings_in_a_line():
+    directory = work.out or Path("results") / f"tune-{chosen.name}-{digest(chosen)}"
+    with runner_of(work.jobs, work.ray, work.load_policies) as runner, warnings_in_a_line():
         outcomes = run_with_progress(chosen, directory, runner, storage, trials_only)
-    show(chosen, outcomes, directory, trials_only, json)
+    show(chosen, outcomes, directory, trials_only, work)
 
 
 def with_one_study(
@@ -227,13 +223,11 @@ def bar() -> Iterator[Progress]:
             made.stop()
 
 
-def show(
-    config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, trials_only: bool, json: str | None
-) -> None:
+def show(config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, trials_only: bool, work: Work) -> None:
     """What came of it."""
     from servegym.tuners.studies.tuning import config_document, outcome_document, save_tuning
 
-    console, notes = console_for(json), notes_of_panels(config)
+    console, notes = work.console, notes_of_panels(config)
     files: list[Path] = []
     if trials_only:
         console.print(f"All trials of {', '.join(config.studies)} are done; without --trials-only the rest follows.")
@@ -249,17 +243,15 @@ def show(
             console.print(note)
         reports = [str(path) for path in files if path.suffix == ".html"]
         console.print(f"Written: tables in {directory}, and {', '.join(reports)}", soft_wrap=True)
-    if json is not None:
-        write_json(
-            {
-                "tuning": config_document(config),
-                "directory": directory,
-                "notes": notes,
-                "studies": {outcome.search.name: outcome_document(outcome) for outcome in outcomes},
-                "files": files,
-            },
-            json,
-        )
+    work.write_json(
+        {
+            "tuning": config_document(config),
+            "directory": directory,
+            "notes": notes,
+            "studies": {outcome.search.name: outcome_document(outcome) for outcome in outcomes},
+            "files": files,
+        }
+    )
 
 
 def notes_of_panels(config: TuningConfig) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -133,14 +132,5 @@ TrialsOnly = Annotated[
         "Only run trials, as one of several workers; another one does validation, test and report.",
         options.OUTPUT,
         "--trials-only",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    option(
-        options.OUT_METAVAR,
-        "Folder for studies, runs and tables. Work that is there is not repeated.",
-        options.OUTPUT,
-        show_default="results/tune-NAME-..., one for each tuning",
     ),
 ]
