@@ -1,23 +1,71 @@
 """Running many things on Ray: tasks on a local cluster, or on one that is there. Ray places and retries them.
 
 Several items go into a task, so that it takes about `TASK_S` and the overhead of a task is small beside it.
-The function travels once to each node, through Ray's object store, and is kept by the workers.
+The function travels once to each node, through Ray's object store, and is kept by the workers, each of which must run
+the same code.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
+import importlib.metadata
+import importlib.util
 import math
 import pickle
+import platform
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import servegym
 from servegym.errors import ClusterError
 from servegym.evaluation.ray_cluster import LOCAL, connect, disconnect, task_problem
-from servegym.evaluation.ray_code import Code, code_here
 from servegym.evaluation.running import Item, Outcome
+
+FOLDERS = ("simulator", "latency_models", "traces", "baselines", "scenarios")  # of what makes the numbers of a run
+PACKAGES = ("numpy", "numba")
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """versions: of what computes a run. digest: of the Python files of `FOLDERS`."""
+
+    versions: tuple[tuple[str, str], ...]
+    digest: str
+
+    def check(self) -> None:
+        """Raises ClusterError, in one line, where the process that asks has other code."""
+        here = code_here()
+        if here == self:
+            return
+        other = [
+            f"{name} {version} there, {wanted} here"
+            for (name, wanted), (_, version) in zip(self.versions, here.versions, strict=True)
+            if version != wanted
+        ]
+        what = ", ".join(other) or "other files of servegym there than here (were they edited meanwhile?)"
+        raise ClusterError(f"node {socket.gethostname()} of the Ray cluster has other code: {what}; install the same")
+
+
+@functools.cache
+def code_here() -> Code:
+    """The code of this process."""
+    versions = {"servegym": servegym.__version__, "python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
+    digest = hashlib.sha256()
+    for folder in FOLDERS:
+        spec = importlib.util.find_spec(f"servegym.{folder}")
+        assert spec is not None and spec.origin is not None
+        root = Path(spec.origin).parent
+        for path in sorted(root.rglob("*.py")):
+            digest.update(f"{folder}/{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return Code(tuple(versions.items()), digest.hexdigest()[:16])
+
 
 TASK_S = 0.25  # of work in a task: a hundred times what Ray takes for one
 RETRIES = 8  # of a task whose worker or node died

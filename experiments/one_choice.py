@@ -16,7 +16,7 @@ from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import table
 from servegym.scenarios.presets import spelled_out
 from servegym.simulator.inputs.scenario import Scenario
-from servegym.tuners.credit import Episode
+from servegym.tuners.rewards import Episode
 
 ENGINES = 4
 EARLIER = 0.7  # of an episode's decisions, of which one is changed: later ones have few requests behind them

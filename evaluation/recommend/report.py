@@ -1,17 +1,116 @@
-"""One HTML page about a recommendation."""
+"""One HTML page about a recommendation, and its pictures: how near the simulation comes, how many engines it takes, and
+what each setup gains.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from servegym.evaluation.plots import COLOURS, DASHES, GRID, MARKERS
 from servegym.evaluation.recommend.documents import document
-from servegym.evaluation.recommend.pictures import plot_curve, plot_match, plot_setups
-from servegym.evaluation.recommend.recommending import Recommendation
-from servegym.evaluation.recommend.rows import table_rows
-from servegym.evaluation.recommend.words import NOT_MEASURED, conclusions, title
+from servegym.evaluation.recommend.judging import DEFAULT, DIFFERENCE, RECOMMENDED, SHARE
+from servegym.evaluation.recommend.matching import Match
+from servegym.evaluation.recommend.recommending import OfDevice, Recommendation
+from servegym.evaluation.recommend.words import NOT_MEASURED, conclusions, share_title, table_rows, title
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
+from servegym.evaluation.reports.plots import HEIGHT, WIDTH
 from servegym.evaluation.reports.svg import inline_svg
+from servegym.evaluation.targets import Target
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GREY = "#7F7F7F"
+
+
+def plot_match(match: Match) -> Figure:
+    """Errors of the simulation, by figure: with the profile as it is, and after fitting."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    axes = figure.subplots()
+    places = np.arange(len(match.figures))
+    series = {"profile as it is": False, **({"fitted to the first half": True} if match.is_fitted else {})}
+    width = 0.8 / len(series)
+    for number, (name, fitted) in enumerate(series.items()):
+        errors = [one.error_percent(fitted) for one in match.figures]
+        bars = axes.bar(places + width * (number - (len(series) - 1) / 2), errors, 0.92 * width, label=name)
+        for bar in bars:
+            bar.set(facecolor=COLOURS[0] if fitted else "none", edgecolor=COLOURS[0] if fitted else GREY, linewidth=1.2)
+    axes.axhline(0, color="#000000", linewidth=0.8)
+    axes.set_xticks(places, [one.name for one in match.figures])
+    axes.set_ylabel("simulated above measured, %")
+    if len(series) > 1:
+        axes.legend(frameon=False)
+    _dress(axes)
+    return figure
+
+
+def plot_curve(of: OfDevice, target: Target) -> Figure:
+    """The share served as the target says, against the number of engines."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    axes = figure.subplots()
+    for number, (role, rows) in enumerate(of.curve.groupby("role", sort=False)):
+        axes.errorbar(
+            rows["engines"] + 0.04 * number, rows[SHARE], yerr=_bars(rows, SHARE, 0.0, 1.0), label=str(role),
+            color=COLOURS[number], marker=MARKERS[number], linestyle=DASHES[number], capsize=3,
+        )  # fmt: skip
+    axes.axhline(1 - target.most_failed, color=GREY, linestyle=":", linewidth=1.2, label="target")
+    if of.least is not None and of.least > of.curve["engines"].min():
+        axes.axvline(of.least, color=GREY, linestyle="--", linewidth=1.2, label="no policy does with fewer")
+    axes.set_xlabel(f"engines of {of.device}")
+    axes.set_ylabel(share_title(target))
+    axes.set_ylim(0, 1.03)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, loc="lower right")
+    _dress(axes)
+    return figure
+
+
+def plot_setups(of: OfDevice, target: Target) -> Figure:
+    """What each setup is above the default with as many engines, with its interval."""
+    from matplotlib.figure import Figure
+
+    rows = of.table[~of.table["role"].str.startswith(DEFAULT)]
+    figure = Figure(figsize=(WIDTH, 1.0 + 0.42 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    places = np.arange(len(rows))
+    chosen = (rows["role"] == RECOMMENDED).to_numpy()
+    for some, colour, marker in ((chosen, COLOURS[0], "D"), (~chosen, GREY, "o")):
+        if some.any():
+            axes.errorbar(
+                rows[DIFFERENCE][some], places[some], xerr=_bars(rows[some], DIFFERENCE), color=colour, marker=marker,
+                linestyle="none", capsize=3,
+            )  # fmt: skip
+    axes.axvline(0, color="#000000", linewidth=0.8)
+    axes.set_yticks(places, [f"{row.label}, {row.engines} engines" for row in rows.itertuples()])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"{share_title(target)} above the default's with as many engines")
+    _dress(axes, "x")
+    return figure
+
+
+def _bars(rows: pd.DataFrame, name: str, least: float = -np.inf, most: float = np.inf) -> list[pd.Series]:
+    """How far the ends of intervals are from their means, within bounds; 0 where there is none."""
+    mean = rows[name]
+    low, high = (rows[f"{name}_ci_{end}"].fillna(mean).clip(least, most) for end in ("low", "high"))
+    return [(mean - low).clip(lower=0), (high - mean).clip(lower=0)]
+
+
+def _dress(axes: Axes, axis: str = "y") -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=axis, **GRID)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+
 
 MATCH = (
     "How far the simulation of the recording's second half is from what was measured: outlined with the profile as it "

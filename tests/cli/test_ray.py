@@ -27,7 +27,7 @@ from ray.cluster_utils import Cluster
 from experiments.claims.harness.claim import find_claims
 from experiments.claims.harness.study import Study
 from servegym.errors import ClusterError, WorkloadError
-from servegym.evaluation import comparing, ray_cluster, ray_code, ray_running
+from servegym.evaluation import comparing, ray_cluster, ray_running
 from servegym.evaluation.ledger import Ledger
 from servegym.evaluation.ray_running import RayRunner
 from servegym.evaluation.running import results_of
@@ -224,7 +224,7 @@ def test_what_is_written_to_is_each_call_s_own(runner):
 
 
 def test_other_code_on_a_node_is_refused(runner, monkeypatch):
-    here = ray_code.code_here()
+    here = ray_running.code_here()
     other = dataclasses.replace(here, versions=(("servegym", "9.9"), *here.versions[1:]))
     monkeypatch.setattr(ray_running, "code_here", lambda: other)
     with pytest.raises(ClusterError, match=r"has other code: servegym 0\.\S+ there, 9\.9 here; install the same"):
@@ -238,7 +238,7 @@ def test_other_code_on_a_node_is_refused(runner, monkeypatch):
 def unconnected() -> None:
     if ray.is_initialized():
         ray.shutdown()
-    ray_code.code_here.cache_clear()  # files may be edited while tests run; these tests begin with new workers
+    ray_running.code_here.cache_clear()  # files may be edited while tests run; these tests begin with new workers
 
 
 @pytest.mark.usefixtures("unconnected")

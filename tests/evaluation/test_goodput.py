@@ -11,8 +11,8 @@ from servegym.evaluation import goodput
 from servegym.evaluation.compared import COMPARED
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.goodput import JUDGED, LOADS, GoodputSearch, SearchCell, search_goodput
-from servegym.evaluation.goodput_summary import summarise_goodput
 from servegym.evaluation.repeats import BLOCKS, SAME, WINDOWS
+from servegym.evaluation.search_tables import summarise_goodput
 from servegym.evaluation.targets import parse_target
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.simulation import Simulation

@@ -12,7 +12,7 @@ from servegym.evaluation.bisection import fewest
 from servegym.evaluation.goodput import GoodputSearch, SearchCell
 from servegym.evaluation.plan import MOST, Plan, PlanCell, make_plan
 from servegym.evaluation.plan_plot import label_of, plot_plan
-from servegym.evaluation.plan_summary import summarise_plan
+from servegym.evaluation.search_tables import summarise_plan
 from servegym.evaluation.targets import parse_target
 from servegym.scenarios.spec import ServingSpec
 

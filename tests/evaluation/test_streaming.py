@@ -6,8 +6,7 @@ import pytest
 
 import servegym
 from servegym.errors import ServegymError
-from servegym.evaluation.sketch import ERROR, Sketch
-from servegym.evaluation.streaming import UNKNOWN, stream
+from servegym.evaluation.streaming import ERROR, UNKNOWN, Sketch, stream
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.streaming import StreamedSimulation
 from servegym.traces import streamed

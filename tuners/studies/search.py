@@ -67,7 +67,7 @@ class Search:
     @property
     def sampler(self) -> BaseSampler:
         """What it draws depends on the seed and the trials there are, not on how often the study was stopped."""
-        from servegym.tuners.search.seeding import SeededSampler
+        from servegym.tuners.search.samplers import SeededSampler
 
         name, defaults = self.config.sampler, self.defaults
         return SeededSampler(lambda seed: make_sampler(name, seed, defaults), self.config.seed)

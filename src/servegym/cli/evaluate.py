@@ -73,9 +73,8 @@ def evaluate(
 
     Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
     """
-    from servegym.evaluation.panels.bounds import why_none, with_bounds
     from servegym.evaluation.panels.evaluation import RUNS_FOLDER, Evaluation, run_evaluation
-    from servegym.evaluation.panels.headroom import check_kind
+    from servegym.evaluation.panels.references import check_kind, why_none, with_bounds
 
     named = {kind: texts_of(words.pop(kind, None)) for kind in ("scheduler", "router", "scaler")}
     decoding = texts_of(words.get("decode_scheduler"))
@@ -189,7 +188,7 @@ def texts_of(said: Any) -> list[str]:
 
 def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) -> pd.DataFrame:
     """The runs with their shares of the best found; scenarios that no search covers are reported."""
-    from servegym.evaluation.panels.headroom import with_headroom
+    from servegym.evaluation.panels.references import with_headroom
 
     runs, unsearched = with_headroom(evaluation, runs, directory)
     if unsearched:

@@ -66,7 +66,7 @@ def goodput(
     from servegym.evaluation.compared import COMPARED
     from servegym.evaluation.comparison import Comparison
     from servegym.evaluation.goodput import SEARCHES_FILE, GoodputSearch, search_goodput
-    from servegym.evaluation.goodput_summary import summarise_goodput
+    from servegym.evaluation.search_tables import summarise_goodput
     from servegym.evaluation.summary import check_baseline
     from servegym.evaluation.targets import parse_target
 

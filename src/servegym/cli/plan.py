@@ -67,7 +67,7 @@ def plan(
     """
     from servegym.evaluation.plan import ROWS_FILE, Plan, make_plan
     from servegym.evaluation.plan_plot import plot_plan
-    from servegym.evaluation.plan_summary import summarise_plan
+    from servegym.evaluation.search_tables import summarise_plan
     from servegym.evaluation.targets import parse_target
     from servegym.scenarios.parts import Policies
     from servegym.scenarios.spec import ServingSpec

@@ -10,10 +10,9 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.ending import Interrupted
+from servegym.cli.made_profiles import CONFIG_EXAMPLES, MAKE_EXAMPLES, from_config, make
 from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
-from servegym.cli.profile_from_config import CONFIG_EXAMPLES, from_config
-from servegym.cli.profile_make import MAKE_EXAMPLES, make
 from servegym.cli.progress import bar_of
 from servegym.errors import ServegymError
 

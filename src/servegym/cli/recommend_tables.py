@@ -43,8 +43,7 @@ def show_match(recording: Recording, match: Match | None, console: Console) -> N
 
 def show(found: Recommendation, console: Console) -> None:
     """A table for each device, the recommended setup in bold, and what they say."""
-    from servegym.evaluation.recommend.rows import table_rows
-    from servegym.evaluation.recommend.words import conclusions, title
+    from servegym.evaluation.recommend.words import conclusions, table_rows, title
 
     console.print(title(found))
     tables = {}

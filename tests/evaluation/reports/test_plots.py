@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.evaluation.reports import plots
-from servegym.evaluation.reports.bins import Bins
 from servegym.evaluation.reports.latency_plots import distribution, latencies, plot_latencies
+from servegym.evaluation.reports.plots import Bins
 from servegym.evaluation.reports.urgency import urgency
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation

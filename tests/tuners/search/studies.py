@@ -18,7 +18,7 @@ import optuna
 
 from servegym.errors import ServegymError
 from servegym.tuners.search.attempts import index_of, worker_of
-from servegym.tuners.search.seeding import SeededSampler
+from servegym.tuners.search.samplers import SeededSampler
 from servegym.tuners.search.storage import open_storage, open_study
 from servegym.tuners.search.workers import work
 

@@ -13,7 +13,7 @@ import optuna
 import sqlalchemy
 
 from servegym.tuners.search import database as database_module
-from servegym.tuners.search import worker
+from servegym.tuners.search import workers
 from servegym.tuners.search.attempts import worker_of
 from servegym.tuners.search.storage import StorageError, open_storage
 from servegym.tuners.search.workers import work
@@ -145,7 +145,7 @@ def test_killed_and_started_again_is_as_if_nothing_had_happened(tmp_path, databa
 
 def test_a_worker_that_is_killed_before_its_first_heartbeat_is_noticed(tmp_path, database):
     study = opened(tmp_path, database, grace_s=1)
-    assert worker.Worker(study, bowl, 2, [], 0).claim("elsewhere-1-abc")[0] is not None
+    assert workers.Worker(study, bowl, 2, [], 0).claim("elsewhere-1-abc")[0] is not None
     assert len(work(study, bowl, 2)) == 2
     assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE", "COMPLETE"]
 

@@ -13,7 +13,7 @@ pytest.importorskip("optuna")
 
 import optuna
 
-from servegym.tuners.search import worker
+from servegym.tuners.search import workers
 from servegym.tuners.search.storage import ForeignStudyError, StorageError, open_storage, open_study
 from servegym.tuners.search.workers import work
 from tests.tuners.search.studies import bowl, opened, points
@@ -62,7 +62,7 @@ def test_other_directions_are_another_study(tmp_path):
 
 @unknown_workers
 def test_a_journal_cut_anywhere_goes_on_to_the_same_study(tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "POLL_S", 0.01)
+    monkeypatch.setattr(workers, "POLL_S", 0.01)
     whole = tmp_path / "whole"
     expected = points(work(opened(whole), bowl, 6))
     content = (whole / "study.journal").read_bytes()

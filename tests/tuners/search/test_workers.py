@@ -13,7 +13,7 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState, create_trial
 
 from servegym.errors import ServegymError
-from servegym.tuners.search import worker
+from servegym.tuners.search import workers
 from servegym.tuners.search.attempts import worker_of
 from servegym.tuners.search.storage import StorageError, WorkError
 from servegym.tuners.search.workers import work
@@ -26,7 +26,7 @@ N = 12
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(worker, "POLL_S", 0.02)
+    monkeypatch.setattr(workers, "POLL_S", 0.02)
 
 
 def states(study):
@@ -153,11 +153,11 @@ def test_of_two_trials_at_an_index_one_is_run(tmp_path):
 def test_a_trial_that_was_taken_twice_is_run_by_the_first(tmp_path):
     """As when a database is restarted while a worker holds the lock, which then is no lock."""
     study = opened(tmp_path)
-    first, second = (worker.Worker(study, bowl, 1, [], 0) for _ in range(2))
+    first, second = (workers.Worker(study, bowl, 1, [], 0) for _ in range(2))
     with study._storage.presence.enter() as name:
         claim, _ = first.claim(name)
         study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs={"slot": 0, "worker": name}))
-        late = worker.Claim(0, second.raw.get_trial_id_from_study_id_trial_number(second.study_id, 1), 1)
+        late = workers.Claim(0, second.raw.get_trial_id_from_study_id_trial_number(second.study_id, 1), 1)
         second.do(late)
         first.do(claim)
     assert states(study) == ["COMPLETE", "FAIL"]
@@ -166,7 +166,7 @@ def test_a_trial_that_was_taken_twice_is_run_by_the_first(tmp_path):
 def test_a_trial_that_another_has_finished_is_not_claimed(tmp_path, monkeypatch):
     """As when a database is restarted between looking for a trial and taking it, and others are faster."""
     study = opened(tmp_path)
-    late = worker.Worker(study, bowl, 1, [], 0)
+    late = workers.Worker(study, bowl, 1, [], 0)
     found = late._trial_for
 
     def finished_meanwhile(index, attempts):
