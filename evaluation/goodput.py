@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 LOADS = (0.02, 8.0)  # relative to saturation, between which goodput is looked for
 STEP = 1.5  # from load 1 up or down to a rate on the other side
-# A run is judged by the requests that come in its second half but for the last tenth: before, queues are still filling;
-# after, those that are served last have engines that empty.
+# A run is judged by the requests between 50 and 90 % of its arrivals: before, queues are still filling; after, engines
+# are emptying.
 JUDGED = (0.5, 0.9)
 LEAST_DURATION_S, SLOS_LONG = 600.0, 8.0  # of the arrivals; QoServe's 4 hours are 8 times its longest SLO
 SEARCHES_FILE = "searches.jsonl"
@@ -52,13 +52,13 @@ class GoodputSearch:
     """The goodput of the candidates of a comparison, whose loads, rates and requests are not used.
 
     Each seed has the same arrivals at all rates, apart from their scale, and for all candidates; its goodput is the
-    highest rate found to be served. A rate is served if, of the requests that come in the second half of the arrivals
-    but for the last tenth, enough meet the target when all requests have been served.
+    highest rate found to be served. A rate is served if enough of the requests between 50 and 90 % of the arrivals meet
+    the target once all requests have been served.
 
     duration_s: of the arrivals (None: `LEAST_DURATION_S`, or `SLOS_LONG` times the longest SLO if that is more; a file
-    with fewer requests is served whole, which settles nothing, unless it is resampled). precision: how far a rate that
-    is too much may be above the goodput, relative. about_per_s: the rate whose runs set the size of a file's windows,
-    one a seed as far as there is room (None: `STEP` times saturation).
+    with fewer requests is served whole, and its run counts as not settled, unless the file is resampled). precision:
+    largest relative distance from the goodput to the lowest rate that fails. about_per_s: the rate that sets the size
+    of a file's windows; each seed has a window of its own as far as there is room (None: `STEP` times saturation).
 
     Raises ExperimentError for an invalid duration or precision.
     """
@@ -103,7 +103,7 @@ class GoodputSearch:
 
     @functools.cached_property
     def windows(self) -> tuple[int, ...]:
-        """Where the windows of a file begin, of the seeds in order; none where requests are drawn, or are named."""
+        """First request of each seed's window of a file, in order; empty if requests are drawn or named."""
         in_file = self.setup.file_requests
         if in_file is None or not self.setup.has_windows:
             return ()
@@ -147,8 +147,9 @@ class GoodputSearch:
         return workload
 
     def served(self, cell: SearchCell, rate_per_s: float) -> dict[str, float] | None:
-        """Whether a rate is served: what was reached (`Target.reached`) and the 99th percentile of the times to the
-        last token, of the requests that are judged; None if not."""
+        """What the judged requests reached at a rate: `Target.reached` and 99th percentiles of latencies; None if the
+        rate is not served.
+        """
         candidate = self.setup.candidates[cell.scheduler]
         workload = self.workload(rate_per_s, cell.seed)
         arrival_s = workload.table["arrival_s"]
@@ -202,8 +203,9 @@ class GoodputSearch:
         }
 
     def is_settled(self, figures: dict[str, float]) -> bool:
-        """Whether queues have had long enough to fill, the first half of the arrivals: if answers take less, and
-        requests arrived for as long as was asked for."""
+        """Whether queues had time to fill before the judged requests: p99 of TTLT is at most the first half of the
+        arrivals, and requests arrived for as long as was asked for.
+        """
         return not figures.get("is_short") and figures["ttlt_p99_s"] <= JUDGED[0] * figures["span_s"]
 
     @property

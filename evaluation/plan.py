@@ -43,7 +43,7 @@ class PlanCell(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The fewest engines of each device that serve a rate, or the highest rate that so many engines serve.
+    """The fewest engines of each device that serve a rate, or the highest rate that a given number of engines serves.
 
     spec: with `rate_per_s` it is the fewest engines, else the highest rate of its `engines`. It may have several
     devices and schedulers. SLOs are as the recipe has them (`keep_slos`), so that they are the same for all.
@@ -51,7 +51,7 @@ class Plan:
     prices: of an engine-hour, by device; others are those of its profile, where that has one.
 
     A seed has the same requests on all devices and however many engines. Raises ExperimentError for devices named
-    twice, prices that are none or of no device, and as `GoodputSearch` does.
+    twice, prices that are invalid or of no device, and as `GoodputSearch` does.
     """
 
     spec: ServingSpec
@@ -100,7 +100,9 @@ class Plan:
         return GoodputSearch(setup, self.target, duration_s or self.duration_s, self.precision, about_per_s)
 
     def with_engines(self, device: str, engines: int) -> GoodputSearch:
-        """The same with the same requests on all devices, whatever they are: those of the fastest one's rate."""
+        """The searches with so many engines of a device; all devices serve the same requests, those for the fastest
+        one's rate.
+        """
         return self.of(device, engines, self.lasting_s, self.about_per_s)
 
     @functools.cached_property

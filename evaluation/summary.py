@@ -38,14 +38,15 @@ def summarise(cells: pd.DataFrame, baseline: str | None = None, rank_by: str = "
     cells: what `run_comparison` returns. baseline: label of the scheduler to which the others are compared
     (None: at each load the best by mean). rank_by: the measure that says which is best (`RANKS`).
 
-    The ratio is tdg_ratio, or gain_ratio where the gain is another than TDG (`ratio_of`). For x of it, slo_attainment,
-    violations and what is ranked by there are x, its 95 % interval x_ci_low to x_ci_high (`interval_over` says over
-    what), and the difference to the reference x_difference, x_difference_ci_low, x_difference_ci_high. Differences are
-    taken seed by seed: both served the same requests, so what a seed adds to both does not widen the interval.
-    `reference` names the scheduler compared to, `verdict` says whether the interval of the difference in what is
-    ranked by (`ranked_by`) leaves out 0. The intervals are not corrected for how many schedulers there are, nor for
-    the best being chosen from the same runs. `share_of_bound`, `share_of_best` and their intervals are there where the
-    cells have them. Raises ExperimentError for a baseline that was not compared, and a measure there is not.
+    The ratio is tdg_ratio, or gain_ratio where the gain is another than TDG (`ratio_of`). For each x of the ratio,
+    slo_attainment, violations and the measure ranked by, the columns are x, its 95 % interval x_ci_low to x_ci_high
+    (`interval_over` says over what), and the difference to the reference x_difference, x_difference_ci_low,
+    x_difference_ci_high. Differences are taken seed by seed: both served the same requests, so what a seed adds to both
+    does not widen the interval. `reference` names the scheduler compared to, `verdict` says whether the interval of the
+    difference in what is ranked by (`ranked_by`) leaves out 0. The intervals are not corrected for how many schedulers
+    there are, nor for the best being chosen from the same runs. `share_of_bound`, `share_of_best` and their intervals
+    are there where the cells have them. Raises ExperimentError for a baseline that was not compared, and a measure
+    there is not.
     """
     import pandas as pd
 

@@ -24,10 +24,10 @@ FIRST_DRAWN = (*EARLY, "load", "rate_per_s", "slo_scale", "cv", "load_profile")
 class Option:
     """A field.
 
-    kind: of its values. least, most: that are allowed (most: inf allows that too); above: all allowed are larger.
-    choices: of kind `CHOICE`. help, unit: for people. name: on the command line; empty: the field's own. metavar: what
-    stands for the value there. shown: the default in words; empty: the value. first: one of those most people need.
-    optional: it may be None.
+    kind: of its values. least, most: bounds of allowed values (most: inf allows inf too); above: a bound below all of
+    them. choices: of kind `CHOICE`. help, unit: for people. name: on the command line; empty: the field's own. metavar:
+    what stands for the value there. shown: the default in words; empty: the value. first: one of those most people
+    need. optional: it may be None.
     """
 
     kind: str

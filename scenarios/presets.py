@@ -118,7 +118,7 @@ def presets_of(environment: str) -> dict[str, Preset]:
 
 
 def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Words for a source of episodes, with those that a preset among them stands for and that arrivals bring along.
+    """Words for a source of episodes, with a preset among them spelled out, and with what arrivals imply.
 
     Words beside a preset take the places of its own. Arrivals take the place of the source's load profile and cv, and
     arrivals with a pace of their own that of its load too. Raises SpecError for an unknown preset.

@@ -20,7 +20,8 @@ BLOCKS = 20  # blocks in the file's length: enough to differ, each long compared
 
 
 def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
-    """So many requests of a trace, fewer or more than it has; without times blocks are requests (or sessions) in a row.
+    """Draw a number of requests from a trace, fewer or more than it has. Without times a block is requests (or
+    sessions) in a row.
 
     Raises WorkloadError for a trace that is too short to be cut into blocks.
     """

@@ -69,7 +69,7 @@ class Compilable(_Policy):
     """A policy of Stable-Baselines3 with an `Actor` for its actor: all of it takes the place of `action_net`.
 
     shape, base_bias: of the actor, and of its first weights (`begin_with_base`). If slots are scored, the noise of all
-    has one deviation, and scores of empty slots are noise of deviation 1, which has no gradient.
+    scores has one standard deviation; the scores of empty slots are noise of deviation 1 without a gradient.
     """
 
     log_std: Any

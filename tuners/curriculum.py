@@ -1,8 +1,7 @@
 """Where to train: scenarios are drawn more often the more heuristics show that there is to gain in them.
 
-In many scenarios nothing can be gained, whatever one does: what happens there is noise to a learner. A pool of
-scenarios is served by the base policy and by a few others; what the best of them has more than the base is the headroom
-that is known.
+In many scenarios no decision changes the gain, and a learner sees only noise there. A pool of scenarios is served by
+the base policy and a few others; a scenario's known headroom is the best one's gain less the base's.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ from servegym.simulator.policies.policy import Policy
 class BaseBias:
     """How the base's own choice is written in what a slot shows, so that a network can begin by following it.
 
-    columns: where the numbers that say so, of 0 or more, are among the inputs of a shared network. With outputs of
-    weights . numbers + bias, float[outputs, columns] and float[outputs], the base's choice is the best one, by 1.
+    columns: indices, among the inputs of a shared network, of the non-negative numbers that tell the choice. With
+    outputs weights @ numbers + bias (float[outputs, columns], float[outputs]) the base's choice has the highest output,
+    by 1.
     """
 
     columns: tuple[int, ...]
@@ -83,13 +84,10 @@ def follow_base(
 
 @dataclasses.dataclass(frozen=True)
 class DecisionHead:
-    """What a network is to the decisions of an environment.
-
-    part: of a scenario that it decides in the place of: "scheduler", "router" or "scaler". base: that policy.
-    kind: of the network (`Shape`). outputs: of a slot, where it has slots; else in all. is_choice: the highest output
-    is done; else outputs, through tanh, are the action. base_bias: see `BaseBias`; None: with all outputs 0 the base
-    decides.
-    build: network and name -> the compiled policy.
+    """How a network decides in an environment. part: of the scenario that it replaces: "scheduler", "router" or
+    "scaler". base: the policy in that part. kind: of the network (`Shape`). outputs: of a slot, where it has slots;
+    else in all. is_choice: the highest output is done; else outputs, through tanh, are the action. base_bias: see
+    `BaseBias`; None: with all outputs 0 the base decides. build: network and name -> the compiled policy.
     """
 
     part: str

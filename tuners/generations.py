@@ -31,7 +31,7 @@ from servegym.tuners.validation import Judge
 
 
 def score_of(runs: Sequence[Scenario], objective: Objective, index: int) -> float:
-    """What one of some scenarios counts by the objective."""
+    """Score of one of some scenarios, by the objective."""
     if objective.is_gain_alone:
         return tdg_ratio(runs[index])
     outcome = outcome_of(runs, index)
@@ -45,7 +45,7 @@ def scores_of(
     runner: Runner,
     objective: Objective = GAIN_ALONE,
 ) -> np.ndarray:
-    """float64[policies]: mean over the scenarios of what they count by the objective."""
+    """float64[policies]: mean score over the scenarios, by the objective."""
     runs = [head.with_policy(scenario, policy) for policy in policies for scenario in scenarios]
     ratios = np.array(results_of(runner, functools.partial(score_of, runs, objective), range(len(runs))))
     return ratios.reshape(len(policies), len(scenarios)).mean(axis=1)

@@ -1,4 +1,5 @@
-"""A scaler that sizes for the requests that will come: yesterday's rate at this time of day, times what today has more.
+"""A scaler for the requests that will come: yesterday's rate at this time of day, times today's arrivals over
+yesterday's.
 
 The steps are those of "Rule, exactly" in docs/systems/forecast.md.
 """

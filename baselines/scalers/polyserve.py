@@ -1,6 +1,6 @@
-"""PolyServe's scaler (sections 4.3 and 4.4): the last engine of a tier goes back to the pool when it is empty; with no
-request of its own tier left it is pending, and may join the tier of those it has. Engines that take time to start it
-starts one at a time for a tier in which requests wait.
+"""PolyServe's scaler (sections 4.3 and 4.4): the last engine of a tier returns to the pool when it is empty. An engine
+without a request of its own tier is pending, and may join the tier of the requests that it has. Where engines take time
+to start, one at a time is started for each tier in which requests wait.
 
 The steps are those of "Rule, exactly" in docs/systems/polyserve.md.
 """
@@ -46,9 +46,9 @@ def own_requests(context, e):
 @kernel
 def last_of(tier, role, snapshots, moves):
     """The open engine of a tier and role with the fewest requests; ties: the highest index; -1: none. A loading engine
-    does not count as open: returned to the pool at once, it would never serve.
+    does not count as open: it would return to the pool before it had served.
 
-    Prefill engines in use are of no tier: all of them are looked at together, with tier 0.
+    Prefill engines have no tiers: all that are in use count as tier 0.
     """
     last = -1
     for e in range(snapshots.shape[0]):

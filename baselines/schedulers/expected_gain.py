@@ -90,8 +90,9 @@ def expected_gain_of(request, slack_s, pace_s, tokens, most_late=1.0):
 
 
 class Chunks(NamedTuple):
-    """How long prompts are cut. fits: so many tokens fit a batch of eta; where more were found not to, a chunk of them
-    takes first_s with nothing cached, so a token in chunks least_s_per_token: what is cached makes no chunk shorter.
+    """The chunks of prompts that do not fit a batch of eta. fits: tokens of a chunk. first_s: time of a chunk with
+    nothing cached before it; least_s_per_token: the same per token, a lower bound, since cached tokens make no chunk
+    shorter. Both are 0 while every prompt seen fits.
     """
 
     fits: int | np.signedinteger

@@ -29,7 +29,7 @@ P = Parameters(
 
 @scheduler
 def fairbatching(context, ranks, limits):
-    """The estimator is asked only about the few that could have the least time left of those that can be in time."""
+    """Estimate only the few requests that could be the one with the least time left among those that can be in time."""
     p, now_s, order, decodes = P.read(context), context.now_s, SCRATCH.read(context).order, 0
     requests, queue, estimator, n = context.requests, context.queue, context.estimator, context.queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)

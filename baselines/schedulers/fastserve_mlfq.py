@@ -211,7 +211,9 @@ def fastserve_mlfq(context, ranks, limits):
 
 @victims
 def fastserve_victims(context, ranks, limits):
-    """What would run last gives up its memory first, and all of it is saved where there is host memory."""
+    """Rank victims: the request that would run last gives up its memory first; all its KV is saved if there is host
+    memory.
+    """
     for position in range(context.queue.shape[0]):
         rank = ranks[position]
         rank.victim_tier = rank.tier

@@ -1,4 +1,4 @@
-"""SLOs-Serve: a dynamic program accepts as many new requests as keep all that are accepted in time.
+"""SLOs-Serve: a dynamic program accepts the most new requests with which every accepted request is in time.
 
 The steps are those of "Rule, exactly" in docs/systems/slos_serve.md. The program is in `slos_serve_plan.py`.
 """

@@ -1,7 +1,8 @@
 """The dynamic program of SLOs-Serve: which of the new requests to accept.
 
-Requests are looked at by the deadline of their prefill. For each number of new ones accepted so far one state is kept,
-that with the most prefill tokens to spare by then: tokens for which there is time beside the decodes at their pace.
+It goes through the requests by the deadline of their prefill. For each number of new requests accepted so far it keeps
+one state: the one with the most spare prefill tokens, which are those that can be computed by then while all decodes
+keep their pace.
 """
 
 from typing import NamedTuple
@@ -21,17 +22,17 @@ from servegym.policy import (
 )
 
 UNDECIDED, ACCEPTED, DECLINED = range(3)
-MOST_NEW = 60  # new requests in a plan: a set of them is the bits of a whole number
-ROUNDING = 1e-6  # tokens: more than rounding errors of means and rates
-NONE = -1.0  # prefill tokens to spare of a state that there is not
+MOST_NEW = 60  # new requests in a plan; a set of requests is the bits of an integer
+ROUNDING = 1e-6  # tokens: above the rounding errors of means and rates
+NONE = -1.0  # spare prefill tokens of a state that does not exist
 
-# Of the states with 1, 2, ... new requests (at places 0, 1, ...): prefill tokens to spare; of the decodes by then how
-# many, their cached tokens, the shortest TPOT and tokens due a second; KV blocks; and which are accepted, by bits.
+# At place k the state with k + 1 new requests: spare prefill tokens; number, cached tokens, shortest TPOT and tokens due
+# per second of the decodes by then; KV blocks; and which new requests are accepted, by bits.
 PLAN = Scratch("spare", "decodes", "cached", "tpot_s", "due_per_s", "blocks", indices=("chosen", "order", "new"))
 
 
 class Ahead(NamedTuple):
-    """A state: what is decoding, and the prefill tokens that are to spare."""
+    """A state: sums over the decodes, and the spare prefill tokens."""
 
     spare: float
     decodes: float
@@ -66,7 +67,7 @@ def fill(sums, state, seconds):
 
 @kernel
 def after(state, seconds, most_tokens, estimator):
-    """The state `seconds` later: more prefill tokens are to spare, of batches as long as the shortest TPOT SLO."""
+    """The state `seconds` later. It has more spare prefill tokens: those of batches that take the shortest TPOT SLO."""
     if not seconds > 0.0:
         return state
     sums, scratch = estimator.scratch[0], estimator.scratch[1]
@@ -78,7 +79,7 @@ def after(state, seconds, most_tokens, estimator):
     chunk = batches.largest_chunk(sums, scratch, most, 0, False, batch_s, estimator)
     if chunk == 0:
         return state
-    if state.tpot_s == np.inf:  # nothing has a pace: as many batches as there is time for
+    if state.tpot_s == np.inf:  # no decode has a TPOT SLO: batches take as long as their chunk
         batch_s = batches.estimate_with(sums, scratch, chunk, 0, False, estimator)
     tokens = np.floor(seconds / batch_s) * chunk
     return Ahead(state.spare + tokens, state.decodes, state.cached, state.tpot_s, state.due_per_s, state.blocks)
@@ -86,7 +87,7 @@ def after(state, seconds, most_tokens, estimator):
 
 @kernel
 def with_request(state, request, prefill_tokens, blocks):
-    """The state once this request is accepted: its prefill uses up tokens that were to spare, then it decodes."""
+    """The state once this request is accepted: its prefill takes spare tokens, and then it decodes."""
     tpot_s, due_per_s = state.tpot_s, state.due_per_s
     if request.token_interval_s > 0.0:
         tpot_s, due_per_s = min(tpot_s, request.token_interval_s), due_per_s + 1.0 / request.token_interval_s

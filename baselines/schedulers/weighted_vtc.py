@@ -21,13 +21,13 @@ from servegym.policy import (
 
 DECODE, HOLDER, WAITING = range(3)  # tiers
 
-# state.clients: the first three last, the others are of one ranking, whose number tells whether they have been reset.
+# state.clients: the first three persist; the others hold for one ranking, and are reset where its number has changed.
 CLIENT_FIELDS = ("counter", "charged", "weight", "ranking", "next", "waits", "left_waiting", "tag")
 COUNTER, CHARGED, WEIGHT, RANKING, NEXT, WAITS, LEFT_WAITING, TAG = range(8)
 SEEN = 0  # of state.requests
 LAST, RANKINGS = range(2)  # of state.engines; LAST: client + 1, 0: none
 NO_CLIENT = -1
-SCRATCH = Scratch("uncharged_tokens", indices=("client",))  # by position, of those that wait
+SCRATCH = Scratch("uncharged_tokens", indices=("client",))  # by position, of waiting requests
 
 P = Parameters(
     *sarathi.P,
@@ -41,8 +41,8 @@ set_limits = limits_kernel(sarathi.LIMITS, P)
 def survey(context, s, ranking, ranks):
     """Rank all but the waiting requests, and note whether each client here waits and was left waiting.
 
-    Returns one of the clients here; each knows the next. Of a waiting request s keeps its client and the prompt tokens
-    it is yet to be charged, so that the pass over tags reads nothing else.
+    Returns one of the clients here; each names the next one. `s` gets the client of each waiting request and the prompt
+    tokens it has not been charged for, which is all that the pass over tags reads.
     """
     state, first = context.state, NO_CLIENT
     for position in range(context.queue.shape[0]):

@@ -27,10 +27,8 @@ def means_error(setting: Setting, fitted: Fitted) -> dict[str, float]:
 def errors_left(
     settings: Sequence[Setting], progress: Callable[[int, int], None] = lambda done, in_all: None
 ) -> pd.DataFrame:
-    """A row a draw and run judged: fitted (how many runs), run, and `means_error`.
-
-    Fitted are none to all but one of the runs that clients did not give up on. progress: told how many draws are done,
-    of all.
+    """One row a draw and judged run: fitted (number of runs), run, and `means_error`. Of the runs that clients did not
+    give up on, none to all but one are fitted. progress: told how many draws are done, of all.
     """
     import pandas as pd
 

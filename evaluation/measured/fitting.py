@@ -72,9 +72,9 @@ def fit_with_spread(
 
     Least squares of logarithms with PRIOR; those that are far off count less (soft L1): a wait in a queue that is
     nearly full says little of any term. Runs that clients gave up on are left out: their giving up is not simulated.
-    stages: only measurements of these stages count (None: all); requests of the others are simulated too.
-    With them, by the terms' names, the standard deviation that is left of each, as a share of its prior's: of 1 the
-    runs say nothing. Raises WorkloadError if no run is left.
+    stages: only measurements of these stages count (None: all); requests of the others are simulated too. Returned with
+    them: the posterior standard deviation of each term by its name, as a share of the prior's; at 1 the runs say
+    nothing of the term. Raises WorkloadError if no run is left.
     """
     from scipy.optimize import least_squares
 

@@ -25,14 +25,14 @@ VLLM = "vllm-v1"
 def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
     """ttft_s, itl_s and e2e_s of each request, from its arrival to what the client sees, in the order of the run.
 
-    profile: without what the terms have; its front end, if it has one, counts. KV blocks are those that the engine
-    logged, else the profile's.
+    profile: of the device, without the terms; its front end is simulated if it has one. KV blocks are those that the
+    engine logged, else the profile's.
     """
     return with_terms(served(run, profile, terms, caching), terms)
 
 
 def served(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
-    """Requests as the engine serves them: of the terms, with those of steps alone."""
+    """Serve the requests as the engine does, with the terms of its steps only."""
     requests = Simulation(scenario_of(run, profile, terms, caching)).run().requests
     return requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]]
 

@@ -201,7 +201,7 @@ class Evaluation:
         return notes_of(self.parts)
 
     def check_repeats(self) -> None:
-        """Raise ExperimentError for cells with fewer runs than others, but for one that is the same for every seed."""
+        """Raise ExperimentError if a cell has fewer runs than others, unless its run is the same for every seed."""
         for part in self.parts:
             if 1 < part.repeats.runs < self.panel.seeds:
                 raise ExperimentError(

@@ -45,9 +45,8 @@ def find_set(text: str, others: Mapping[str, str | None]) -> tuple[str, Candidat
 
 
 def reference_sets(artifacts: Iterable[Artifact], named: Mapping[str, Sequence[str]]) -> list[str]:
-    """What to hold artifacts against, as texts for `find_set`: for each of them the same policies as they come.
-
-    named: by what they are for, policies that take the place of these; where there are several, each with each.
+    """References for artifacts, as texts for `find_set`: for each artifact its policies with their defaults. named: by
+    role, policies in place of these; of several roles, every combination.
     """
     texts: dict[str, None] = {}
     for artifact in artifacts:
@@ -60,7 +59,7 @@ def reference_sets(artifacts: Iterable[Artifact], named: Mapping[str, Sequence[s
 
 
 def as_it_comes(policy: Policy) -> str:
-    """The name of a policy; of a learned one, of the policy whose decisions it changes."""
+    """The name of a policy, whose defaults then hold; of a learned policy the name of its base."""
     return policy.base.name if isinstance(policy, LearnedPolicy) and policy.base else policy.name
 
 

@@ -18,7 +18,8 @@ ROUTERS_KEPT, RESTS_KEPT = (
     10,
 )  # routers and engine settings kept after each was tried alone; then combined
 RUNGS = ((1, 32), (2, 12))  # windows that a rung takes, and how many setups it keeps; the last rung takes all windows
-LEFT, LEFT_WITHOUT_PLUG_IN = 5, 2  # setups that are bisected beside the default; of these at least so many flags only
+# Setups that are bisected beside the default, and how many of them at least change only engine flags.
+LEFT, LEFT_WITHOUT_PLUG_IN = 5, 2
 NEARLY_ALL = 0.01  # of the share that any number of engines reaches: more engines than that give nothing
 ALIKE = 0.9  # of a p99 TTFT: it falls by more than to this where more engines help
 AS_GOOD = 0.005  # a share less by this is not worth another setting
@@ -78,8 +79,7 @@ def choose(trials: Trials, setups: Sequence[Setup], engines: int | None = None) 
 
 
 def by_any_router(trials: Trials, setups: Sequence[Setup], windows: Sequence[int]) -> int:
-    """The fewest engines with which some router holds the target where the default's does not; else as many as help
-    any."""
+    """The fewest engines with which any router holds the target; if none does, the most that still help one of them."""
     alone = list(routers_alone(setups))
     enough = [
         sized.engines for sized in (fewest_engines(trials, setup, 1, windows) for setup in alone) if sized.engines
@@ -88,7 +88,7 @@ def by_any_router(trials: Trials, setups: Sequence[Setup], windows: Sequence[int
 
 
 def routers_alone(setups: Sequence[Setup]) -> dict[Setup, str]:
-    """The default with each of the routers, by which that is."""
+    """The default setup with each router, and that router."""
     return {replace(setups[0], router=setup.router): setup.router for setup in setups}
 
 
@@ -124,7 +124,7 @@ def is_enough(trials: Trials, setup: Setup, engines: int, windows: Sequence[int]
 
 
 def grown(trials: Trials, setup: Setup, first: int, windows: Sequence[int], most: int = MOST_ENGINES) -> int:
-    """The first number of engines, doubled until they are enough, or twice as many change nothing."""
+    """Double the first number of engines until it is enough, or until doubling changes nothing."""
     engines, before = min(first, most), None
     while not is_enough(trials, setup, engines, windows) and engines < most:
         rows = trials.rows(Trial(setup, engines, window) for window in windows)
@@ -146,7 +146,9 @@ def enough_engines(trials: Trials, setup: Setup, windows: Sequence[int]) -> int:
 
 
 def promising(trials: Trials, setups: Sequence[Setup], engines: int, window: int) -> list[Setup]:
-    """The setups, without the default, of which router and engine are each among the best where only they change."""
+    """The setups other than the default whose router, and whose engine settings, are each among the best when only they
+    change.
+    """
     default = setups[0]
     routers = routers_alone(setups)
     rests = [setup for setup in setups if setup.router == default.router]

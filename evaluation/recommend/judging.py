@@ -1,4 +1,4 @@
-"""What a recommendation is worth on windows that nothing was chosen by."""
+"""What a recommendation gains on windows that took no part in choosing it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ MOST_OTHERS = 2
 
 
 def judged(trials: Trials, chosen: Chosen, price_per_hour: float | None = None) -> pd.DataFrame:
-    """A row for the recommendation, the default with its own and as many engines, what the recommended router and the
-    recommended engine do alone where it is both, and the setups that came next.
+    """One row each for the recommendation; the default with its own number of engines, and with the recommendation's;
+    the recommended router and the recommended engine settings, each alone if both change; and the setups that came
+    next.
 
     trials: on the windows that judge. role, setup, label, engines, share (mean over the windows, with its 95 %
     interval), held (windows in which the target holds), windows, share_difference (to the default with as many engines,

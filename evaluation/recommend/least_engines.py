@@ -18,9 +18,9 @@ from servegym.simulator.inputs.workload import Workload
 def least_engines(workload: Workload, engine: Deployment, target: Target) -> int | None:
     """No fewer engines hold the target on a workload, whatever decides; None: nothing is known.
 
-    Of the judged requests as many as the target asks for have to be served between the first of their arrivals and the
-    last time that any of them may take. Counted is the least work of a batch (`least_work`) for those with the least,
-    without prompts that are in a cache, and with decodes as if their context did not grow.
+    As many of the judged requests as the target asks for have to be served between their first arrival and the last of
+    their deadlines. Their work is at least that of the requests with the least work (`least_work`), without cached
+    prompt tokens, and with decodes whose context does not grow.
     """
     if workload.turns is not None or engine.speculation is not None:
         return None

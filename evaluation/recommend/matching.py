@@ -1,4 +1,4 @@
-"""How well a simulation of a recording comes near to what was measured, and what of the engine it tells."""
+"""How near a simulation of a recording comes to what was measured, and which terms of the engine it determines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METRICS, STATISTICS = {"ttft": "TTFT", "itl": "TPOT", "e2e": "E2E"}, ("p50", "p9
 TERMS = {
     "factor": "the time of every batch", "step_cpu_s": "CPU time of a step", "client_s": "the way from client to queue",
 }  # fmt: skip
-KNOWN = 0.5  # of a term's prior spread: what is left of it where a recording tells the term
+KNOWN = 0.5  # largest posterior spread, as a share of the prior's, of a term that the recording determines
 GOOD_PERCENT = 10.0
 ERRS = {
     "ttft": "what comes before a first token: the queue, prefixes found in a cache, the client's side",
@@ -52,8 +52,9 @@ class Figure(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """figures: of the half that nothing was fitted to. fitted: to the other half; None: `why_not` says why. left: of
-    each term the standard deviation that is left, as a share of its prior's."""
+    """figures: of the half that nothing was fitted to. fitted: to the other half; None: `why_not` says why. left:
+    posterior standard deviation of each term, as a share of the prior's.
+    """
 
     figures: tuple[Figure, ...]
     fitted: Fitted | None
@@ -70,7 +71,7 @@ class Match:
         return max(self.figures, key=lambda figure: abs(figure.error_percent(self.is_fitted)))
 
     def lines(self) -> list[str]:
-        """What could be fitted, what could not, and what errs, in sentences."""
+        """Which terms could be fitted, which could not, and which figures are off, in sentences."""
         return [*self._fitted_lines(), self._error_line()]
 
     def _fitted_lines(self) -> list[str]:

@@ -21,10 +21,9 @@ END_OF_PARTS = 2**40  # above all ids: for prompt tokens that are in no part
 class RagPulseReader(PublicReader):
     """`arrival_s, session, turn, prompt_tokens, output_tokens, part_ids, part_tokens`.
 
-    When an answer was done is not recorded: a turn comes as long after the end of the one before as it arrived after
-    the arrival of that. So sessions last longer than they did, by their answers (seconds, where pauses have a median
-    of 40 s). Blocks of 16 tokens are named by the parts they lie in; a few tokens of each prompt that are in no part
-    are taken to be its last.
+    Ends of answers are not recorded, so the time between two arrivals is taken as the pause after an answer. Sessions
+    last longer than they did, by the time of their answers (seconds, where pauses have a median of 40 s). Blocks of 16
+    tokens are named by the parts they lie in; a few tokens of each prompt that are in no part are taken to be its last.
     """
 
     name = "ragpulse"

@@ -35,9 +35,10 @@ class Turn:
 class WekaReader(Reader):
     """A conversation an object: `requests`, each with `t, in, out, type`, mostly `hash_ids`; `block_size` tokens.
 
-    A request follows the one before it, `think_time` after its end, or as long after as `t` says (less `api_time`,
-    where that is there). A subagent's first follows the request before it, and has its own after it; the agent goes on
-    meanwhile. Hashes are those of the conversation alone. Conversations begin at a rate, or as clients are free.
+    A request follows the one before it, `think_time` after its end; without that, after the difference of their `t`
+    (less `api_time`, if it is given). A subagent's first request follows the agent's request before it, and its later
+    ones follow each other, while the agent goes on. Hashes are those of the conversation alone. Conversations begin at
+    a rate, or as clients are free.
     """
 
     name = "weka"

@@ -122,8 +122,7 @@ def sliced(results: StudyResults) -> pd.DataFrame:
 
 
 def indifferent(results: StudyResults) -> dict[str, str]:
-    """For each parameter the values that were tried of which chance over seeds cannot tell that they are worse than the
-    winner's, in words."""
+    """For each parameter, in words, the tried values whose difference to the winner's is within chance over seeds."""
     table, found = sliced(results), {}
     better_up = results.objective.larger_is_better
     for parameter, rows in table.groupby("parameter", sort=False):
