@@ -106,8 +106,8 @@ def page(rows: pd.DataFrame, seeds: tuple[int, ...], requests: int) -> str:
         *answers(rows),
     ]
     for load in reversed(HIGH):
-        lines += [f"\n## Load {load:g}\n", "First-token TDG ratio under Min-Load, and what others have more.\n",
-                  *table(rows, load)]  # fmt: skip
+        of_others = "First-token TDG ratio under Min-Load, and the differences of the others to it.\n"
+        lines += [f"\n## Load {load:g}\n", of_others, *table(rows, load)]
     lines += ["\n## Reading (written after the run)\n", READING.read_text(encoding="utf-8").rstrip()]
     return "\n".join(lines) + "\n"
 

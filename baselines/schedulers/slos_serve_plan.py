@@ -26,8 +26,8 @@ MOST_NEW = 60  # new requests in a plan; a set of requests is the bits of an int
 ROUNDING = 1e-6  # tokens: above the rounding errors of means and rates
 NONE = -1.0  # spare prefill tokens of a state that does not exist
 
-# At place k the state with k + 1 new requests: spare prefill tokens; number, cached tokens, shortest TPOT and tokens due
-# per second of the decodes by then; KV blocks; and which new requests are accepted, by bits.
+# At place k the state with k + 1 new requests: spare prefill tokens; number of decodes by then, their cached tokens,
+# shortest TPOT and tokens due per second; KV blocks; and which new requests are accepted, by bits.
 PLAN = Scratch("spare", "decodes", "cached", "tpot_s", "due_per_s", "blocks", indices=("chosen", "order", "new"))
 
 

@@ -1,10 +1,10 @@
-"""Why runs on the GPU at a load of 1.4 are slower than simulated: what their steps took, one by one.
+"""Why runs on the GPU at load 1.4 are slower than simulated: measured step times beside those of a profile.
 
     python -m experiments.gpu.step_times docs/results/h100 --profile FITTED.json --page docs/results/h100-step-times.md
 
-Under vLLM's own order the batch of a step follows from its tokens: a request whose first token it brings was prefilled
-in it, every other one was decoded. (A prompt in two parts counts as a whole in the second; one computed again after a
-preemption is not seen.) So each step of a run at any load can be held against a profile that was fitted at saturation.
+Under vLLM's own order the batch of a step follows from its tokens: a request that gets its first token was prefilled in
+the step, any other one was decoded. (A prompt in two chunks counts as a whole in the second; a prompt computed again
+after a preemption is not counted.) So each step at any load can be compared with a profile fitted at saturation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def reconstructed(line: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def total_rows(folder: Path, profile: Profile) -> Iterator[str]:
-    """Of each run at saturation, without its first step: what its steps took together, and what the profile says."""
+    """Total time of the steps of each run at saturation, without the first: measured, and by the profile."""
     table = steps(folder, say=False, late=True)
     for run, its in [*table.groupby("run", sort=False), ("all", table)]:
         took_s, said_s = its[DURATION].sum(), profile.device.evaluate(as_batches(its)).sum()
@@ -67,13 +67,12 @@ def total_rows(folder: Path, profile: Profile) -> Iterator[str]:
 
 
 def before_rows(batches: np.ndarray, took_s: np.ndarray, profile: Profile) -> Iterator[str]:
-    """Decode steps after a decode step, by how many tokens the step behind them has."""
+    """Decode steps after a decode step, grouped by the number of tokens of the next step."""
     over_s = took_s - profile.device.evaluate(batches)
     tokens, prefills = batches["prefill_tokens"] + batches["decode_requests"], batches["prefill_requests"] > 0
     decodes = np.flatnonzero(~prefills[:-1] & ~np.insert(prefills[:-2], 0, True))
     groups = {"decodes only": ~prefills} | {
-        f"{low:,} to {high:,}, a prefill among them": prefills & (tokens >= low) & (tokens <= high)
-        for low, high in GROUPS
+        f"{low:,} to {high:,}, with a prefill": prefills & (tokens >= low) & (tokens <= high) for low, high in GROUPS
     }
     for name, its in groups.items():
         here = decodes[its[decodes + 1]]
@@ -89,7 +88,9 @@ def slower_rows(line: Mapping[str, Any], profile: Profile, beside: Sequence[Prof
     if workload is None:
         return
     results: dict[str, Any] = {SERVED: measured_run(line, workload)}
-    profiles = {f"x {f:g}": dataclasses.replace(profile, device=profile.device.times(f)) for f in FACTORS}
+    profiles = {
+        f"simulated, batch times x {f:g}": dataclasses.replace(profile, device=profile.device.times(f)) for f in FACTORS
+    }
     believed = load_profile(str(line["profile"]))
     for label, slower in (profiles | {other.name: other for other in beside}).items():
         results[label] = simulated(line, workload, slower, believed)
@@ -102,7 +103,7 @@ def slower_rows(line: Mapping[str, Any], profile: Profile, beside: Sequence[Prof
 
 
 def tables(folder: Path, profile: Profile, beside: Sequence[Profile]) -> str:
-    heads = narrow_header("run at saturation", "steps", "took, s", "said, s", "took more")
+    heads = narrow_header("run at saturation", "steps", "measured, s", "profile, s", "difference")
     parts = [*heads, *total_rows(folder, profile)]
     latest: list[str] = []
     slower: list[str] = []
@@ -116,9 +117,11 @@ def tables(folder: Path, profile: Profile, beside: Sequence[Profile]) -> str:
         if line["policy"] == STOCK:
             batches, took_s = reconstructed(line)
             more = 100 * (took_s.sum() / profile.device.evaluate(batches).sum() - 1)
-            title = f"\n{line['run']}, whose steps together took {more:.1f} % more:\n"
-            late = f"over {1e3 * LATE_S:.0f} ms more"
-            heads = narrow_header("the step behind it", "decode steps", "took more, ms: median", "most", late)
+            title = f"\n{line['run']}, whose steps took {more:.1f} % longer in total than the profile says:\n"
+            late = f"by over {1e3 * LATE_S:.0f} ms"
+            heads = narrow_header(
+                "tokens of the next step", "decode steps", "measured less profile, ms: median", "largest", late
+            )
             latest += [title, *heads, *before_rows(batches, took_s, profile)]
     heads = narrow_header("policy", "", "TDG", "attainment", "TTFT, s: p50 / p90 / p99", "TPOT, s: p50 / p90 / p99")
     return "\n".join([*parts, *latest, "\nAt load 1.4:\n", *heads, *slower]) + "\n"
