@@ -91,6 +91,9 @@ def random_host(random: np.random.Generator, total_blocks: int) -> HostMemory | 
     return HostMemory(int(random.integers(0, total_blocks + 1)), float(load_s), float(save_s))
 
 
+WITH_STATES = [0.12, 0.12, 0.1, 0.1, 0.1, 0.16, 0.15, 0.15]  # of the kinds of groups that cache prefixes
+
+
 def random_groups(random: np.random.Generator, caching: bool = False) -> tuple[KvCacheGroup, ...]:
     """Groups that keep all tokens, the last ones or states: at least one that keeps tokens. caching: such as cache
     prefixes."""
@@ -99,7 +102,9 @@ def random_groups(random: np.random.Generator, caching: bool = False) -> tuple[K
     state = KvCacheGroup(16, state=True)
     counts = random.choice([(1, 1, 0), (1, 3, 0), (0, 1, 0), (2, 0, 1), (1, 0, 3), (1, 2, 2)])
     if caching:
-        counts = random.choice([(1, 1, 0), (1, 3, 0), (0, 1, 0), (0, 2, 0), (2, 0, 0), (2, 2, 0)])
+        counts = random.choice(
+            [(1, 1, 0), (1, 3, 0), (0, 1, 0), (0, 2, 0), (2, 0, 0), (2, 2, 0), (1, 0, 1), (2, 0, 3)], p=WITH_STATES
+        )
         full = KvCacheGroup(int(random.choice([1, 4, 6, 10])))
         size = int(random.choice([1, 4, 6, 9]))
         window = KvCacheGroup(size, int(random.integers(2, 60)))

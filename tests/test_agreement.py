@@ -13,7 +13,7 @@ import pytest
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
-from servegym.simulator.memory.kv_groups import blocks_held
+from servegym.simulator.memory.kv_groups import blocks_needed
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.types import BATCH_END, EVICTED, LOADED
@@ -235,7 +235,7 @@ def check(
     block_tokens = int(random.choice([1, 4, 16]))
     longest = int((workload.table["prompt_tokens"] + workload.table["output_tokens"]).max())
     groups = random_groups(random, caching) if grouped else ()
-    least = int(blocks_held(groups, 0, longest)) if grouped else -(-longest // block_tokens)
+    least = blocks_needed(groups, longest, caching) if grouped else -(-longest // block_tokens)
     total_blocks = least + int(random.integers(0, random.choice([200, 800]) // block_tokens + 2))
     if random.random() < 0.1:  # all the room in the world
         total_blocks += int(random.choice([1100, 3000]))

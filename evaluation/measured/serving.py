@@ -42,9 +42,8 @@ def scenario_of(
 ) -> Scenario:
     """The same requests at such engines, but for what the terms add to a request beside its batches.
 
-    Layers with windows or states hold the blocks of their KV cache groups. With states prefixes
-    are not cached so: there all layers count as if they kept as many tokens as a block holds in the mean of requests of
-    4,096.
+    Layers with windows or states hold the blocks of their KV cache groups. Groups with which prefix caching is not
+    simulated count as if all layers kept as many tokens as a block holds in the mean of requests of 4,096.
     """
     caches = caching and run.prefixes is not None
     groups = () if caches and refused_with(profile.kv.groups) else profile.kv.groups

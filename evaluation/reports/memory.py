@@ -49,7 +49,8 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
     for e, pool in enumerate(pool_of):
         here = (events["engine"] == e) & np.isin(events["kind"], TAKE)
         if pool.kv_groups and here.any():
-            held[here] = blocks_held(pool.kv_groups, computed[here], chunk[here])
+            caching = pool.caches_prefixes(result.scenario.workload)
+            held[here] = blocks_held(pool.kv_groups, computed[here], chunk[here], caching)
     before = np.where(same, np.r_[0, held[:-1]][: len(held)], 0)
     # With its arrival the blocks are free where it came from; where it goes they were taken when it was sent.
     received = events["kind"] == RECEIVED

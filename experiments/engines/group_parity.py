@@ -46,6 +46,10 @@ ALONE = (KvCacheGroup(window=1024),)
 UNEQUAL = (KvCacheGroup(32), *(KvCacheGroup(window=128),) * 5)  # MiMo-V2-Flash
 STATES = (KvCacheGroup(544), *(STATE,) * 3)  # Qwen3-Next
 MAMBA = (KvCacheGroup(528), *(STATE,) * 6)  # Nemotron-H-8B
+# The same where prefixes are cached: states are in blocks of as many tokens.
+CACHED_STATES = (KvCacheGroup(544), *(KvCacheGroup(544, state=True),) * 3)
+CACHED_MAMBA = (KvCacheGroup(528), *(KvCacheGroup(528, state=True),) * 6)
+SMALL_STATES = (KvCacheGroup(64), *(KvCacheGroup(64, state=True),) * 3)  # for requests of some hundred tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +105,16 @@ PREFIX_CASES = (
     Case("full, three local windows of 512", cached(SHORT, 1200), 9, 4.0, requests=60),
     Case("the same, much memory", cached(SHORT, 5000), 10, 4.0, requests=60),
     Case("a window of 1,024", cached(ALONE, 500), 11, 4.0, requests=60),
+    Case("full, three states", cached(CACHED_STATES, 60), 14, 4.0, requests=60),
+    Case("the same, much memory", cached(CACHED_STATES, 600), 15, 4.0, requests=60),
+    Case("full, six states, priorities", cached(CACHED_MAMBA, 90, scheduling_policy="priority"), 16, 4.0, requests=60),
+    Case("full, three states, blocks of 64", cached(SMALL_STATES, 200), 17, 4.0, requests=60),
+    Case("the same, chunks of 500", cached(SMALL_STATES, 250, 500, watermark=0.05), 18, 4.0, requests=60),
+    Case("the same, much memory", cached(SMALL_STATES, 2000), 19, 4.0, requests=60),
+    Case("full, three states, a budget below a block", cached(CACHED_STATES, 90, 300), 20, 4.0, requests=60),
     Case("full, window of 128, asynchronous", cached(NARROW, 800, async_scheduling=True), 12, 4.0, requests=60),
     Case("full, six windows of 1,024, asynchronous", cached(MANY, 2800, async_scheduling=True), 13, 4.0, requests=60),
+    Case("full, three states, asynchronous", cached(SMALL_STATES, 200, async_scheduling=True), 21, 4.0, requests=60),
 )
 
 

@@ -64,6 +64,10 @@ class Limits:
     long_prefill_token_threshold: int = 0
 
     @property
+    def caches_states(self) -> bool:
+        return self.prefix_caching and any(group.state for group in self.groups)
+
+    @property
     def hashed_tokens(self) -> int:
         """Tokens of a block that vLLM hashes: a divisor of all groups' blocks."""
         if not (self.groups and self.prefix_caching):
@@ -168,6 +172,8 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
         )
     config.scheduler_config.async_scheduling = limits.async_scheduling  # vLLM takes it back on a CPU
     cache.num_gpu_blocks = limits.blocks + 1
+    if limits.caches_states:  # as vLLM sets them for a model with such layers
+        cache.mamba_cache_mode, cache.block_size = "align", limits.hashed_tokens
     specs = [kept_by(group, limits) for group in limits.groups or (KvCacheGroup(limits.block_tokens),)]
     fields = {field.name for field in dataclasses.fields(KVCacheConfig)}
     retention = {"prefix_cache_retention_interval": getattr(cache, "prefix_cache_retention_interval", None)}
@@ -187,12 +193,17 @@ def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[s
 
 
 def kept_by(group: KvCacheGroup, limits: Limits) -> Any:
-    """What vLLM is told of a group's layers; a state is in one block, as without prefix caching."""
+    """What vLLM is told of a group's layers; a state is in one block, or with prefix caching in blocks of the tokens of
+    the full groups' blocks."""
     import torch
     from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, FullAttentionSpec, MambaSpec, SlidingWindowSpec
 
     if group.state:
-        return MambaSpec(block_size=limits.max_model_len, shapes=((1,),), dtypes=(torch.float16,))
+        aligned = limits.caches_states
+        return MambaSpec(
+            block_size=group.block_tokens if aligned else limits.max_model_len, shapes=((1,),),
+            dtypes=(torch.float16,), mamba_cache_mode="align" if aligned else "none",
+        )  # fmt: skip
     numbers = {"block_size": group.block_tokens, "num_kv_heads": 1, "head_size": 32, "dtype": torch.float16}
     if group.local:
         return ChunkedLocalAttentionSpec(attention_chunk_size=group.window, **numbers)

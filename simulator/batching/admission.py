@@ -19,7 +19,7 @@ def blocks_lacking(request, chunk, engine):
     the request gives back what has left its windows."""
     tokens = cached_of(request) + chunk
     if has_groups(engine):
-        return held_blocks(engine.kv_groups, processed_of(request), tokens) - request.blocks
+        return held_blocks(engine.kv_groups, processed_of(request), cached_of(request), tokens) - request.blocks
     if tokens <= request.blocks * engine.block_tokens:
         return 0
     return blocks_for(tokens, engine.block_tokens) - request.blocks

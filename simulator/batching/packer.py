@@ -26,6 +26,9 @@ from servegym.simulator.features.packing_hooks import (
     before_first,
     before_need,
     before_newcomer,
+    chunk_back_to_end,
+    chunk_to_end,
+    ends_chunks,
     gives_memory,
     has_suspended,
     resumes,
@@ -182,6 +185,16 @@ def fill(run, decider, e, now_s):
         chunk = chunk_of(request, decoding, limits, packing)
         if decoding and is_running:
             chunk = wanted_chunk(run, e, r, chunk)
+        ends = ends_chunks(engine) and chunk > 0 and not decoding
+        if ends:
+            chunk = chunk_to_end(run, e, r, chunk)
+            if chunk == 0:
+                if limits.misfit == MISFIT_STOP:
+                    return
+                if not is_running:
+                    stop_admitting(engine.visits, packing, order, ranks)
+                continue
+        wanted = chunk
         if timed and chunk > 0 and not (decoding and limits.untimed_decodes):
             chunk = cut_to_time(request, decoding, chunk, engine, packing, limits, run.sums, estimator)
         if chunk == 0:
@@ -192,6 +205,8 @@ def fill(run, decider, e, now_s):
                 if packing.decodes_fit == 0 and packing.prefills_fit == 0:
                     return
             continue
+        if ends and chunk < wanted:
+            chunk = chunk_back_to_end(request, engine, chunk)
         before_need(run, e, r)
         need = blocks_lacking(request, chunk, engine)
         if not is_running:
@@ -263,7 +278,8 @@ def run_first(run, decider, e, now_s):
         fits = batches.largest_chunk(sums, run.sums[1], chunk, cached_of(request), decoding, budget_s, estimator)
         untimed = 0 if decoding else min(chunk, limits.untimed_prefill_tokens)
         chunk = max(least, fits, untimed)
-    if blocks_lacking(request, least, engine) > engine.free_blocks + engine.cache.shared_blocks:
+    takes_memory = blocks_lacking(request, least, engine) > engine.free_blocks + engine.cache.shared_blocks
+    if takes_memory:
         # What takes memory must emit a token, or two requests could take it from each other forever.
         chunk = left_of(request)
         if not fits_whole:
@@ -273,6 +289,9 @@ def run_first(run, decider, e, now_s):
             before_newcomer(run, e, r)
     room = request.blocks + engine.free_blocks + engine.cache.shared_blocks
     chunk = chunk_within(request, engine, chunk, room)
+    if ends_chunks(engine) and not takes_memory:
+        to_end = chunk_to_end(run, e, r, chunk)
+        chunk = to_end if to_end > 0 else chunk
     if not gives_memory(run, e, r, chunk, now_s):
         need = blocks_lacking(request, chunk, engine)
         if request.blocks == 0:

@@ -7,6 +7,7 @@ from servegym.simulator.features.speculation import decode_chunk
 from servegym.simulator.features.suspended_batches import blocks_in_tasks, find_excluded_task, find_suspended_task
 from servegym.simulator.memory.grouped_prefixes import drop_unseen
 from servegym.simulator.memory.prefix_caching import cancel_prefix_lookup, lookup_prefix
+from servegym.simulator.memory.state_chunks import back_to_state, keeps_states, up_to_state
 from servegym.simulator.records.requests import processed_of
 from servegym.simulator.records.types import NO_LIMIT
 
@@ -55,6 +56,28 @@ def before_need(run, e, r):
     """What request r lacks for its chunk is about to be counted."""
     if HAS_CACHE and HAS_GROUPS and run.engines[e].kv_groups.on > 0 and run.engines[e].cache.on:
         drop_unseen(run.requests[r], run.outcomes[r], run.engines[e], run.cache, processed_of(run.requests[r]))
+
+
+@hook
+def ends_chunks(engine):
+    """Whether chunks have to end where a feature says (`chunk_to_end`)."""
+    return HAS_CACHE and HAS_GROUPS and keeps_states(engine)
+
+
+@hook
+def chunk_to_end(run, e, r, chunk):
+    """The chunk of request r, or its part up to where it has to end; 0: there is no such place in it."""
+    if HAS_CACHE and HAS_GROUPS:
+        return up_to_state(run, e, r, chunk)
+    return chunk
+
+
+@hook
+def chunk_back_to_end(request, engine, chunk):
+    """The chunk, shorter than `chunk_to_end`, or its part up to the last place where it may as well end."""
+    if HAS_CACHE and HAS_GROUPS:
+        return back_to_state(request, engine, chunk)
+    return chunk
 
 
 @hook

@@ -226,25 +226,25 @@ class Deployment:
         kinds = kinds_of(self.kv_groups, self.name)
         return int(self.total_blocks // kinds.full * kinds.full_block_tokens) if kinds.full else 2**31 - 1
 
-    @property
-    def request_tokens(self) -> int:
-        """The most tokens of a request that an engine's KV memory holds, if they are computed at once."""
+    def request_tokens(self, caching: bool = False) -> int:
+        """The most tokens of a request that an engine's KV memory holds, if they are computed at once; caching: and
+        prefixes are cached."""
         if not self.kv_groups:
             return self.total_blocks * self.block_tokens
-        return tokens_held(self.kv_groups, self.total_blocks)
+        return tokens_held(self.kv_groups, self.total_blocks, caching)
 
     def check_fits(self, workload: Workload, again: bool = False) -> None:
         """Raise DeploymentError if some request could never be held in an engine's KV memory.
 
         again: requests can be taken back from engines, and are then prefilled with the tokens they have emitted.
         """
-        table = workload.table
-        if self.kv_groups and self.caches_prefixes(workload):
+        table, caching = workload.table, self.caches_prefixes(workload)
+        if self.kv_groups and caching:
             check_caching(self.kv_groups, self.name)
         # The last token is emitted, never cached; a prefill engine emits but the first since a request was sent there.
         later = 0 if self.role == "prefill" and not again else table["output_tokens"] - 1
         need = table["prompt_tokens"].astype("i8") + later
-        capacity = self.request_tokens
+        capacity = self.request_tokens(caching)
         if (need > capacity).any():
             at = int(np.argmax(need))
             raise DeploymentError(

@@ -2,7 +2,8 @@
 needs all groups, and each names blocks of its own in the pool that they share.
 
 Of request r, Cache.tables has from outcomes[r].table on some numbers (below), and then a row for each group, full ones
-first: the block of each place, while the request holds it or is looked up.
+first: the block of each place, while the request holds it or is looked up; NONE where no state is. (Where chunks of
+requests with states end: state_chunks.py.)
 """
 
 import math
@@ -12,7 +13,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.memory.kv_groups import KvCacheGroup, first_seen, held_blocks
+from servegym.simulator.memory.kv_groups import LOCAL, STATES, KvCacheGroup, first_seen, held_blocks
 from servegym.simulator.memory.kv_memory import blocks_for
 from servegym.simulator.records.named_blocks import (
     NAMES_OF_A_CHUNK,
@@ -25,19 +26,23 @@ from servegym.simulator.records.named_blocks import (
     take_name,
 )
 
-# Of a request: places in a row of a full group and of a window; tokens found at its admission, and for which it has
-# blocks; the first place of its windows that it holds; where its prompt may be taken up again, and what full groups
-# alone have of its beginning (0: no more than windows have).
+# Of a request: places in a row of a full group and of a window or state; tokens found at its admission, and for which
+# it has blocks; the first place of its windows that it holds; where its prompt may be taken up again, and what full
+# groups alone have of its beginning (0: no more than windows have).
 FULL_ROW, WINDOW_ROW, FOUND_TOKENS, HELD_TOKENS, FIRST, REPLAY, JUNCTION, NUMBERS = range(8)
+NONE = -1
+NO_ROOM = -(2**40)  # shared blocks of a request that has to wait for the next batch, whatever others give up
 
 LESS = "switch prefix_caching off, or append :kv_groups=mean to the device to count all tokens of a request alike"
 
 
 def refused_with(groups: Sequence[KvCacheGroup]) -> str | None:
     """Those of the groups with which prefix caching is not simulated, in words; None: there are none."""
-    local = [group for group in groups if group.local]
-    if any(group.state for group in groups):
-        return 'states of fixed size (vLLM\'s mamba_cache_mode "align")'
+    local, states = [group for group in groups if group.local], any(group.state for group in groups)
+    if states and any(group.window for group in groups):
+        return "windows beside states of fixed size"
+    if groups and all(group.state for group in groups):
+        return "states of fixed size alone"
     if groups and all(group.local or group.window == 1 for group in groups):
         return "local windows, or windows of one token, alone"
     if local and any(local[0].block_tokens % group.block_tokens for group in groups):
@@ -57,8 +62,10 @@ def check_caching(groups: Sequence[KvCacheGroup], where: str) -> None:
 def cells_for(groups: Sequence[KvCacheGroup], tokens: np.ndarray, where: str) -> np.ndarray:
     """int64[requests]: cells of requests of so many tokens, int64[requests], in Cache.tables. Raises DeploymentError
     for more blocks than can be told apart by their names."""
-    cells: np.ndarray = NUMBERS + np.sum([-(-tokens // group.block_tokens) for group in groups], axis=0)
-    places = len(groups) * -(-tokens // min(group.block_tokens for group in groups))
+    of_full = [group.block_tokens for group in groups if not group.state and not group.window]
+    sizes = [of_full[0] if group.state else group.block_tokens for group in groups]
+    cells: np.ndarray = NUMBERS + np.sum([-(-tokens // size) for size in sizes], axis=0)
+    places = len(groups) * -(-tokens // min(sizes))
     if (places >= NAMES_OF_A_CHUNK).any():
         raise DeploymentError(
             f"{where}: a request has up to {places.max()} blocks in its KV cache groups; with prefix caching at most "
@@ -80,7 +87,9 @@ def hit_tokens(kinds):
 
 @kernel
 def window_blocks(kinds):
-    """Blocks of a sliding window that a hit needs before its end."""
+    """Blocks of a sliding window that a hit needs before its end; of states the last one."""
+    if kinds.local == STATES:
+        return 1
     return blocks_for(kinds.window - 1, kinds.window_block_tokens)
 
 
@@ -131,9 +140,10 @@ def find_in_full(engine, cache, outcome, r, most):
 
 @kernel
 def find_in_windows(engine, cache, outcome, r, most):
-    """The longest beginning of request r, `most` tokens at most, of which all windows have what the next token sees."""
+    """The longest beginning of request r, `most` tokens at most, of which all windows have what the next token sees, or
+    all states are kept."""
     kinds, size = engine.kv_groups, engine.kv_groups.window_block_tokens
-    if kinds.local:
+    if kinds.local == LOCAL:
         found = first_seen(kinds, most)
         while found < most // size and found_in(engine, cache, outcome, r, found, kinds.full, kinds.windows):
             found += 1
@@ -174,7 +184,27 @@ def lookup_in_groups(run, e, r):
         row = row_of(kinds, cache, outcome, g)
         for i in range(first_of(kinds, cache, outcome, g), hit // size_of(kinds, g)):
             shared += cache.blocks[e, tables[row + i]].references > 0
-    return hit, held_blocks(kinds, hit, hit), shared
+    if kinds.local == STATES and hit > 0 and awaits_state(run, e, outcome, hit):
+        shared = NO_ROOM
+    return hit, held_blocks(kinds, hit, hit, hit), shared
+
+
+@kernel
+def awaits_state(run, e, outcome, hit):
+    """Whether a state like one of those that the request has found gets its name in the batch that is being formed."""
+    kinds, cache = run.engines[e].kv_groups, run.cache
+    blocks, place = cache.blocks[e], hit // kinds.window_block_tokens - 1
+    for k in range(run.packing[0].length):
+        r = run.entries[e, k].request
+        other = run.outcomes[r]
+        if run.requests[r].computed_tokens >= hit or cache.tables[other.table + HELD_TOKENS] < hit:
+            continue
+        for g in range(kinds.full, kinds.on):
+            block = cache.tables[row_of(kinds, cache, other, g) + place]
+            found = cache.tables[row_of(kinds, cache, outcome, g) + place]
+            if block != NONE and blocks[block].name == blocks[found].name:
+                return True
+    return False
 
 
 @kernel
@@ -204,8 +234,9 @@ def drop_unseen(request, outcome, engine, cache, processed):
     for g in range(kinds.full, kinds.full + kinds.windows):
         row = row_of(kinds, cache, outcome, g)
         for i in range(now - 1, first - 1, -1):
-            release_block(engine, blocks, cache.tables[row + i])
-    request.blocks -= kinds.windows * (now - first)
+            if cache.tables[row + i] != NONE:
+                release_block(engine, blocks, cache.tables[row + i])
+                request.blocks -= 1
     cache.tables[outcome.table + FIRST] = now
 
 
@@ -219,6 +250,9 @@ def grow_in_groups(request, outcome, engine, cache, tokens):
     for g in range(kinds.on):
         row, size = row_of(kinds, cache, outcome, g), size_of(kinds, g)
         for i in range(blocks_for(held, size), blocks_for(tokens, size)):
+            if g >= kinds.full and kinds.local == STATES and (i + 1) * size < tokens:
+                cache.tables[row + i] = NONE  # the chunk goes on beyond it
+                continue
             block = take_first(engine, blocks)
             blocks[block].references = 1
             cache.tables[row + i] = block
@@ -233,14 +267,14 @@ def name_places(r, outcome, engine, cache, g, first, end):
     kinds, blocks, row = engine.kv_groups, cache.blocks[engine.index], row_of(engine.kv_groups, cache, outcome, g)
     for i in range(max(first, first_of(kinds, cache, outcome, g)), end):
         block = cache.tables[row + i]
-        if blocks[block].name == 0:
+        if block != NONE and blocks[block].name == 0:
             give_name(engine, blocks, block, name_in_group(kinds, cache, r, i, g))
 
 
 @kernel
 def name_in_groups(r, outcome, engine, cache, tokens):
     """Name the blocks that the first `tokens` of request r fill: of full groups and local windows all, of sliding
-    windows those before the places where a later request may take up its prompt."""
+    windows and states those before the places where a later request may take up its prompt."""
     kinds, tables, step = engine.kv_groups, cache.tables, hit_tokens(engine.kv_groups)
     filled = tokens // step * step
     for g in range(kinds.full):
@@ -250,7 +284,7 @@ def name_in_groups(r, outcome, engine, cache, tokens):
         name_places(r, outcome, engine, cache, g, first, filled // kinds.full_block_tokens)
     for g in range(kinds.full, kinds.full + kinds.windows):
         size = kinds.window_block_tokens
-        if kinds.local:
+        if kinds.local == LOCAL:
             name_places(r, outcome, engine, cache, g, 0, filled // size)
             continue
         for boundary in (tables[outcome.table + REPLAY], tables[outcome.table + JUNCTION]):
@@ -266,11 +300,13 @@ def release_in_groups(outcome, engine, cache, computed_tokens):
         row, size, first = row_of(kinds, cache, outcome, g), size_of(kinds, g), first_of(kinds, cache, outcome, g)
         count = blocks_for(cache.tables[outcome.table + HELD_TOKENS], size)
         for i in range(max(first, computed_tokens // size), count):
-            if blocks[cache.tables[row + i]].name != 0:
-                take_name(engine, blocks, cache.tables[row + i])
+            block = cache.tables[row + i]
+            if block != NONE and blocks[block].name != 0:
+                take_name(engine, blocks, block)
                 unfilled += 1
         for i in range(count - 1, first - 1, -1):
-            release_block(engine, blocks, cache.tables[row + i])
+            if cache.tables[row + i] != NONE:
+                release_block(engine, blocks, cache.tables[row + i])
     engine.running -= 1
     return unfilled
 
@@ -282,6 +318,7 @@ def lacks_names(outcome, engine, cache):
     for g in range(kinds.on):
         row = row_of(kinds, cache, outcome, g)
         for i in range(first_of(kinds, cache, outcome, g), found // size_of(kinds, g)):
-            if cache.blocks[engine.index, cache.tables[row + i]].name == 0:
+            block = cache.tables[row + i]
+            if block != NONE and cache.blocks[engine.index, block].name == 0:
                 return True
     return False

@@ -19,6 +19,9 @@ from servegym.simulator.memory.kv_memory import blocks_for
 from servegym.simulator.records.types import ENGINE_KV_GROUPS
 
 MOST_GROUPS, MOST_TOKENS = 4096, 2**31 - 1
+# ENGINE_KV_GROUPS.local, of windows that begin at multiples of their length, and of states that are cached with
+# prefixes, which hold blocks of their own at places of a row as windows do.
+LOCAL, STATES = 1, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +51,9 @@ class KvCacheGroup:
             raise DeploymentError("KV cache group: `local` says how windows begin; it should come with a `window`")
 
 
-def kinds_of(groups: Sequence[KvCacheGroup], where: str) -> np.record:
-    """ENGINE_KV_GROUPS of an engine. Raises DeploymentError for kinds of which it can have one only."""
+def kinds_of(groups: Sequence[KvCacheGroup], where: str, caching: bool = False) -> np.record:
+    """ENGINE_KV_GROUPS of an engine. caching: it caches prefixes, and so states of groups beside full ones. Raises
+    DeploymentError for kinds of which it can have one only."""
     if len(groups) > MOST_GROUPS:
         raise DeploymentError(f"{where}: there are {len(groups)} KV cache groups; at most {MOST_GROUPS} are simulated")
     counts, kinds = Counter(groups), np.zeros(1, ENGINE_KV_GROUPS)[0]
@@ -65,15 +69,22 @@ def kinds_of(groups: Sequence[KvCacheGroup], where: str) -> np.record:
     for group in windows:
         kinds.windows, kinds.window_block_tokens = counts[group], group.block_tokens
         kinds.window, kinds.local = group.window, group.local
+    if caching and kinds.states:
+        kinds.windows, kinds.states, kinds.local = kinds.states, 0, STATES
+        kinds.window_block_tokens = kinds.full_block_tokens
     return kinds
 
 
-def _held_blocks(kinds, processed, tokens):
-    """Blocks that a request holds for its first `tokens` tokens, less what has left the windows of what comes after
-    `processed` ones. In Python also of arrays."""
+def _held_blocks(kinds, processed, computed, tokens):
+    """Blocks that a request holds for its first `tokens` tokens, of which those after the `computed` ones are a chunk,
+    less what has left the windows of what comes after `processed` ones. In Python also of arrays."""
     blocks = kinds.states + kinds.full * -(-tokens // kinds.full_block_tokens)
     if kinds.windows > 0:
         size = kinds.window_block_tokens
+        if kinds.local == STATES:  # each is in the block of its last token
+            before, begin, end = -(-processed // size), -(-computed // size), -(-tokens // size)
+            held = 1 * (end > 0) + (begin > 0) * (begin < end) + (before > 0) * (before < begin)
+            return blocks + kinds.windows * held
         if kinds.local:
             first = processed // kinds.window * kinds.window
         else:  # the window of the next token
@@ -87,7 +98,9 @@ held_blocks = kernel(_held_blocks)
 
 @kernel
 def first_seen(kinds, tokens):
-    """The first block of a window of what the token after so many sees."""
+    """The first block of a window of what the token after so many sees; of states the last one, of which it goes on."""
+    if kinds.local == STATES:
+        return max(0, tokens - 1) // kinds.window_block_tokens
     if kinds.local:
         return tokens // kinds.window * kinds.window // kinds.window_block_tokens
     return max(0, tokens - kinds.window + 1) // kinds.window_block_tokens
@@ -98,6 +111,8 @@ def most_held_blocks(kinds, tokens, in_flight, found):
     """The most blocks that a request of so many tokens may hold, of which `in_flight` at most are computed at once;
     found: what a prefix cache has of its beginning, which vLLM takes off what a window may hold."""
     blocks = kinds.states + kinds.full * blocks_for(tokens, kinds.full_block_tokens)
+    if kinds.local == STATES:
+        return blocks + kinds.windows * (1 + (found > 0))
     if kinds.windows > 0:
         size = kinds.window_block_tokens
         most = blocks_for(kinds.window + in_flight, size)
@@ -112,25 +127,34 @@ def most_held_blocks(kinds, tokens, in_flight, found):
 def largest_chunk_within(kinds, processed, computed, most, room):
     """The largest chunk after `computed` tokens, `most` at most, with which a request holds no more than `room` blocks;
     0: there is none."""
-    if held_blocks(kinds, processed, computed + most) <= room:
+    if held_blocks(kinds, processed, computed, computed + most) <= room:
         return most
     low, high = 0, most
     while high - low > 1:
         middle = (low + high) // 2
-        if held_blocks(kinds, processed, computed + middle) <= room:
+        if held_blocks(kinds, processed, computed, computed + middle) <= room:
             low = middle
         else:
             high = middle
     return low
 
 
-def blocks_held(groups: Sequence[KvCacheGroup], computed: np.ndarray, chunk: np.ndarray) -> np.ndarray:
-    """int64[n] blocks that requests hold while they compute a chunk, each after `computed` tokens."""
-    held: np.ndarray = _held_blocks(kinds_of(groups, "KV cache"), computed, computed + chunk)
+def blocks_held(
+    groups: Sequence[KvCacheGroup], computed: np.ndarray, chunk: np.ndarray, caching: bool = False
+) -> np.ndarray:
+    """int64[n] blocks that requests hold while they compute a chunk, each after `computed` tokens. caching: at an
+    engine that caches prefixes."""
+    held: np.ndarray = _held_blocks(kinds_of(groups, "KV cache", caching), computed, computed, computed + chunk)
     return held
 
 
-def tokens_held(groups: Sequence[KvCacheGroup], blocks: int) -> int:
-    """The most tokens of a request that so many blocks hold, if they are computed at once."""
-    kinds = kinds_of(groups, "KV cache")
-    return bisect.bisect_right(range(MOST_TOKENS), blocks, key=lambda tokens: _held_blocks(kinds, 0, tokens)) - 1
+def blocks_needed(groups: Sequence[KvCacheGroup], tokens: int, caching: bool = False) -> int:
+    """Blocks for a request of so many tokens that are computed at once, or of cached states in two chunks."""
+    kinds = kinds_of(groups, "KV cache", caching)
+    begin = max(0, tokens - 1) // kinds.window_block_tokens * kinds.window_block_tokens if kinds.local == STATES else 0
+    return int(_held_blocks(kinds, begin, begin, tokens))
+
+
+def tokens_held(groups: Sequence[KvCacheGroup], blocks: int, caching: bool = False) -> int:
+    """The most tokens of a request for which so many blocks are enough (`blocks_needed`)."""
+    return bisect.bisect_right(range(MOST_TOKENS), blocks, key=lambda n: blocks_needed(groups, n, caching)) - 1

@@ -49,8 +49,8 @@ def fresh_engines(
         engine["lockstep"]["ranks"] = pool.lockstep
         engine["block_tokens"] = pool.block_tokens
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
-        engine["kv_groups"] = kinds_of(pool.kv_groups, pool.name)
-        engine["cache"]["on"] = workload is not None and pool.caches_prefixes(workload)
+        engine["cache"]["on"] = caching = workload is not None and pool.caches_prefixes(workload)
+        engine["kv_groups"] = kinds_of(pool.kv_groups, pool.name, caching)
         engine["cache"]["considered"], engine["cache"]["last_free"] = -1, pool.total_blocks - 1
         engine["cache"]["publishes"] = pool.kv_events and indexed and prompts is not None and engine["cache"]["on"]
         engine["cache"]["first_changed"] = -1

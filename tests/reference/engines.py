@@ -168,7 +168,7 @@ class Engine:
         """Blocks that r holds while it computes a chunk."""
         if self.groups:
             processed = max(0, r.cached - r.in_flight)
-            return sum(group.held(processed, r.cached + chunk) for group in self.groups)
+            return sum(group.held(processed, r.cached, r.cached + chunk) for group in self.groups)
         return self.blocks_for(r.cached + chunk)
 
     def reserved_blocks(self, r: Request, chunk: int, most_batch_tokens: float) -> int:

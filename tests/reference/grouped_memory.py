@@ -3,22 +3,23 @@
 import math
 from typing import TYPE_CHECKING
 
-from .kv_groups import KvGroup
+from .kv_groups import CachedState, KvGroup, with_caching
 from .memory import Block, Memory
 
 if TYPE_CHECKING:
+    from .engines import Batch
     from .requests import Request
 
 Row = dict[int, Block]  # by place
 
 
 class GroupedMemory(Memory):
-    """Of an engine with groups, in the order in which they take blocks: full ones, then windows."""
+    """Of an engine with groups, in the order in which they take blocks: full ones, then windows, then states."""
 
     def __init__(self, total_blocks: int, groups: list[KvGroup], chunk_tokens: int) -> None:
         super().__init__(total_blocks, 1, chunk_tokens)
-        self.groups = sorted(groups, key=lambda group: group.window > 0)
-        self.step = math.lcm(*(group.block_tokens for group in groups))
+        self.groups = with_caching(groups)
+        self.step = math.lcm(*(group.block_tokens for group in self.groups))
         self.rows: dict[Request, list[Row]] = {}  # of those that hold blocks
         self.junctions: dict[Request, int] = {}
         self.hits: dict[Request, int] = {}  # tokens found at the admission
@@ -28,37 +29,37 @@ class GroupedMemory(Memory):
         chunk = ((i + 1) * self.groups[g].block_tokens - 1) // self.chunk_tokens
         return ("chunk", r.chunks[chunk], i, g) if chunk < len(r.chunks) else ("own", r.index, i, g)
 
-    def has(self, r: "Request", windows: bool, i: int) -> bool:
-        """All full groups, or all windows, have block i of r."""
-        groups = [g for g, group in enumerate(self.groups) if (group.window > 0) == windows]
-        return all(self.named.get(self.name_in(r, g, i)) for g in groups)
+    def has(self, r: "Request", kind: KvGroup, i: int) -> bool:
+        """All groups of a kind have block i of r."""
+        return all(self.named.get(self.name_in(r, g, i)) for g, group in enumerate(self.groups) if group == kind)
 
     def longest(self, r: "Request") -> int | None:
         """Tokens that full groups have of the beginning of r; None: there are none."""
-        full = [group for group in self.groups if not group.window]
+        full = [group for group in self.groups if not group.window and not group.state]
         if not full:
             return None
         size, found = full[0].block_tokens, 0
-        while (found + 1) * size <= r.context - 1 and self.has(r, False, found):
+        while (found + 1) * size <= r.context - 1 and self.has(r, full[0], found):
             found += 1
         return found * size - found * size % self.step
 
     def hit(self, r: "Request", most: int) -> int:
-        """Tokens of the longest beginning, up to `most`, of which windows have what comes next sees."""
-        windows = [group for group in self.groups if group.window]
+        """Tokens of the longest beginning, up to `most`, of which windows have what comes next sees, and states their
+        state."""
+        windows = [group for group in self.groups if group.window or group.state]
         if not windows:
             return most
         window, size = windows[0], windows[0].block_tokens
         if window.local:
             start = most - most % window.window
             end = start // size
-            while (end + 1) * size <= most and self.has(r, True, end):
+            while (end + 1) * size <= most and self.has(r, window, end):
                 end += 1
             return end * size
-        need = max(1, -(-(window.window - 1) // size))
+        need = max(1, -(-(window.window - 1) // size))  # of states one
         for tokens in range(most - most % self.step, 0, -self.step):
             end = tokens // size
-            if all(self.has(r, True, i) for i in range(max(0, end - need), end)):
+            if all(self.has(r, window, i) for i in range(max(0, end - need), end)):
                 return tokens
         return 0
 
@@ -78,6 +79,16 @@ class GroupedMemory(Memory):
     def find_stored(self, r: "Request", first: int) -> int:
         return 0
 
+    def awaits_state(self, r: "Request", batch: "Batch") -> bool:
+        """Whether a state like that which r has found gets its name in the batch that is being formed."""
+        for g, group in enumerate(self.groups):
+            place = r.found_tokens // group.block_tokens - 1
+            for other, _ in batch:
+                block = self.rows[other][g].get(place) if isinstance(group, CachedState) else None
+                if block and block.name == self.name_in(r, g, place) and other.computed < r.found_tokens:
+                    return True
+        return False
+
     def hold(self, r: "Request", found: list[Block]) -> None:
         self.rows[r], self.hits[r], self.tokens[r] = self.found_rows(r), r.found_tokens, r.found_tokens
         super().hold(r, found)
@@ -91,7 +102,8 @@ class GroupedMemory(Memory):
 
     def grow(self, r: "Request", tokens: int) -> None:
         for group, row in zip(self.groups, self.rows[r], strict=True):
-            for i in range(-(-self.tokens[r] // group.block_tokens), -(-tokens // group.block_tokens)):
+            places = range(-(-self.tokens[r] // group.block_tokens), -(-tokens // group.block_tokens))
+            for i in places[-1:] if group.state else places:
                 row[i] = self.take()
         self.tokens[r] = max(self.tokens[r], tokens)
 
@@ -106,12 +118,38 @@ class GroupedMemory(Memory):
 
     def is_kept(self, r: "Request", group: KvGroup, i: int) -> bool:
         """Whether a later request may need block i of a group of r."""
-        if not group.window or group.local:
+        if group.local or not (group.window or group.state):
             return True
-        need = -(-(group.window - 1) // group.block_tokens)
+        need = 1 if group.state else -(-(group.window - 1) // group.block_tokens)
         prompt = r.prompt_tokens - 1
         ends = [tokens // group.block_tokens for tokens in (prompt - prompt % self.step, self.junctions[r])]
         return any(end - need <= i < end for end in ends)
+
+    def chunk(self, r: "Request", chunk: int, most_tokens: float) -> int:
+        """The chunk, or less of it: to where a state is kept. most_tokens: the longest chunk that there could be."""
+        states = [group for group in self.groups if group.state]
+        if not states:
+            return chunk
+        size, start = states[0].block_tokens, r.cached
+        end, last = start + chunk, max(r.prompt_tokens, r.context - 1)
+        if end < last and (end - end % size > start or size <= most_tokens):
+            end -= end % size
+        stops = [(r.context - 1) // size * size, self.junction_after(r, start, end) // size * size]
+        if start % size:
+            stops.append(start + size - start % size)
+        return max(0, min([end, *(stop for stop in stops if start < stop < end)]) - start)
+
+    def junction_after(self, r: "Request", start: int, end: int) -> int:
+        junction = self.junctions[r]
+        return junction if start < junction < end else 0
+
+    def back(self, r: "Request", chunk: int) -> int:
+        """The chunk up to the last end of a block of states in it, if there is one."""
+        for group in self.groups:
+            end = r.cached + chunk
+            if group.state and end - end % group.block_tokens > r.cached:
+                return end - end % group.block_tokens - r.cached
+        return chunk
 
     def give_up(self, r: "Request") -> None:
         for group, row in zip(self.groups, self.rows.pop(r, []), strict=False):

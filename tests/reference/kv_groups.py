@@ -12,8 +12,9 @@ class KvGroup:
     local: bool = False
     state: bool = False
 
-    def held(self, processed: int, tokens: int) -> int:
-        """Blocks for so many tokens, less what nothing after the `processed` ones sees."""
+    def held(self, processed: int, computed: int, tokens: int) -> int:
+        """Blocks for so many tokens, of which a chunk after the `computed` ones is the last, less what nothing after
+        the `processed` ones sees."""
         if self.state:
             return 1
         return len({token // self.block_tokens for token in range(self.first(processed), tokens)})
@@ -29,10 +30,36 @@ class KvGroup:
     def most(self, tokens: int, in_flight: float, found: int) -> int:
         """What is set aside for a request of so many tokens, of which in_flight at most are computed at once, and of
         which so many have been found."""
-        whole = self.held(0, tokens)
+        whole = self.held(0, 0, tokens)
         if not self.window:
             return whole
         if in_flight < INF:
             seen = self.window if self.local else self.window - 1
             whole = min(whole, -(-int(seen + in_flight) // self.block_tokens) + (not self.local))
-        return self.held(found, found) + max(0, whole - found // self.block_tokens)
+        return self.held(found, found, found) + max(0, whole - found // self.block_tokens)
+
+
+@dataclass(frozen=True)
+class CachedState(KvGroup):
+    """States of an engine that caches prefixes: each in the block in which its last token is."""
+
+    def held(self, processed: int, computed: int, tokens: int) -> int:
+        """The state that the chunk begins with, that which it ends with, and what a batch that runs begins with."""
+        return len({self.place(end) for end in (processed, computed, tokens) if end > 0})
+
+    def place(self, tokens: int) -> int:
+        """Where the state after so many tokens is."""
+        return (tokens - 1) // self.block_tokens
+
+    def first(self, processed: int) -> int:
+        return self.place(processed) * self.block_tokens if processed > 0 else 0
+
+    def most(self, tokens: int, in_flight: float, found: int) -> int:
+        return 1 + (found > 0)
+
+
+def with_caching(groups: list[KvGroup]) -> list[KvGroup]:
+    """The groups of an engine that caches prefixes, in the order in which they take blocks."""
+    full = [group for group in groups if not group.window and not group.state]
+    windows = [group for group in groups if group.window]
+    return full + windows + [CachedState(full[0].block_tokens, state=True) for group in groups if group.state]

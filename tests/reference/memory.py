@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .engines import Batch
     from .requests import Request
 
 Name = tuple[str, int, int]
@@ -102,6 +103,18 @@ class Memory:
             self.named[block.name].remove(block)
             self.changed[block] = None
             block.name = None
+
+    def awaits_state(self, r: "Request", batch: "Batch") -> bool:
+        """Whether what r has found is a state that is computed by the batch that is being formed."""
+        return False
+
+    def chunk(self, r: "Request", chunk: int, most_tokens: float) -> int:
+        """The chunk, or less of it: to where a state is kept."""
+        return chunk
+
+    def back(self, r: "Request", chunk: int) -> int:
+        """The chunk, cut again, back to where a state is kept."""
+        return chunk
 
     def give_up(self, r: "Request") -> None:
         """r, whose computed tokens are as they were, holds no block any more."""

@@ -26,6 +26,7 @@ class Formation:
     considered: Request | None = None  # for admission
     waits: bool = False  # for KV to arrive: there is no batch
     resumed: Work | None = None  # there is no batch either: a suspended task goes on
+    cut_to_nothing: bool = False  # the chunk last asked for: no state would be kept at its end
 
     @property
     def saved_tokens(self) -> int:
@@ -100,6 +101,7 @@ class Formation:
             if chunk == 0:  # r does not fit
                 if limits.misfit_ends_filling:
                     break
+                admission_closed = admission_closed or (self.cut_to_nothing and not r.running)
                 continue
             self.drop_unseen(r)
             # 4. Memory, r not running
@@ -138,6 +140,7 @@ class Formation:
     def chunk(self, r: Request) -> int:
         """Rule 3: the tokens r would compute in this batch, 0 if it does not fit."""
         limits = self.limits
+        self.cut_to_nothing = False
         if r.decoding:
             want = 1 + self.drafts(r)
         elif limits.whole_prompts:
@@ -145,7 +148,9 @@ class Formation:
             if self.batch and self.tokens + want > limits.max_num_batched_tokens:
                 return 0
         else:
-            want = int(min(r.left, limits.chunk_tokens, limits.max_num_batched_tokens - self.tokens))
+            most = int(min(r.left, limits.chunk_tokens, limits.max_num_batched_tokens - self.tokens))
+            want = self.up_to_state(r, most)
+            self.cut_to_nothing = most > want == 0
         chunk = self.largest_in_time(r, want)
         if limits.step_tokens > 0 and chunk > 0 and not (r.decoding or limits.whole_prompts):
             chunk = self.up_to_step(r, chunk)
@@ -155,7 +160,16 @@ class Formation:
             return 0
         if not r.decoding and limits.whole_prompts and chunk < r.left:
             return 0
+        if 0 < chunk < want and not r.decoding and self.engine.memory is not None:
+            return self.engine.memory.back(r, chunk)
         return chunk
+
+    def up_to_state(self, r: Request, chunk: int) -> int:
+        """The chunk, or what of it ends where a state is kept."""
+        if self.engine.memory is None or r.decoding:
+            return chunk
+        limits = self.limits
+        return self.engine.memory.chunk(r, chunk, min(limits.max_num_batched_tokens, limits.chunk_tokens))
 
     def drafts(self, r: Request) -> int:
         """The drafts that a decode wants."""
@@ -194,6 +208,8 @@ class Formation:
     def room(self, r: Request, chunk: int, without: Sequence[Request] = ()) -> bool:
         """Whether r finds room, or would if some running requests had been evicted."""
         engine, limits = self.engine, self.limits
+        if engine.memory is not None and engine.memory.awaits_state(r, self.batch):
+            return False
         if limits.reserve_context:
             need = engine.reserved_blocks(r, chunk, self.limits.max_num_batched_tokens)
         else:
@@ -313,7 +329,8 @@ class Formation:
             untimed = min(most, limits.untimed_prefill_tokens - self.prefill_tokens)
             chunk = max(self.largest_in_time(r, most), 0 if r.decoding else untimed, 1)
             must_hold = 1
-        if self.lacks(r, must_hold) > 0:
+        takes_memory = self.lacks(r, must_hold) > 0
+        if takes_memory:
             chunk = r.left  # what takes memory for progress emits a token
             if engine.on_their_way and engine.blocks_to_compute(r, chunk) > self.most_blocks:
                 self.waits = True
@@ -326,6 +343,8 @@ class Formation:
             self.lookup_prefix(r)
         room = r.blocks + r.shared_blocks + engine.free_blocks
         chunk = largest(chunk, lambda c: engine.blocks_to_compute(r, c) <= room)
+        if not takes_memory and not limits.whole_prompts:
+            chunk = self.up_to_state(r, chunk) or chunk
         self.join(r, chunk)
 
     @property

@@ -149,7 +149,8 @@ def simulate_cluster(
                 below = 0 if machine.store is None else max(1, machine.store.size.tokens // pool.block_tokens)
                 machine.memory = Memory(pool.total_blocks, pool.block_tokens, chunk_tokens, below)
                 if pool.groups:
-                    machine.memory = GroupedMemory(pool.total_blocks, pool.groups, chunk_tokens)
+                    memory = GroupedMemory(pool.total_blocks, pool.groups, chunk_tokens)
+                    machine.memory, machine.groups = memory, memory.groups
                 machine.kv_events = pool.kv_events
             machine.asynchronous = pool.asynchronous
             machines.append(machine)

@@ -24,7 +24,9 @@ from tests.simulator.replayed_store import store_of
 def blocks_of(pool: Deployment, tokens: int, chunk: int) -> int:
     """Blocks of a request with so many tokens and the chunk that it computes."""
     if pool.kv_groups:
-        return sum(KvGroup(**dataclasses.asdict(group)).held(tokens, tokens + chunk) for group in pool.kv_groups)
+        return sum(
+            KvGroup(**dataclasses.asdict(group)).held(tokens, tokens, tokens + chunk) for group in pool.kv_groups
+        )
     return -(-(tokens + chunk) // pool.block_tokens)
 
 

@@ -13,7 +13,7 @@ from servegym.errors import DeploymentError
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
-from servegym.simulator.memory.kv_groups import KvCacheGroup, blocks_held
+from servegym.simulator.memory.kv_groups import KvCacheGroup, blocks_needed
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
@@ -27,18 +27,21 @@ from tests.timelines import iterations
 
 A_SECOND = linear(c_p=1.0, b_d=1.0)  # a token
 FULL, WINDOW, LOCAL = KvCacheGroup(4), KvCacheGroup(4, window=9), KvCacheGroup(4, window=8, local=True)
+STATE = KvCacheGroup(state=True)
 NAMES = list(range(20))
 
 
 def served(
-    rows: list[tuple[int, int]], chunks: list[list[int]], *groups: KvCacheGroup, blocks: int = 200, **more: Any
-) -> Result:
-    """rows: prompt, output, 1,000 s apart. Chunks of 4 tokens."""
+    rows: list[tuple[int, int]], chunks: list[list[int]], *groups: KvCacheGroup, blocks: int = 200,
+    max_num_batched_tokens: int = 1000, arrival_s: list[float] | None = None, **more: Any,
+) -> Result:  # fmt: skip
+    """rows: prompt, output, 1,000 s apart where arrival_s does not say when. Chunks of 4 tokens."""
     prompt, output = (np.array(column) for column in zip(*rows, strict=True))
-    columns = {"arrival_s": 1000.0 * np.arange(len(rows)), "prompt_tokens": prompt, "output_tokens": output}
+    arrival_s = arrival_s or [1000.0 * place for place in range(len(rows))]
+    columns = {"arrival_s": arrival_s, "prompt_tokens": prompt, "output_tokens": output}
     prompts = Prompts(4, np.cumsum([0, *map(len, chunks)]), np.concatenate(chunks))
     pool = Deployment(A_SECOND, A_SECOND, blocks, block_tokens=4, watermark=0.0, kv_groups=groups, **more)
-    policy = scheduler("vllm-v1").with_settings(max_num_batched_tokens=1000)
+    policy = scheduler("vllm-v1").with_settings(max_num_batched_tokens=max_num_batched_tokens)
     scenario = Scenario(Workload(Workload.from_columns(columns).table, "chat", {}, prompts), pool, policy)
     return Simulation(scenario, record_timeline=True).run()
 
@@ -105,7 +108,8 @@ def test_a_block_of_a_window_that_is_overwritten_is_no_hit_though_full_attention
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        ((FULL, KvCacheGroup(state=True)), r"states of fixed size \(vLLM's mamba_cache_mode \"align\"\); switch"),
+        ((STATE, STATE), "with states of fixed size alone; switch"),
+        ((FULL, WINDOW, STATE), "with windows beside states of fixed size; switch"),
         ((LOCAL,), "local windows, or windows of one token, alone; switch prefix_caching off"),
         ((FULL, KvCacheGroup(4, 9, local=True)), "local windows that are not multiples of their blocks"),
         ((KvCacheGroup(8), LOCAL), "local windows whose blocks are not multiples of the other groups' blocks"),
@@ -125,12 +129,15 @@ def test_more_blocks_than_names_are_refused() -> None:
         served([(12000, 1)], [NAMES[:2]], *groups, blocks=2**31 - 1)
 
 
-kinds = st.tuples(
-    st.integers(0, 2).flatmap(lambda n: st.integers(1, 8).map(lambda size: (KvCacheGroup(size),) * n)),
-    st.integers(1, 2).flatmap(
-        lambda n: st.builds(KvCacheGroup, st.integers(1, 8), st.integers(2, 40)).map(lambda group: (group,) * n)
-    ),
-).map(lambda both: sum(both, ()))
+full = st.integers(0, 2).flatmap(lambda n: st.integers(1, 8).map(lambda size: (KvCacheGroup(size),) * n))
+windows = st.integers(1, 2).flatmap(
+    lambda n: st.builds(KvCacheGroup, st.integers(1, 8), st.integers(2, 40)).map(lambda group: (group,) * n)
+)
+states = st.integers(1, 3).map(lambda n: (STATE,) * n)
+kinds = st.one_of(
+    st.tuples(full, windows).map(lambda both: sum(both, ())),
+    st.tuples(full.filter(bool), states).map(lambda both: sum(both, ())),
+)
 
 
 @pytest.mark.slow
@@ -141,7 +148,7 @@ def test_memory_is_whole_and_every_request_is_served(name: str, data: st.DataObj
     plain = data.draw(scenarios(name))
     workload, groups = data.draw(with_prompts(plain.workload)), data.draw(kinds)
     needed = int((workload.table["prompt_tokens"] + workload.table["output_tokens"] - 1).max())
-    blocks = int(blocks_held(groups, np.array(0), np.array(needed))) + data.draw(st.integers(0, 6))
+    blocks = blocks_needed(groups, needed, caching=True) + data.draw(st.integers(0, 6))
     pool = dataclasses.replace(plain.deployment, host=None, total_blocks=blocks, kv_groups=groups, prefix_caching=True)
     simulation = Simulation(dataclasses.replace(plain, workload=workload, deployment=pool))
     for _ in range(data.draw(st.integers(0, 30), label="decisions")):

@@ -135,7 +135,7 @@ def test_groups_that_are_none(fields: dict[str, Any], words: str) -> None:
 
 def test_a_request_has_to_fit_at_once() -> None:
     pool = deployment(FULL, WINDOW, blocks=20)
-    assert pool.request_tokens == 40 and pool.capacity_tokens == 80
+    assert pool.request_tokens() == 40 and pool.capacity_tokens == 80
     served(pool, workload([31], [10]))
     with pytest.raises(DeploymentError, match="which holds 40 tokens"):
         served(pool, workload([32], [10]))

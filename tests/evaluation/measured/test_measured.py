@@ -54,7 +54,7 @@ def test_an_engine_that_is_the_simulated_one_has_no_error(own):
     assert without["ttft_s"].mean() > served["ttft_s"].mean()
 
 
-def test_layers_with_windows_hold_their_groups_and_those_with_states_unless_prefixes_are_cached(own):
+def test_layers_hold_their_groups_unless_prefix_caching_is_not_simulated_with_them(own):
     run, profile = runs.read_own(own, 128, 2048), load_profile("a100-llama3-8b")
     window, state = KvCacheGroup(window=64), KvCacheGroup(state=True)
 
@@ -64,8 +64,10 @@ def test_layers_with_windows_hold_their_groups_and_those_with_states_unless_pref
 
     windows = pool(KvCacheGroup(), window)
     assert (windows.kv_groups, windows.total_blocks, windows.block_tokens) == ((KvCacheGroup(), window), 5000, 24)
-    assert windows.prefix_caching and pool(KvCacheGroup(), state, caching=False).kv_groups
-    alike = pool(KvCacheGroup(), state)
+    states = pool(KvCacheGroup(), state)
+    assert windows.prefix_caching and states.prefix_caching and states.kv_groups
+    assert pool(state, caching=False).kv_groups
+    alike = pool(state)
     assert (alike.kv_groups, alike.total_blocks, alike.block_tokens) == ((), 5000 * 24 // 16, 16)
 
 

@@ -4,14 +4,21 @@ import dataclasses
 
 import pytest
 
-from experiments.engines.group_parity import CASES, Case, compared
+from experiments.engines.group_parity import CASES, PREFIX_CASES, Case, compared
 from tests.adapters.vllm.with_vllm.served import PROFILE
 
-FEW = 40  # requests of a case
+FEW, FEW_SESSIONS = 40, 20  # requests of a case
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.seed}-{case.label}" for case in CASES])
 def test_holds_the_same_blocks(case: Case) -> None:
     served, first = compared(dataclasses.replace(case, requests=FEW), PROFILE)
+    assert first is None
+    assert len(served.steps) > 100
+
+
+@pytest.mark.parametrize("case", PREFIX_CASES, ids=[f"{case.seed}-{case.label}" for case in PREFIX_CASES])
+def test_finds_the_same_blocks(case: Case) -> None:
+    served, first = compared(dataclasses.replace(case, requests=FEW_SESSIONS), PROFILE)
     assert first is None
     assert len(served.steps) > 100
