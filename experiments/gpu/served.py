@@ -25,7 +25,7 @@ from servegym.latency_models.profile import Profile
 
 LOADS = (1.4, 0.8, 1.0, 0.5)  # the most telling first
 POLICIES = (STOCK, "expected-gain", "slide-batching")
-REPEATS = 2
+SEEDS = (0, 1)
 AT_ONCE, REQUESTS = 300, 300
 RUN_S, LEAST_S, STOP_S = 90.0, 30.0, 5.0
 
@@ -44,11 +44,12 @@ class Run(NamedTuple):
         return f"{self.trace}, {load}, {self.policy}, seed {self.seed}"
 
 
-def planned(traces: Sequence[str], loads: Sequence[float], policies: Sequence[str], repeats: int) -> Iterator[Run]:
-    """All runs, in the order of their worth: repeat, load, trace, policy."""
-    for seed in range(repeats):
-        if seed == 0:
-            yield from (Run(trace, STOCK, None, seed) for trace in traces)
+def planned(
+    traces: Sequence[str], loads: Sequence[float], policies: Sequence[str], seeds: Sequence[int]
+) -> Iterator[Run]:
+    """All runs, in the order of their worth: saturation, then seed, load, trace, policy."""
+    yield from (Run(trace, STOCK, None, 0) for trace in traces)
+    for seed in seeds:
         yield from (
             Run(trace, policy, load, seed) for load, trace, policy in itertools.product(loads, traces, policies)
         )
@@ -84,6 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--policy", action="append", help="a scheduler's name, or a file of servegym export; repeatable"
     )
     parser.add_argument("--trace", action="append", help="default: " + ", ".join(TRACES))
+    parser.add_argument(
+        "--load", action="append", type=float, help="default: " + ", ".join(f"{load:g}" for load in LOADS)
+    )
+    parser.add_argument(
+        "--seed", action="append", type=int, help="of the requests; default: " + ", ".join(map(str, SEEDS))
+    )
     parser.add_argument("--requests", type=int, default=REQUESTS, help="of a run; default: %(default)s")
     given = parser.parse_args(arguments)
     lines = lines_of(given)
@@ -91,12 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if meter is None:
         return 1
     policies, traces = [*(given.policy or POLICIES)], [*(given.trace or TRACES)]
-    loads: Sequence[float] = LOADS
-    repeats, requests = REPEATS, given.requests
+    loads, seeds, requests = [*(given.load or LOADS)], [*(given.seed or SEEDS)], given.requests
     if given.rehearse:
-        loads, repeats, requests = LOADS[:1], 1, 10
+        loads, seeds, requests = loads[:1], seeds[:1], 10
     profile = profile_of(given.profile)
-    for run in planned(traces, loads, policies, repeats):
+    for run in planned(traces, loads, policies, seeds):
         serve_one(meter, lines, run, requests if run.load is not None else min(requests, AT_ONCE), profile)
     meter.close()
     return 0

@@ -40,7 +40,7 @@ def run_here(name: str, arguments: Sequence[str]) -> int:
     if meter is None:
         return 1
     loads, requests = (LOADS[:1], 10) if given.rehearse else (LOADS, REQUESTS)
-    for run in planned([trace], loads, POLICIES, 1):
+    for run in planned([trace], loads, POLICIES, (0,)):
         serve_one(meter, lines, run, requests, profile_of(PROFILE), f"{name}: ")
     meter.close()
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from experiments.engines.serving import artifact_for
 from servegym.adapters.replay.sending import timed
 from servegym.baselines.artifact import load_artifact, save_artifact
@@ -17,9 +19,18 @@ PROFILE = "h100-llama3-8b"  # its SLOs' scale, and what policies believe where n
 
 
 def workload_of(
-    trace: str, requests: int, rate_per_s: float | None, seed: int, context_tokens: int, profile: Profile
+    trace: str,
+    requests: int,
+    rate_per_s: float | None,
+    seed: int,
+    context_tokens: int,
+    profile: Profile,
+    most_output_tokens: int | None = None,
 ) -> Workload:
-    """From time 0 on. rate_per_s: None: all at once, and the turns of sessions with them."""
+    """From time 0 on. Turns of sessions come like requests of their own, since their think times are longer than runs.
+
+    rate_per_s: None: all at once. most_output_tokens: outputs are cut to it.
+    """
     workload = build_workload(
         trace,
         requests=requests,
@@ -28,11 +39,14 @@ def workload_of(
         max_total_tokens=context_tokens - 1,
         idle_tpot_s=profile.idle_tpot_s,
     )
-    if rate_per_s is not None:
-        return timed(workload)
     table = workload.table.copy()
-    table["arrival_s"] = 0.0
-    return Workload(table, workload.name, workload.provenance, workload.prefixes)
+    if most_output_tokens is not None:
+        table["output_tokens"] = np.minimum(table["output_tokens"], most_output_tokens)
+    if rate_per_s is None:
+        table["arrival_s"] = 0.0
+    elif workload.turns is not None:
+        table["arrival_s"] = np.random.default_rng(seed).exponential(1.0 / rate_per_s, requests).cumsum()
+    return timed(Workload(table, workload.name, workload.provenance, workload.prefixes))
 
 
 def artifact(name: str, folder: Path, workload: Workload, profile: Profile) -> Path | None:

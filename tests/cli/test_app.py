@@ -1,10 +1,13 @@
 """The command as a whole: help, version, how quickly it answers, and Ctrl-C."""
 
+import inspect
+import itertools
 import json
 import subprocess
 import sys
 
 import pytest
+from typer.models import OptionInfo
 
 from servegym import __version__
 from servegym.cli.app import app, kernels_digest, run, with_only
@@ -29,6 +32,17 @@ def test_the_digest_changes_with_a_kernel_and_not_with_anything_else(tmp_path, m
     assert kernels_digest() == first
     (tmp_path / "latency_models/forms/linear.py").write_text("x = 2\n")
     assert kernels_digest() != first
+
+
+def test_no_option_takes_its_name_from_its_metavar():
+    """typer 0.27 makes `--PORT` of an argument `port` with the metavar PORT whose option is not spelled out."""
+    groups = [group.typer_instance.registered_commands for group in app.registered_groups]
+    for command in itertools.chain(app.registered_commands, *groups):
+        for parameter in inspect.signature(command.callback, eval_str=True).parameters.values():
+            for info in getattr(parameter.annotation, "__metadata__", (parameter.default,)):
+                if isinstance(info, OptionInfo) and info.metavar and info.metavar.lower() == parameter.name:
+                    spelled_out = [info.default, *info.param_decls]  # typer.Option takes the first name for a default
+                    assert f"--{parameter.name}" in spelled_out, command.callback.__name__
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])

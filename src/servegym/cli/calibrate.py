@@ -34,7 +34,7 @@ COLUMNS = (
 
 def calibrate(
     batches: Annotated[Path, typer.Argument(metavar="FILE", help=COLUMNS)],
-    form: Annotated[str, option("FORM", "The form of the device model.", options.WHAT)] = "piecewise",
+    form: Annotated[str, option("FORM", "The form of the device model.", options.WHAT, "--form")] = "piecewise",
     like: Annotated[
         str, option("PROFILE", "The profile, or its file, that gives hardware, model and KV cache.", options.WHAT)
     ] = "a100-llama3-8b",
@@ -42,7 +42,7 @@ def calibrate(
         int | None, option("N", "KV blocks of an engine.", options.WHAT, min=1, show_default="its")
     ] = None,
     name: Annotated[
-        str | None, option("NAME", "Name of the new profile.", options.WHAT, show_default="the file's")
+        str | None, option("NAME", "Name of the new profile.", options.WHAT, "--name", show_default="the file's")
     ] = None,
     held_out: Annotated[
         float,

@@ -31,7 +31,12 @@ def endpoint_picker(
     port: Annotated[
         int,
         option(
-            "PORT", "Port that the gateway calls (gRPC); 0: any free one.", live_options.ADDRESSES, min=0, max=65535
+            "PORT",
+            "Port that the gateway calls (gRPC); 0: any free one.",
+            live_options.ADDRESSES,
+            "--port",
+            min=0,
+            max=65535,
         ),
     ] = 9002,
     metrics_port: Annotated[

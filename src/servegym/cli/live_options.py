@@ -80,7 +80,7 @@ class Live:
         ),
     ] = None
     host: Annotated[
-        str, option("HOST", "Address to listen on; by default only this machine can connect.", ADDRESSES)
+        str, option("HOST", "Address to listen on; by default only this machine can connect.", ADDRESSES, "--host")
     ] = "127.0.0.1"
     tls_certificate: Annotated[Path | None, option("PEM", "Speak TLS with this certificate (chain).", ADDRESSES)] = None
     tls_key: Annotated[Path | None, option("PEM", "The certificate's key.", ADDRESSES)] = None

@@ -30,7 +30,7 @@ EXTRA = "serve"
 def proxy(
     live: live_options.Live,
     port: Annotated[
-        int, option("PORT", "Port to listen on; 0: any free one.", live_options.ADDRESSES, min=0, max=65535)
+        int, option("PORT", "Port to listen on; 0: any free one.", live_options.ADDRESSES, "--port", min=0, max=65535)
     ] = 8000,
     clients: Annotated[
         Path | None, option("FILE", "API keys of clients and their limits (YAML).", live_options.CLIENTS)

@@ -47,6 +47,7 @@ Name = Annotated[
         "NAME",
         "What the tuning is called, in its folder and in a database, where each name has one panel and one space.",
         options.OUTPUT,
+        "--name",
         show_default=FILE,
     ),
 ]

@@ -44,7 +44,9 @@ def validate(
             "the detailed result of vllm bench serve, or the report of AIPerf, GuideLLM or inference-perf.",
         ),
     ] = None,
-    profile: Annotated[str | None, option("PROFILE", "What served REQUESTS, CPU time included.", options.WHAT)] = None,
+    profile: Annotated[
+        str | None, option("PROFILE", "What served REQUESTS, CPU time included.", options.WHAT, "--profile")
+    ] = None,
     fit: Annotated[
         str | None,
         option(

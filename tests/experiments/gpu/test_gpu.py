@@ -48,7 +48,7 @@ def test_arrays_come_back_from_a_line() -> None:
 
 
 def test_the_most_telling_runs_come_first_and_none_twice() -> None:
-    runs = list(planned(["azure-conv", "sharegpt"], LOADS, [STOCK, "expected-gain"], 2))
+    runs = list(planned(["azure-conv", "sharegpt"], LOADS, [STOCK, "expected-gain"], (0, 1)))
     assert len(set(runs)) == len(runs) == 2 + 2 * len(LOADS) * 2 * 2
     assert [run.load for run in runs[:3]] == [None, None, 1.4]
     assert [run.policy for run in runs[2:4]] == [STOCK, "expected-gain"]
@@ -69,11 +69,15 @@ def test_shapes_are_models_that_there_are() -> None:
     assert 2 * head * config["vocab_size"] + config["num_hidden_layers"] * layer == pytest.approx(8.03e9, rel=1e-3)
 
 
-def test_all_at_once_has_no_turns_to_wait_for() -> None:
+def test_turns_of_sessions_are_not_waited_for() -> None:
     workload = workload_of("chat-sessions", 20, None, 0, 4096, profile_of(None))
     assert workload.turns is None and workload.prefixes is not None
     assert (workload.table["arrival_s"] == 0.0).all()
-    assert workload_of("chat-sessions", 20, 2.0, 0, 4096, profile_of(None)).turns is not None
+    at_a_rate = workload_of("chat-sessions", 20, 2.0, 0, 4096, profile_of(None), most_output_tokens=100)
+    assert at_a_rate.turns is None and at_a_rate.prefixes is not None
+    arrival_s = at_a_rate.table["arrival_s"]
+    assert arrival_s[0] == 0.0 and (np.diff(arrival_s) > 0.0).all()
+    assert at_a_rate.table["output_tokens"].max() == 100
 
 
 def test_policies_are_files_or_made(tmp_path: Path) -> None:
