@@ -11,6 +11,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.ending import Interrupted
+from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, progress_console, write_json
 from servegym.cli.runners import runner_of
 from servegym.errors import ExperimentError, ServegymError
@@ -50,63 +51,61 @@ def reproduce(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option(
+        flag(
+            "One family and device, short runs, other seeds: minutes for all claims, and wide intervals.",
+            options.HOW_MUCH,
             "--quick",
-            help="One family and device, short runs, other seeds: minutes for all claims, and wide intervals.",
-            rich_help_panel=options.HOW_MUCH,
         ),
     ] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            metavar="FIRST",
-            help="As many seeds from this one on, instead of those the claims were written down for: fresh runs. "
+        option(
+            "FIRST",
+            "As many seeds from this one on, instead of those the claims were written down for: fresh runs. "
             "Rows of other seeds are kept apart.",
+            options.HOW_MUCH,
             show_default="3000, with --quick 500",
-            rich_help_panel=options.HOW_MUCH,
         ),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE.json",
-            help="Run on this device, and no other, by the rules (SLOs, chunks) of the one it stands in for.",
+        option(
+            "NAME|FILE.json",
+            "Run on this device, and no other, by the rules (SLOs, chunks) of the one it stands in for.",
+            options.ON_WHAT,
             show_default="the devices of each claim",
-            rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
     instead_of: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Which of a claim's devices --device stands in for. Without a CLAIM: all that have a setting on it.",
+        option(
+            "NAME",
+            "Which of a claim's devices --device stands in for. Without a CLAIM: all that have a setting on it.",
+            options.ON_WHAT,
             show_default="the first of each claim",
-            rich_help_panel=options.ON_WHAT,
         ),
     ] = None,
     jobs: options.Jobs = None,
     ray: options.Ray = None,
     out: Annotated[
         Path,
-        typer.Option(
-            metavar=options.OUT_METAVAR,
-            help="Where runs are kept and found again, and the pages of results are written.",
-            rich_help_panel=options.OUTPUT,
+        option(
+            options.OUT_METAVAR,
+            "Where runs are kept and found again, and the pages of results are written.",
+            options.OUTPUT,
         ),
     ] = DEFAULT_DIRECTORY,
     page: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.md",
-            help="Write the index there instead, a page a claim into the folder FILE, pictures into images/.",
-            rich_help_panel=options.OUTPUT,
+        option(
+            "FILE.md",
+            "Write the index there instead, a page a claim into the folder FILE, pictures into images/.",
+            options.OUTPUT,
         ),
     ] = None,
     fresh: Annotated[
         bool,
-        typer.Option(
-            "--fresh", help="Start over: forget what --out holds of these claims.", rich_help_panel=options.OUTPUT
-        ),
+        flag("Start over: forget what --out holds of these claims.", options.OUTPUT, "--fresh"),
     ] = False,
     list_claims: Annotated[
         bool, typer.Option("--list", help="Print the claims and their hypotheses, and run nothing.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -78,3 +80,17 @@ def file_of(error: OSError) -> str:
                 if isinstance(value, kind) and isinstance(name, str | Path):
                     return str(name)
     return ""
+
+
+@contextlib.contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Around imports: say what to install where a package is missing. Raises the error again for a part of servegym."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "servegym").partition(".")[0]
+        if package == "servegym":
+            raise
+        raise ServegymError(
+            f"{what} takes packages that are not installed ({package}): pip install 'servegym[{extra}]'"
+        ) from None

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Annotated
 
 from servegym.cli import live_options
+from servegym.cli.ending import needs
 from servegym.cli.options import option
 from servegym.cli.output import progress_console
 from servegym.cli.spec_options import option_set
@@ -60,7 +61,7 @@ def endpoint_picker(
     can be changed at /admin/policy.
     """
     live.check()
-    with live_options.needs("an endpoint picker", EXTRA):
+    with needs("an endpoint picker", EXTRA):
         from servegym.adapters.gateway.server import make_picker
         from servegym.adapters.routing.server import listen
     if port == metrics_port != 0:

@@ -173,17 +173,3 @@ class Live:
         )  # fmt: skip
         log = RequestLog(self.request_log) if self.request_log else None
         return Serving(assumptions, urls, settings, operation, log)
-
-
-@contextlib.contextmanager
-def needs(what: str, extra: str) -> Iterator[None]:
-    """Around imports: say what to install where a package is missing. Raises the error again for a part of servegym."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        package = (error.name or "servegym").partition(".")[0]
-        if package == "servegym":
-            raise
-        raise ServegymError(
-            f"{what} takes packages that are not installed ({package}): pip install 'servegym[{extra}]'"
-        ) from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.ending import Interrupted
+from servegym.cli.ending import Interrupted, needs
 from servegym.cli.made_profiles import CONFIG_EXAMPLES, MAKE_EXAMPLES, from_config, make
 from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
@@ -157,13 +157,9 @@ def profile(
 
 def meter_of(endpoint: str, model: str | None, space: Space, vocabulary: int) -> Meter:
     """What measures a server."""
-    try:
+    with needs("--endpoint", "serve"):
         from servegym.adapters.profiling.endpoint import EndpointMeter
         from servegym.adapters.replay.sending import Endpoint
-    except ModuleNotFoundError as error:
-        raise ServegymError(
-            f"--endpoint takes a package that is not installed ({error.name}): pip install 'servegym[serve]'"
-        ) from None
     target = Endpoint(endpoint)
     return EndpointMeter(target, model or target.model(), space, vocabulary)
 

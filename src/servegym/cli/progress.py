@@ -14,6 +14,7 @@ from servegym.errors import ExperimentError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress as Bar
 
     from servegym.evaluation.running import Progress
 
@@ -73,8 +74,15 @@ def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
         bar.update(task, completed=now, total=in_all)
         line(now, in_all)
 
-    try:
+    with stopped(bar):
         yield done, progress
+
+
+@contextlib.contextmanager
+def stopped(bar: Bar) -> Iterator[None]:
+    """Stop a progress bar in the end, if it was started."""
+    try:
+        yield
     finally:
         if bar.live.is_started:
             bar.stop()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from servegym.cli import live_options
+from servegym.cli.ending import needs
 from servegym.cli.options import option
 from servegym.cli.output import progress_console
 from servegym.cli.spec_options import option_set
@@ -57,7 +58,7 @@ def proxy(
     SERVEGYM_ADMIN_KEY, with which the policy can be changed at /admin/policy.
     """
     live.check()
-    with live_options.needs("a proxy", EXTRA):
+    with needs("a proxy", EXTRA):
         from servegym.adapters.routing.server import listen, make_server
     serving = live.serving(
         port, clients, retries=retries, connect_s=connect_s, first_token_s=first_token_s,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from servegym.cli import options
-from servegym.cli.ending import Interrupted
+from servegym.cli.ending import Interrupted, needs
 from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
 from servegym.cli.progress import bar_of
@@ -96,12 +96,8 @@ def replay(
         check_output_folder(out)
     elif csv:
         raise ServegymError("--csv needs --out DIR, the folder of the tables")
-    try:
+    with needs("replay", "serve"):
         from servegym.adapters.replay import sending
-    except ModuleNotFoundError as error:
-        raise ServegymError(
-            f"replay takes a package that is not installed ({error.name}): pip install 'servegym[serve]'"
-        ) from None
 
     from servegym.adapters.replay.bodies import Bodies
     from servegym.adapters.replay.front import Limits

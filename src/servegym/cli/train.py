@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.ending import Interrupted
+from servegym.cli.ending import Interrupted, needs
 from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
-from servegym.cli.progress import said_now_and_then
+from servegym.cli.progress import said_now_and_then, stopped
 from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
@@ -166,18 +166,11 @@ def run_with_progress(config: TrainingConfig, folder: Path, resume: bool, runner
 
     how = f"servegym train --resume {folder} goes on from the last checkpoint"
     try:
-        with bar() as progress:
+        with needs("training", EXTRA), bar() as progress:
             train = trainer(config.algorithm)
             if runner is not None:
                 train = functools.partial(train, runner=runner)
             train(config, folder, resume=resume, progress=progress)
-    except ModuleNotFoundError as error:
-        package = (error.name or "servegym").partition(".")[0]
-        if package == "servegym":
-            raise
-        raise ServegymError(
-            f"training takes packages that are not installed ({package}): pip install 'servegym[{EXTRA}]'"
-        ) from None
     except KeyboardInterrupt:
         raise Interrupted(how) from None
     except Stopped as error:
@@ -198,11 +191,8 @@ def bar() -> Iterator[Callable[[float, str], None]]:
         made.update(task, completed=min(share, 1.0), description=text)
         say(f"{100 * min(share, 1.0):.0f} % ({text})")
 
-    try:
+    with stopped(made):
         yield progress
-    finally:
-        if made.live.is_started:
-            made.stop()
 
 
 def show(summary: dict[str, Any], json: str | None) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from servegym.cli import tune_options as tuning_options
-from servegym.cli.ending import Interrupted
+from servegym.cli.ending import Interrupted, needs
 from servegym.cli.output import number, progress_console
-from servegym.cli.progress import lines_of
+from servegym.cli.progress import lines_of, stopped
 from servegym.cli.runners import Work, runner_of, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
@@ -81,12 +81,8 @@ def tune(
 
     Every trial and run is kept as soon as it is done: after Ctrl-C, or with more --trials, the same command goes on.
     """
-    try:
+    with needs("tuning", EXTRA):
         import optuna  # noqa: F401 (said here, before anything else is done)
-    except ModuleNotFoundError:
-        raise ServegymError(
-            f"tuning takes a package that is not installed (optuna): pip install 'servegym[{EXTRA}]'"
-        ) from None
 
     from servegym.tuners.studies.reading import DEFAULT, load_tuning
 
@@ -216,11 +212,8 @@ def bar() -> Iterator[Progress]:
         made.update(tasks[study, what], completed=done, total=in_all)
         lines[study, what](done, in_all)
 
-    try:
+    with stopped(made):
         yield progress
-    finally:
-        if made.live.is_started:
-            made.stop()
 
 
 def show(config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, trials_only: bool, work: Work) -> None:
