@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="folder for the wheels, the site and the parts")
     parser.add_argument("--version", default=VERSION, help="of vLLM; default: %(default)s")
-    parser.add_argument("--part-mb", type=int, default=44, help="size of a part, MiB; default: %(default)s")
+    parser.add_argument("--part-mb", type=int, default=36, help="size of a part, MiB; default: %(default)s")
     given = parser.parse_args(arguments)
     wheels, site = given.out / "wheels", given.out / "site"
     wheels.mkdir(parents=True, exist_ok=True)

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments.gpu import hypotheses
 from experiments.gpu.compare import SERVED, Compared, compared
 from experiments.gpu.driving import QUANTILES, summary_of
 from experiments.gpu.records import RUNS, read_lines
 from experiments.gpu.steps import steps
+from experiments.gpu.workloads import STOCK
 from servegym.evaluation.markdown import narrow_header, row
 from servegym.latency_models.fitting import REGIMES, fit, regime
 from servegym.latency_models.measured_batches import DURATION, read_batches
@@ -64,7 +66,7 @@ def batch_rows(rows: pd.DataFrame, profiles: Sequence[Profile]) -> Iterator[str]
     """For each profile and kind of batch: how many, the mean error of a batch, and of all their time together."""
     batches, measured_s = as_batches(rows), rows[DURATION].to_numpy()
     kinds, tokens = regime(batches), batches["prefill_tokens"] + batches["decode_requests"]
-    groups = {name: kinds == kind for kind, name in enumerate(REGIMES)}
+    groups = {"all": tokens > 0} | {name: kinds == kind for kind, name in enumerate(REGIMES)}
     groups[f"up to {CAPTURED} tokens"] = tokens <= CAPTURED
     groups[f"more than {CAPTURED} tokens"] = tokens > CAPTURED
     for profile in profiles:
@@ -107,7 +109,13 @@ def tables(folder: Path, profiles: Sequence[Profile]) -> tuple[str, list[Compare
     if len(table):
         parts += ["Steps of the runs at saturation:\n\n", batch_table(table, profiles)]
         parts += ["The same steps, term by term:\n\n", term_table(table, profiles)]
+    for load in sorted({line["load"] for line in lines if line.get("load")}, reverse=True):
+        table = steps(folder, load, late=True)
+        if len(table):
+            title = f"All logged steps of the runs at load {load:g}, of which no profile has anything:\n\n"
+            parts += [title, batch_table(table, profiles)]
     runs = list(compared(lines, profiles))
+    parts.append(hypotheses.tables(runs))
     latencies = (f"{name}, s: mean / {' / '.join(QUANTILES)}" for name in ("TTFT", "TPOT", "E2E"))
     heads = narrow_header("run", "", "TDG", "attainment", *latencies)
     parts.append("\n".join(["Served, and simulated:\n", *heads, *served_rows(runs, folder / "requests")]) + "\n")
@@ -115,13 +123,13 @@ def tables(folder: Path, profiles: Sequence[Profile]) -> tuple[str, list[Compare
 
 
 def picture(runs: Sequence[Compared], path: Path) -> None:
-    """How TTFT and TPOT are spread over the requests of each run that was served at a load above 1."""
+    """How TTFT and TPOT are spread over the requests of each run under vLLM's own order at a load above 1."""
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    shown = [run for run in runs if (run.line.get("load") or 0.0) > 1.0]
+    shown = [run for run in runs if (run.line.get("load") or 0.0) > 1.0 and run.line["policy"] == STOCK]
     figure, axes = plt.subplots(2, len(shown), figsize=(3.6 * len(shown), 5.4), squeeze=False, layout="constrained")
     for place, run in enumerate(shown):
         for axis, (column, label) in zip(axes[:, place], (("ttft_s", "TTFT, s"), ("tpot_s", "TPOT, s")), strict=True):

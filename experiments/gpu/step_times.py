@@ -2,9 +2,10 @@
 
     python -m experiments.gpu.step_times docs/results/h100 --profile FITTED.json --page docs/results/h100-step-times.md
 
-Under vLLM's own order the batch of a step follows from its tokens: a request that gets its first token was prefilled in
-the step, any other one was decoded. (A prompt in two chunks counts as a whole in the second; a prompt computed again
-after a preemption is not counted.) So each step at any load can be compared with a profile fitted at saturation.
+Where a run has no log of its steps, the batch of a step follows from its tokens under vLLM's own order: a request that
+gets its first token was prefilled in the step, any other one was decoded. (A prompt in two chunks counts as a whole in
+the second; a prompt computed again after a preemption is not counted.) So each step at any load can be compared with a
+profile fitted at saturation.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from experiments.gpu.compare import SERVED, again, measured_run, simulated
 from experiments.gpu.page import put, text_of
 from experiments.gpu.records import RUNS, decoded, read_lines
-from experiments.gpu.steps import steps
+from experiments.gpu.steps import logged, steps
 from experiments.gpu.workloads import STOCK
 from servegym.evaluation.markdown import narrow_header, row
 from servegym.latency_models.measured_batches import DURATION
@@ -32,6 +33,12 @@ from servegym.simulator.records.types import BATCH
 FACTORS = (1.0, 1.01, 1.02, 1.03)
 GROUPS = ((1, 512), (513, 1_000), (1_001, 2_000), (2_001, 8_192))  # tokens of the next batch
 LATE_S = 0.003  # more than a decode step's time varies
+
+
+def steps_of(line: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Batches (BATCH[steps]) of a run, and what each step took, float64[steps]: as logged, or else reconstructed."""
+    table = logged(line)
+    return reconstructed(line) if table is None else (as_batches(table), table[DURATION].to_numpy())
 
 
 def reconstructed(line: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +106,7 @@ def slower_rows(line: Mapping[str, Any], profile: Profile, beside: Sequence[Prof
         for column in ("ttft_s", "tpot_s"):
             quantiles = np.quantile(result.requests[column].dropna(), (0.5, 0.9, 0.99))
             cells.append(" / ".join(text_of(float(value)) for value in quantiles))
-        yield row(line["policy"] if label == SERVED else "", label, *cells)
+        yield row(f"{line['trace']}, {line['policy']}" if label == SERVED else "", label, *cells)
 
 
 def tables(folder: Path, profile: Profile, beside: Sequence[Profile]) -> str:
@@ -115,7 +122,7 @@ def tables(folder: Path, profile: Profile, beside: Sequence[Profile]) -> str:
         line = {**line, "engine": engine}
         slower += slower_rows(line, profile, beside)
         if line["policy"] == STOCK:
-            batches, took_s = reconstructed(line)
+            batches, took_s = steps_of(line)
             more = 100 * (took_s.sum() / profile.device.evaluate(batches).sum() - 1)
             title = f"\n{line['run']}, whose steps took {more:.1f} % longer in total than the profile says:\n"
             late = f"by over {1e3 * LATE_S:.0f} ms"
@@ -123,7 +130,7 @@ def tables(folder: Path, profile: Profile, beside: Sequence[Profile]) -> str:
                 "tokens of the next step", "decode steps", "measured less profile, ms: median", "largest", late
             )
             latest += [title, *heads, *before_rows(batches, took_s, profile)]
-    heads = narrow_header("policy", "", "TDG", "attainment", "TTFT, s: p50 / p90 / p99", "TPOT, s: p50 / p90 / p99")
+    heads = narrow_header("run", "", "TDG", "attainment", "TTFT, s: p50 / p90 / p99", "TPOT, s: p50 / p90 / p99")
     return "\n".join([*parts, *latest, "\nAt load 1.4:\n", *heads, *slower]) + "\n"
 
 
