@@ -146,7 +146,7 @@ def page(places: Mapping[str, Outcomes], seeds: int) -> str:
     held = sum(one == "holds" for one in found.values())
     failed = ", ".join(f"{place} ({one})" for place, one in found.items() if one != "holds")
     beside = [(one[OURS] - one[TUNED])[:, ATTAINMENT].mean() for one in places.values()]
-    said = f"The hypothesis holds at {held} of {len(found)} places" + (f"; not: {failed}." if failed else ".")
+    said = f"The hypothesis holds at {held} of {len(found)} places" + (f", and fails at: {failed}." if failed else ".")
     return f"""# A learned router for agents' sessions
 
 <!-- written by python -m experiments.session_fleet -->
@@ -155,8 +155,8 @@ def page(places: Mapping[str, Outcomes], seeds: int) -> str:
 
 **Hypothesis.** {words["Hypothesis"]}
 
-**Found.** {said} Most of the lead is the tuning's: beside the tuned `predicted-cost`, its base, it attains
-{min(beside):+.3f} to {max(beside):+.3f}.
+**Found.** {said} Most of the lead comes from tuning: its SLO attainment less that of its base, the tuned
+`predicted-cost`, is {min(beside):+.3f} to {max(beside):+.3f}.
 
 ## What was learned
 
