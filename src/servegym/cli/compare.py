@@ -78,9 +78,9 @@ def compare(
     """Compare schedulers (and routers) at several loads or with several numbers of clients, each over several seeds, on
     the same requests.
 
-    A run serves 3000 requests unless --requests says otherwise, or all of a file of fewer than 6000; of a longer one
-    each seed serves a window of its own, as far as there is room. Means have 95 % intervals, and what they are over is
-    said; where every seed has the same run there is one, and no interval. Differences are taken run by run.
+    A run serves 3000 requests unless --requests says otherwise, or all of a file of fewer than 6000; of a longer file
+    each seed serves a window of its own, as far as there is room. Means have 95 % intervals, and the output says over
+    what. If all seeds have the same run, it is run once and has no interval. Differences are paired by run.
 
     Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
     """

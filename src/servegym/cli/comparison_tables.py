@@ -54,7 +54,7 @@ def own_rate(comparison: Comparison) -> str:
 
 
 def show_unsettled(summary: pd.DataFrame, name: str, lasting_s: float, console: Console) -> None:
-    """Whose rates were judged before the steady state, and why. lasting_s: how long requests should arrive."""
+    """Print which rates were judged before the steady state, and why. lasting_s: how long requests should arrive."""
     for _, row in summary[~summary["settled"]].iterrows():
         requests, span_s = number(row["requests"], 0), number(row["span_s"], 0)
         if row["is_short"] > 0:

@@ -62,7 +62,7 @@ def dataset(
 ) -> None:
     """Play episodes and keep them as a Minari dataset, with its card.
 
-    The scheduler or router that is named is the base, whose decisions the dataset then has.
+    A scheduler or router that is named is the base, and the dataset then has its decisions.
     """
     load_policy_files(load_policies)
     made = made_of(environment, words | ({} if preset is None else {"preset": preset}))

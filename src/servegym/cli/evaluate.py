@@ -67,9 +67,10 @@ def evaluate(
 ) -> None:
     """Evaluate schedulers, routers or scalers on held-out cases: traces x devices x loads x seeds.
 
-    Policies of one kind are judged, at least two, all on the same requests; of the other kinds one can be named, or is
-    the panel's. Or artifacts are: the policies in each serve together, against the same ones as they come, or those
-    that are named. What was trained or tuned is refused where a case is one it was made with.
+    Two or more policies of one kind are compared on the same requests. Of each other kind one may be named in place of
+    the panel's. Artifacts may be named instead: the policies in each serve together, and are compared with the same
+    policies at their defaults, or with named ones. A trained or tuned policy is refused on a case that it was trained
+    or tuned on.
 
     Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
     """

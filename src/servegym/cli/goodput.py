@@ -61,7 +61,7 @@ def goodput(
     """Search the highest rate that schedulers (and routers) serve with a target met.
 
     By bisection, for each seed on the same arrivals at every rate and for every scheduler, in steady state and to
-    completion: what is never finished counts as not in time. Means have 95 % intervals; over what is said.
+    completion: a request that never finishes is not in time. Means have 95 % intervals; the output says over what.
     """
     from servegym.evaluation.compared import COMPARED
     from servegym.evaluation.comparison import Comparison

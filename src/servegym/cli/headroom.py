@@ -75,11 +75,11 @@ def headroom(
         ),
     ] = True,
 ) -> None:
-    """How much better than the schedulers there are could one do? The best run that a search finds in each scenario.
+    """How much could a better scheduler gain? Search the best run of each scenario, and compare the schedulers with it.
 
-    The search knows the future: every arrival, every length, and the seed it is judged on. So what it finds is a run
-    that is possible, and a lower bound of what is; it is no scheduler that could be used. With the upper bound
-    it says from both sides how much there is left to gain.
+    The search knows the future: every arrival, every length, and the seed it is judged on. So it finds a run that is
+    possible, not a scheduler that could be used. The gain of that run is a lower bound of what is possible; an upper
+    bound is computed too, unless --no-bound is given.
 
     Every round of a search is kept: after Ctrl-C, or with a larger --budget, the same command goes on from there.
     """

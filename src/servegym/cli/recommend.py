@@ -104,9 +104,9 @@ def recommend(
 ) -> None:
     """Say what to set and how many engines to run for the traffic of a recording.
 
-    Where the recording says how its requests were served, the engine is fitted to it first, and the simulation held
-    against it. Then schedulers, routers and limits of the engine are tried on every second window of the recording, and
-    what is chosen is judged on the others, against vLLM's defaults.
+    If the recording says how its requests were served, the engine is fitted to it first, and a simulation is compared
+    with it. Then schedulers, routers and limits of the engine are tried on every second window of the recording, and
+    the chosen setup is compared with vLLM's defaults on the other windows.
     """
     directory = out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
     for folder, name in ((directory, "--out"), (export, "--export")):

@@ -88,9 +88,9 @@ def replay(
 ) -> None:
     """Send a workload to a live endpoint, and print how well it was served.
 
-    Requests are sent when they are due: at their times whatever has been answered, turns of sessions and those of
-    --clients when those before have ended. Figures have the names that simulate gives them;
-    what only an engine knows of itself is null. Needs the packages of servegym[serve].
+    Requests are sent at their times, whatever has been answered; turns of sessions, and requests of --clients, are sent
+    when the ones before have ended. Figures have the names that simulate gives them; what only an engine knows of
+    itself is null. Needs the packages of servegym[serve].
     """
     if out is not None:
         check_output_folder(out)

@@ -190,8 +190,8 @@ def switch(
 ) -> None:
     """Have a running proxy route by another policy. Requests under way stay where they are.
 
-    The proxy's admin key is read from SERVEGYM_ADMIN_KEY. A policy that cannot be used changes nothing, and it is said
-    why.
+    The proxy's admin key is read from SERVEGYM_ADMIN_KEY. A policy that cannot be used changes nothing, and the command
+    says why.
     """
     if (policy is None) == (router is None):
         raise ServegymError("say which policy: --policy ARTIFACT, or --router NAME")

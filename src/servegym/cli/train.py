@@ -98,7 +98,7 @@ def train(
 ) -> None:
     """Train a policy in an environment, beginning with the heuristic it is to improve.
 
-    What comes out, policy.json, is a compiled policy that every command takes as learned:PATH. A checkpoint is written
+    The result, policy.json, is a compiled policy that every command takes as learned:PATH. A checkpoint is written
     every few minutes: after Ctrl-C or a crash --resume goes on from the last.
 
     The base can be a policy of your own: name its file with --load-policies, here (also with --resume) and wherever

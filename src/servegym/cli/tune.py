@@ -76,8 +76,8 @@ def tune(
     storage: tuning_options.Storage = None,
     trials_only: tuning_options.TrialsOnly = False,
 ) -> None:
-    """Search the parameters of policies: the best trials, run again on fresh requests, give one winner, which is held
-    against the defaults on requests, and traces, that nothing was tuned on.
+    """Search the parameters of policies. The best trials are run again on fresh requests, and the winner is compared
+    with the defaults on requests and traces that were not used for tuning.
 
     Every trial and run is kept as soon as it is done: after Ctrl-C, or with more --trials, the same command goes on.
     """

@@ -80,8 +80,8 @@ def validate(
 ) -> None:
     """Simulate requests that a real engine has served, and show how far off the simulation is.
 
-    Writes errors.csv, every figure measured and simulated, and scatter.png. Nothing is fitted to the requests but with
-    --fit, and none is left out. The public measured runs are a study: python -m experiments validate, in a clone.
+    Writes errors.csv, every figure measured and simulated, and scatter.png. Nothing is fitted unless --fit is given,
+    and no request is left out. The public measured runs are a study: python -m experiments validate, in a clone.
     """
     check_output_folder(out)
     if not files or profile is None:
