@@ -8,12 +8,13 @@ from numba import types
 from servegym.envs.episodes import EPISODE, act_signature, observe_signature
 from servegym.envs.rings import ACTING, NO_MORE, before_first, next_episode
 from servegym.simulator.compilation.kernels import Compiled, compiled, kernel
+from servegym.simulator.compilation.parked import parking
 from servegym.simulator.records.requests import next_deadline_s
 from servegym.simulator.records.signatures import array
 from servegym.simulator.records.state import advance_signature
 from servegym.simulator.records.statuses import DECISION, DONE, PAUSED
 from servegym.simulator.runs.loops import LOOPS
-from servegym.simulator.runs.parking import parking, restore_run
+from servegym.simulator.runs.parking import restore_run
 
 
 class Handling(NamedTuple):

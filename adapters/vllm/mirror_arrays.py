@@ -8,9 +8,10 @@ import numpy as np
 from numba import types
 
 from servegym.simulator.compilation.kernels import compiled
+from servegym.simulator.compilation.parked import parking
 from servegym.simulator.records.fields import Field, Value, numba_type
 from servegym.simulator.records.state import FUNCTIONS, SIMULATION_STATE, Functions, SimulationState
-from servegym.simulator.runs.parking import Room, parking
+from servegym.simulator.runs.parking import Room
 
 
 class MirrorArrays(NamedTuple):

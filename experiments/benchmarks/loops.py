@@ -10,9 +10,11 @@ import tempfile
 import time
 from statistics import median
 
+from experiments.benchmarks.budgets import RESET, process_s
 from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import RATE_PER_S, Sizes, scenario, workload
 from servegym.baselines.registry import router
+from servegym.envs.registration import NAMES
 from servegym.errors import ExperimentError
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
@@ -41,7 +43,19 @@ def measure(sizes: Sizes) -> list[Figure]:
             "processor time to compile the whole loop, over that of the plain one",
             at_least=1.5,
         ),
+        Figure(
+            "environments_compile_s",
+            environments_s(),
+            "processor time to the first `reset` of each environment, in turn, in a cache that is empty at first",
+            at_most=180,
+        ),
     ]
+
+
+def environments_s() -> float:
+    """Processor time of a process for each environment. Raises ExperimentError."""
+    with tempfile.TemporaryDirectory() as empty:
+        return sum(process_s(("-c", RESET.format(name)), SERVEGYM_CACHE=empty) for name in NAMES)
 
 
 def ratio(served: Scenario, sizes: Sizes) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from servegym.simulator.batching.admission import blocks_lacking
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import grow, load_time_s
 from servegym.simulator.records import batches
@@ -119,7 +119,7 @@ def cut_to_step(cached, chunk, budget_s, packing, limits, sums, scratch, estimat
     return step - before
 
 
-@kernel
+@inlined_kernel
 def take(request, r, entry, chunk, decoding, engine, packing, sums):
     """Put request r into the batch with its chunk (rule 6); it has the blocks."""
     if packing.length == 0:

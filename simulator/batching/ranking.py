@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.compilation.kernels import hook, kernel
+from servegym.simulator.compilation.kernels import hook, inlined_kernel, kernel
 from servegym.simulator.policies.refusals import are_legal_limits, are_legal_listed
 from servegym.simulator.records.signatures import Estimator, SchedulerContext, state_of
 from servegym.simulator.records.state import Decider
@@ -67,7 +67,7 @@ def scheduler_context_of(run, estimator, e, now_s):
     )  # fmt: skip
 
 
-@kernel
+@inlined_kernel
 def ask_scheduler(run, function, estimator, e, now_s):
     """Have the scheduler of engine e, or what ranks its victims, write ranks and limits."""
     function(scheduler_context_of(run, estimator, e, now_s), run.ranks, run.limits[0])

@@ -28,17 +28,19 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.event import install_listener
 
-from servegym.simulator.compilation import linking
+from servegym.simulator.compilation import linking, parked
 from servegym.simulator.compilation.cache import KernelFiles, file_stamp
 from servegym.simulator.compilation.linking import InnerKernel, OuterCompiler, kernel_named
-from servegym.simulator.compilation.locks import alone_in
+from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
 from servegym.simulator.compilation.progress import CompileProgress
 from servegym.simulator.compilation.sources import source_of
 
 # Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
 # counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
 # and a kernel cannot make arrays; a helper that must, and keeps them to itself, is an `allocating_kernel`.
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False}
+# `forceinline` is said of each: else Numba hands it on to all that an inlined kernel calls, and the whole event loop
+# becomes one function, which takes LLVM three to eight times as long.
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False, "forceinline": False}
 # Of Numba's settings (NUMBA_BOUNDSCHECK, ...) those that the code depends on and Numba's own cache does not look at: a
 # kernel compiled under one is never taken for a kernel compiled under another.
 FLAGS = ("BOUNDSCHECK", "OPT", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "EXTEND_VARIABLE_LIFETIMES")
@@ -48,7 +50,8 @@ VALUES = int | float | str | tuple | np.generic | np.dtype | types.Type
 PACKAGE = f"{__name__.partition('.')[0]}."
 _config: Any = numba.config
 JIT_DISABLED = bool(_config.DISABLE_JIT)
-LINKING = inspect.getsource(linking)  # how kernels are put together counts as they do
+# How kernels are put together, and how they read tuples in memory, counts as they do.
+LINKING = inspect.getsource(linking) + inspect.getsource(parked)
 _njit: Any = numba.njit
 
 
@@ -58,8 +61,7 @@ def _inner(**options: Any) -> Callable[[Callable], Any]:
 
 
 kernel = _inner(**OPTIONS)
-# A kernel called from one place with all the arrays of a run: inlined, or copying them costs more than the work
-# (arguments are stored one by one and copied on in vectors, which stalls each time).
+# A kernel that is inlined wherever it is called: one of an iteration's steps, or a few lines of an inner loop.
 inlined_kernel = _inner(**OPTIONS | {"forceinline": True})
 allocating_kernel = _inner(**OPTIONS | {"_nrt": True})
 # A kernel that becomes text of the kernels that call it, before types are inferred: it costs nothing, not even to
@@ -246,7 +248,7 @@ class Compiled(types.WrapperAddressProtocol):
         waiting = f"servegym: waiting for another process, which compiles kernels of {progress.name}"
         alone = alone_in(Path(directory), waiting) if directory else contextlib.nullcontext()
         listening = install_listener("numba:compile", progress)
-        with global_compiler_lock, alone, listening, warnings.catch_warnings():
+        with global_compiler_lock, alone, listening, no_garbage_collection(), warnings.catch_warnings():
             # first-class functions are what this is about
             warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
             dispatcher.compile(self._signature)

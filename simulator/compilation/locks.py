@@ -1,7 +1,11 @@
-"""Locks of the operating system's: of processes that come together one goes on, the others wait until it is done."""
+"""Locks of the operating system's: of processes that come together one goes on, the others wait until it is done.
+
+And what a process that compiles does without.
+"""
 
 import contextlib
 import fcntl
+import gc
 import os
 import sys
 import threading
@@ -47,3 +51,16 @@ def alone_in(directory: Path, waiting: str = "") -> Iterator[None]:
             stack.callback(os.close, opened)
             stack.enter_context(held(opened, waiting))
         yield
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Turn garbage collection off while kernels are compiled: nearly all that Numba makes is needed until it is done,
+    and to look takes a seventh of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -7,6 +7,7 @@ and after them the unrouted: requests to be routed now.
 import numpy as np
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.compilation.parked import loaded
 from servegym.simulator.features.front_end import leave_front_end
 from servegym.simulator.fleet.routing import catch_up, is_taken, may_decode, takes, would_take
 from servegym.simulator.records.events import note
@@ -85,8 +86,8 @@ def next_held_queue(run, router_state):
 def router_context_of(run, router_state, now_s):
     """What the router is given."""
     return RouterContext(
-        now_s, run.requests, router_state.known, router_state.state, router_state.parameters, router_state.estimates,
-        run.scratch,
+        now_s, run.requests, loaded(router_state.known), router_state.state, router_state.parameters,
+        loaded(router_state.estimates), run.scratch,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Asking the scaler: which tier each engine is in, and which is closed to new requests."""
 
 from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.parked import loaded
 from servegym.simulator.fleet.held_queues import unrouted_queue
 from servegym.simulator.fleet.incidents import close, move
 from servegym.simulator.fleet.routing import catch_up
@@ -17,8 +18,8 @@ def stay(context, moves):
 def scaler_context_of(run, router_state, now_s):
     """What the scaler is given."""
     return ScalerContext(
-        now_s, run.requests, router_state.known, router_state.scaler_state, router_state.scaler_parameters,
-        router_state.estimates, run.scratch,
+        now_s, run.requests, loaded(router_state.known), router_state.scaler_state, router_state.scaler_parameters,
+        loaded(router_state.estimates), run.scratch,
     )  # fmt: skip
 
 

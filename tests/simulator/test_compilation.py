@@ -15,6 +15,7 @@ from numba import types
 
 from servegym.simulator.batching.chunks import chunk_of
 from servegym.simulator.compilation import kernels as compilation
+from servegym.simulator.compilation import parked
 from servegym.simulator.compilation.kernels import JIT_DISABLED, Compiled, cache_root, source_digest
 from servegym.simulator.policies.policy import last_ranked_first
 from servegym.simulator.runs import parking
@@ -122,10 +123,10 @@ def test_what_an_intrinsic_reads_from_memory_counts():
     """A kernel that takes up a record by its address has the record's layout in its code, not in its signature."""
 
     def reader(layout: np.dtype) -> Any:
-        _, restore, _ = parking.parking(numba.from_dtype(layout))
+        _, restore, _ = parked.parking(types.Tuple((numba.from_dtype(layout),)))
 
         def read(address):
-            return restore(address).second
+            return restore(address)[0].second
 
         return read
 
@@ -137,7 +138,7 @@ def test_what_an_intrinsic_reads_from_memory_counts():
 @needs_jit
 def test_what_makes_the_code_of_an_intrinsic_counts(monkeypatch):
     before = source_digest(parking.park)
-    monkeypatch.setattr(parking, "_part", parking._load)
+    monkeypatch.setattr(parked, "_part", parked._load)
     assert source_digest(parking.park) != before
 
 

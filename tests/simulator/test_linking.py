@@ -6,7 +6,7 @@ import numba
 import pytest
 from numba import types
 
-from servegym.simulator.compilation.kernels import Compiled, allocating_kernel, kernel
+from servegym.simulator.compilation.kernels import Compiled, allocating_kernel, inlined_kernel, kernel
 from servegym.simulator.compilation.linking import InnerKernel, InnerLibrary, callers_first
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="there is no compiled code")
@@ -90,3 +90,20 @@ def test_options_hold_within() -> None:
 
     assert made(3) == 2.0
     assert Compiled(lambda n: made(n) + 1.0, types.float64(types.int64))(3) == 3.0
+
+
+@kernel
+def triple(x):
+    return 3.0 * x
+
+
+@inlined_kernel
+def step(x):
+    return triple(x) + 1.0
+
+
+def test_what_an_inlined_kernel_calls_is_not_inlined_by_force() -> None:
+    """Numba hands such options on to callees that say nothing of them."""
+    step.compile((types.float64,))
+    assert "alwaysinline" in str(library("step").module)
+    assert "alwaysinline" not in str(library("triple").module)

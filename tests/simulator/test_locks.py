@@ -1,5 +1,6 @@
 """A process that comes to a locked folder waits, and finds what the other has left."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from servegym.simulator.compilation import locks
 from servegym.simulator.compilation.kernels import JIT_DISABLED
-from servegym.simulator.compilation.locks import alone_in
+from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -72,3 +73,12 @@ def test_of_processes_that_start_together_one_compiles(tmp_path: Path) -> None:
     started = [subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     misses = [int(process.communicate(timeout=300)[0]) for process in started]
     assert sorted(misses) == [0, 0, 1]
+
+
+def test_garbage_is_not_collected_meanwhile_and_is_again_afterwards() -> None:
+    with pytest.raises(ValueError), no_garbage_collection():
+        with no_garbage_collection():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+        raise ValueError
+    assert gc.isenabled()
