@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.evaluation.plots import COLOURS, DASHES, GRID, MARKERS
-from servegym.evaluation.recommend.documents import document
 from servegym.evaluation.recommend.judging import DEFAULT, DIFFERENCE, RECOMMENDED, SHARE
 from servegym.evaluation.recommend.matching import Match
 from servegym.evaluation.recommend.recommending import OfDevice, Recommendation
-from servegym.evaluation.recommend.words import NOT_MEASURED, conclusions, share_title, table_rows, title
+from servegym.evaluation.recommend.words import NOT_MEASURED, conclusions, document, share_title, table_rows, title
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.plots import HEIGHT, WIDTH

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from servegym.errors import SpecError
-from servegym.scenarios.sampling import SPLITS, draw_episode, sample_of
-from servegym.scenarios.session_sampling import SessionRows
+from servegym.scenarios.sampling import SPLITS, SessionRows, draw_episode, sample_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.features.session_dependencies import SessionDependencies
 

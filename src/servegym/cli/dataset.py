@@ -69,8 +69,7 @@ def dataset(
     try:
         from servegym.envs.agents import BaseAgent, RandomAgent
         from servegym.traces.workloads import workload_notes
-        from servegym.tuners.dataset_card import CARD, returns_of
-        from servegym.tuners.datasets import export
+        from servegym.tuners.datasets import CARD, export, returns_of
 
         playing = BaseAgent() if agent is Agent.base else RandomAgent(made.action_space, seed)
         words_of_name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", environment.removesuffix("-v0")).lower()

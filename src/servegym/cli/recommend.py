@@ -115,9 +115,9 @@ def recommend(
     load_policy_files(load_policies, check)
 
     from servegym.cli.recommend_tables import show, show_match
-    from servegym.evaluation.recommend.documents import document
     from servegym.evaluation.recommend.recommending import SLO, Question
     from servegym.evaluation.recommend.recommending import recommend as find
+    from servegym.evaluation.recommend.words import document
     from servegym.evaluation.targets import parse_target
     from servegym.scenarios.demand import Demand
     from servegym.scenarios.ranges import listed
