@@ -77,7 +77,10 @@ class DisaggregatedRouting(Interface):
         self.action_space = gym.spaces.MultiDiscrete([prefill, decode + 1])
 
     def prepare(self, scenario: Scenario) -> Scenario:
-        roles = [pool.role for pool in cluster_of(scenario.deployment).pools for _ in range(pool.engines)]
+        pools = cluster_of(scenario.deployment).pools
+        if any(pool.role_change_s is not None for pool in pools):
+            raise EnvError("a scenario with role_change_s; this environment is made for engines that keep their roles")
+        roles = [pool.role for pool in pools for _ in range(pool.engines)]
         if roles != ["prefill"] * self.prefill + ["decode"] * self.decode:
             raise EnvError(
                 f"a scenario with engines {', '.join(roles)}; this environment is made for {self.prefill} prefill "

@@ -81,6 +81,8 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
             digest.update(f"lockstep {pool.lockstep}".encode())
         if pool.startup is not None:
             digest.update(f"{pool.startup}".encode())
+        if pool.role_change_s is not None:
+            digest.update(f"role change {pool.role_change_s}".encode())
         if pool.operators is not None:
             operators = pool.operators
             digest.update(f"{operators.layers} {operators.check_s} {operators.jitter_s}".encode())

@@ -144,6 +144,7 @@ def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
         what = "of one engine, which has no router" if alone else "of engines that cache no prefixes"
         raise SpecError(f"KV events {what}; leave kv_events (--kv-events) out")
     _check_startup(fleet, spec, alone)
+    _check_role_change(fleet, spec)
     total = most_engines(fleet)
     for text in fleet.incidents:
         if values.incident_of(text).engine >= total:
@@ -159,6 +160,20 @@ def _check_startup(fleet: Fleet, spec: ServingSpec, alone: bool) -> None:
         raise SpecError("a start-up time of one engine, which no scaler starts; it should be 2 engines or more")
     if spec.policies.scaler is None:
         raise SpecError("engines have a start-up time, and nothing starts them; say which scaler does (--scaler)")
+
+
+def _check_role_change(fleet: Fleet, spec: ServingSpec) -> None:
+    if fleet.role_change_s is None:
+        return
+    if not fleet.is_disaggregated:
+        raise SpecError("a time to change roles, and no engine has one; say --prefill P --decode D")
+    if spec.policies.scaler is None:
+        raise SpecError("engines may change their roles, and nothing decides when; say which scaler does (--scaler)")
+    if fleet.prefix_caching == "on" or fleet.prefix_store_tokens != 0 or fleet.lockstep != 1:
+        raise SpecError(
+            "engines that change their roles are not simulated with prefix caching, a prefix store or lockstep; leave "
+            "out role_change_s (--role-change), or the other"
+        )
 
 
 def most_engines(fleet: Fleet) -> int:

@@ -117,7 +117,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
     gib, gb_per_s, store_tokens = (
         fixed(name, getattr(fleet, name)) for name in ("host_memory_gib", "host_gb_per_s", "prefix_store_tokens")
     )
-    decodes = pool.role == "decode"
+    decodes, seconds = pool.role == "decode", fixed("role_change_s", fleet.role_change_s)
     store = PrefixStore(int(store_tokens), profile.kv.bytes_per_token / (gb_per_s * 1e9)) if store_tokens else None
     if decodes and pool.scheduler is None:
         scheduler = policy_of(spec, "decode_scheduler")
@@ -141,6 +141,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         lockstep=int(fixed("lockstep", fleet.lockstep)),
         max_num_batched_tokens=whole("max_num_batched_tokens", fleet.max_num_batched_tokens),
         max_num_seqs=whole("max_num_seqs", fleet.max_num_seqs),
+        role_change_s=None if seconds is None or pool.role == "both" else float(seconds),
     )
 
 

@@ -134,6 +134,12 @@ class Fleet:
         0, WHOLE, "Number of engines, in each pool, that serve from the beginning; use it with --startup.",
         metavar="N", least=0, most=4096,
     )  # fmt: skip
+    role_change_s: Numbers | None = option(
+        None, NUMBER,
+        "Time an engine takes to change from prefill to decode or back, once it has nothing left; a scaler such as "
+        "pd-ratio decides.",
+        unit="s", name="role-change", metavar="SECONDS", least=0, shown="roles are fixed",
+    )  # fmt: skip
     price_per_hour: Numbers | None = option(
         None, NUMBER, "Price of an engine in service, in any currency; results then have costs.", unit="1/h",
         name="price", metavar="PER_HOUR", least=0, shown="not known",

@@ -1,7 +1,8 @@
 """A router and a scaler that mean nothing: what they decide hangs on all they may know.
 
 So that what a router knows is compared with the reference simulator field by field. With parameters it names decode
-engines, holds requests in any line, refuses some, and moves engines; the scaler moves, closes and opens them.
+engines, holds requests in any line, refuses some, and moves engines; the scaler moves, closes and opens them, and gives
+them roles.
 """
 
 from servegym.simulator.compilation.kernels import kernel
@@ -32,7 +33,7 @@ def all_known(known):
         here += 17 * snapshot.decode_tokens + 19 * int(snapshot.changed_s * STEPS_PER_S)
         here += 23 * int(snapshot.busy_until_s * STEPS_PER_S) + 29 * snapshot.version + 31 * snapshot.finished
         here += 37 * snapshot.finished_tokens + 41 * snapshot.tier + 43 * snapshot.up + 47 * snapshot.closed
-        here += 59 * snapshot.pending + 61 * snapshot.off
+        here += 59 * snapshot.pending + 61 * snapshot.off + 71 * snapshot.changing
         for place in range(snapshot.prefills):
             here += (place + 2) * known.prefilling[e, place]
         for place in range(snapshot.decodes):
@@ -104,6 +105,8 @@ def any_tier(context, moves):
             moves[e].tier = (total // 3 + e) % (tiers + 1) - 1
         if (total // 2 + 7 * e) % 12 < int(parameters[2]):
             moves[e].closed = (total // 7 + e) % 2
+        if known.snapshots[e].role_fixed == 0 and (total // 3 + 11 * e) % 12 < int(parameters[3]):
+            moves[e].role = 1 + (total // 5 + e) % 2
 
 
 ROUTER = Policy(
@@ -121,6 +124,7 @@ SCALER = Policy(
         Parameter("interval_s", 1.0, "between checks", 0.0, 1e9),
         Parameter("moves", 0, "of 12 engines, for how many it names a tier", 0, 12, integer=True),
         Parameter("closes", 0, "of 12 engines, how many it closes or opens", 0, 12, integer=True),
+        Parameter("changes", 0, "of 12 engines, to how many it gives a role", 0, 12, integer=True),
     ),
 )  # fmt: skip
 
@@ -133,7 +137,7 @@ def everything(policy: Router | Scaler) -> int:
         here += 13 * snapshot.free_blocks + 17 * snapshot.decode_tokens + 19 * int(snapshot.changed_s * STEPS_PER_S)
         here += 23 * int(snapshot.busy_until_s * STEPS_PER_S) + 29 * snapshot.version + 31 * len(snapshot.finished)
         here += 37 * snapshot.finished_tokens + 41 * number_of(snapshot.tier) + 43 * snapshot.up + 47 * snapshot.closed
-        here += 59 * snapshot.pending + 61 * snapshot.off
+        here += 59 * snapshot.pending + 61 * snapshot.off + 71 * snapshot.changing
         here += sum((place + 2) * r.index for place, r in enumerate(snapshot.record))
         here += sum((place + 3) * r.index for place, r in enumerate(snapshot.decoding))
         total += (snapshot.index + 1) * here
@@ -175,8 +179,8 @@ class AnyEngine(Router):
 class AnyTier(Scaler):
     """`any_tier` of the reference simulator."""
 
-    def __init__(self, interval_s: float, moves: int = 0, closes: int = 0) -> None:
-        self.interval_s, self.moves, self.closes = interval_s, moves, closes
+    def __init__(self, interval_s: float, moves: int = 0, closes: int = 0, changes: int = 0) -> None:
+        self.interval_s, self.moves, self.closes, self.changes = interval_s, moves, closes, changes
 
     def decide(self, now_s: float, now: list[Change]) -> list[Change]:
         total = everything(self) + int(now_s * STEPS_PER_S)
@@ -189,3 +193,12 @@ class AnyTier(Scaler):
                 closed = bool((total // 7 + e) % 2)
             changes.append((tier, closed))
         return changes
+
+    def decide_roles(self, now_s: float, now: list[str]) -> list[str]:
+        total = everything(self) + int(now_s * STEPS_PER_S)
+        return [
+            ("prefill", "decode")[(total // 5 + e) % 2]
+            if not self.snapshots[e].role_fixed and (total // 3 + 11 * e) % 12 < self.changes
+            else role
+            for e, role in enumerate(now)
+        ]

@@ -13,7 +13,7 @@ from tests.timelines import lines
 
 MOVES = (
     "arrival", "departed", "received", "recalled", "held", "suspended", "resumed", "failed", "returned", "drained",
-    "moved", "off", "started", "refused",
+    "moved", "off", "started", "refused", "role",
 )  # fmt: skip
 END_ALL = ("failed", "off", "recalled")  # after these nothing of what has been started at the engine ends
 

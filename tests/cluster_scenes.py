@@ -178,6 +178,15 @@ def with_startup(random: np.random.Generator, pool: Served) -> Served:
     )
 
 
+def with_role_changes(random: np.random.Generator, pool: Served) -> Served:
+    """Prefill and decode engines that may change their roles, at once, soon or late; they cache nothing."""
+    if pool.ours.role == "both":
+        return pool
+    changed = {"role_change_s": float(random.choice([0.0, 2.0**-6, 0.125, 0.75])), "prefix_caching": False}
+    changed |= {"prefix_store": None, "kv_events": False}
+    return Served(dataclasses.replace(pool.ours, **changed), dataclasses.replace(pool.theirs, **changed))
+
+
 def with_lockstep(random: np.random.Generator, pool: Served) -> Served:
     """Engines in groups that divide them."""
     engines = pool.ours.engines

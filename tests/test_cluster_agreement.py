@@ -33,6 +33,7 @@ from tests.cluster_scenes import (
     whole_latency,
     with_extras,
     with_prefixes,
+    with_role_changes,
     with_startup,
 )
 from tests.random_scenarios import random_front_end, random_limits, with_turns
@@ -161,6 +162,31 @@ def test_agrees_when_engines_take_time_to_start(seed: int) -> None:
     scene.pools = [with_startup(random, pool) if random.random() < 0.8 else pool for pool in scene.pools]
     add_scaler(scene, random)
     if random.random() < 0.5:
+        scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
+    run_both(scene)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_agrees_when_engines_change_their_roles(seed: int) -> None:
+    """By turns with engines that take time to start, failures, preemptible batches, sessions; the router may hold and
+    move engines."""
+    random = np.random.default_rng([seed, 19])
+    routing = any_routing(random, holds=seed % 2 == 1)
+    schedulers = any_preemptible_scheduler if seed % 4 == 3 else sensible_scheduler
+    while True:
+        scene = random_scene(random, *routing, schedulers, until_s=4.0)
+        if any(pool.ours.role == "decode" for pool in scene.pools):
+            break
+    tiers = tiers_of(scene)
+    scene.pools = [with_extras(random, pool, scene.workload, scene.exact, tiers, False) for pool in scene.pools]
+    if seed % 3 == 0:
+        scene.pools = [with_startup(random, pool) for pool in scene.pools]
+    scene.pools = [with_role_changes(random, pool) for pool in scene.pools]
+    if seed % 5 == 0:
+        workload = with_turns(random, scene.workload)
+        scene = dataclasses.replace(scene, predictor=None, workload=workload, limits=random_limits(random))
+    add_scaler(scene, random, changes=(1, 4, 12)[seed % 3])
+    if seed % 3 == 1:
         scene.incidents = random_incidents(random, scene.engines, 1.0, scene.exact)
     run_both(scene)
 

@@ -285,6 +285,7 @@ def check_scaler(simulation: Simulation, policy: Policy) -> None:
             router_state.moves.copy(),
         )
         moves["tier"], moves["closed"] = arrays.engines["tier"], arrays.engines["closed"]
+        moves["role"] = arrays.engines["next_role"]
         estimates = estimates_copy(router_state.estimates)
         scratch = scratch_of(variant, policy, arrays.scratch.shape[1])
 

@@ -37,6 +37,7 @@ from servegym.simulator.records.types import (
     RECALLED,
     RECEIVED,
     RETURNED,
+    ROLE,
     ROLES,
     SENT,
     STARTED,
@@ -265,12 +266,15 @@ def _moments(result: Result) -> Iterator[Event]:
 
 
 def _incidents(result: Result) -> Iterator[Event]:
-    """An instant on an engine where it fails, returns, is drained, goes into a tier, is off, or has started."""
+    """An instant on an engine where it fails, returns, is drained, goes into a tier, is off, has started, or has
+    another role."""
     timeline = timeline_events(result)
-    for row in timeline[np.isin(timeline["kind"], (FAILED, RETURNED, DRAINED, MOVED, OFF, STARTED))]:
+    for row in timeline[np.isin(timeline["kind"], (FAILED, RETURNED, DRAINED, MOVED, OFF, STARTED, ROLE))]:
         kind, tokens = int(row["kind"]), int(row["tokens"])
         words = {FAILED: "failed", RETURNED: "returned", DRAINED: "drained", OFF: "off", STARTED: "started"}
         to = "to the common pool" if tokens == POOL else f"to tier {tokens}"
+        if kind == ROLE:
+            to = f"becomes a {ROLES[tokens]} engine"
         yield {
             "pid": _process(int(row["engine"])),
             "tid": ITERATIONS_THREAD,

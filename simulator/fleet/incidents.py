@@ -164,14 +164,18 @@ def close(run, router_state, e, closed):
 
 
 @kernel
+def has_nothing(router_state, engine):
+    """Whether no request is at an engine, and no KV is on its way from or to there."""
+    left = engine.queue_length + engine.transfers.leaving + router_state.coming[engine.index].waiting
+    return left == 0 and engine.transfers.receiving < 0
+
+
+@kernel
 def count_service(status, router_state, engine, now_s):
     """Bring the time in service up to now, and see whether the engine is in service from here on."""
     if not np.isnan(engine.totals.serving_since_s):
         engine.totals.service_s += now_s - engine.totals.serving_since_s
-    empty = (
-        engine.queue_length == 0 and engine.transfers.leaving == 0 and router_state.coming[engine.index].waiting == 0
-    )
-    left = engine.drained == 1 and empty and engine.transfers.receiving < 0
+    left = engine.drained == 1 and has_nothing(router_state, engine)
     serving = engine.up == 1 and not left and (status.scaler.interval_s == 0.0 or engine.tier != POOL)
     engine.totals.serving_since_s = now_s if serving else np.nan
 

@@ -74,7 +74,7 @@ def latest_end_s(snapshots):
 @kernel
 def is_stuck(run, router_state, scales):
     """Whether requests are held though there are engines that take the first of a held queue; scales: or would, if the
-    scaler opened or started them."""
+    scaler opened or started them, or gave them another role."""
     tiers, snapshots = router_state.known.tiers, router_state.known.snapshots
     for held_queue in range(tiers.shape[0] - 1):
         if tiers[held_queue].waiting == 0:
@@ -83,6 +83,8 @@ def is_stuck(run, router_state, scales):
         if is_taken(snapshots, request):
             return True
         for e in range(run.engines.shape[0]):
-            if scales and run.engines[e].drained == 0 and could_take(snapshots[e], request):
+            engine = run.engines[e]
+            can_change = snapshots[e].up == 1 and not np.isnan(engine.role_change_s)
+            if scales and engine.drained == 0 and (can_change or could_take(snapshots[e], request)):
                 return True
     return False

@@ -34,8 +34,11 @@ class Startup:
 @kernel
 def show_state(engine, snapshot):
     """The router knows at once whether an engine takes requests, is off, and whether it could open it."""
-    snapshot.closed = max(engine.closed, engine.drained, engine.off)
-    snapshot.pending = int(engine.up == 1 and engine.closed == 1 and engine.drained == 0 and engine.off == 0)
+    snapshot.changing = int(engine.role_ready_s > 0.0)
+    snapshot.closed = max(engine.closed, engine.drained, engine.off, snapshot.changing)
+    snapshot.pending = int(
+        engine.up == 1 and engine.closed == 1 and engine.drained == 0 and engine.off == 0 and snapshot.changing == 0
+    )
     snapshot.off = engine.off
 
 
@@ -63,11 +66,13 @@ def load(run, router_state, e, tier, now_s):
 
 @kernel
 def first_ready_s(engines):
-    """When the next of the engines that are loading is ready; inf: none is loading."""
+    """When the next of the engines that are loading, or change their roles, is ready; inf: none is."""
     first_s = np.inf
     for e in range(engines.shape[0]):
         if engines[e].off == 1:
             first_s = min(first_s, engines[e].ready_s)
+        if engines[e].role_ready_s > 0.0:
+            first_s = min(first_s, engines[e].role_ready_s)
     return first_s
 
 
@@ -83,4 +88,8 @@ def end_loading(run, router_state, now_s):
             status.router.held_dirty, status.router.held_cursor, status.router.final_retry = 1, 0, 0
             if status.recording:
                 note(run, STARTED, e, -1, 0, 0.0)
+        if 0.0 < engine.role_ready_s <= now_s:
+            engine.role_ready_s = 0.0
+            show_state(engine, router_state.known.snapshots[e])
+            status.router.held_dirty, status.router.held_cursor, status.router.final_retry = 1, 0, 0
     status.scaler.next_ready_s = first_ready_s(run.engines)

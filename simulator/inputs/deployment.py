@@ -109,6 +109,8 @@ class Deployment:
         is no prefix store. Engines with role decode never do.
     kv_events: where they share KV blocks, they tell the router which they have at the end of each iteration.
     startup: engines of the common pool are off, and take time to start; None: they are up.
+    role_change_s: what a change of role takes, from prefill to decode or back, once an engine has nothing left; None: a
+        scaler cannot change them.
     costs: of each engine; None: nothing is known of them.
     speculation: how they draft tokens and what that takes; None: they do not.
     async_scheduling: they form the next batch while one runs, as vLLM does by default (docs/feature_rules.md).
@@ -143,6 +145,7 @@ class Deployment:
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     kv_groups: tuple[KvCacheGroup, ...] = ()
+    role_change_s: float | None = None
 
     def __post_init__(self) -> None:
         own = dict.fromkeys((field for field in OWN_LIMITS if getattr(self, field) is not None), 2**31 - 1)
@@ -167,6 +170,8 @@ class Deployment:
             self._check_beside(KV_GROUPS)
             if self.prefix_caching:
                 check_caching(self.kv_groups, self.name)
+        if self.role_change_s is not None:
+            self._check_role_change(self.role_change_s)
         if self.startup is not None and self.startup.started > self.engines:
             raise DeploymentError(
                 f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
@@ -193,6 +198,21 @@ class Deployment:
         for there, what in beside:
             if there:
                 raise DeploymentError(f"{self.name}: {field} is not simulated with {what}; {instead}")
+
+    def _check_role_change(self, seconds: float) -> None:
+        """Raise DeploymentError for a wrong time, and for what is not simulated with engines that change roles."""
+        if not 0 <= seconds < np.inf:
+            raise DeploymentError(f"{self.name}: role_change_s is {seconds}; it should be 0 or more, and finite")
+        if self.role == "both":
+            raise DeploymentError(f"{self.name}: role_change_s of engines that do both; it should be left out")
+        beside = [
+            (bool(self.prefix_caching), "prefix caching"),
+            (self.prefix_store is not None, "a prefix store"),
+            (self.lockstep > 1, "lockstep"),
+        ]
+        for there, what in beside:
+            if there:
+                raise DeploymentError(f"{self.name}: role_change_s is not simulated with {what}; leave out one")
 
     @property
     def pools(self) -> tuple[Deployment, ...]:
@@ -241,8 +261,14 @@ class Deployment:
         table, caching = workload.table, self.caches_prefixes(workload)
         if self.kv_groups and caching:
             check_caching(self.kv_groups, self.name)
+        if self.role_change_s is not None and self.caches_prefixes(workload):
+            raise DeploymentError(
+                f"{self.name}: role_change_s is not simulated with prefix caching, which is on where the workload says "
+                "which prompts begin alike; turn it off (prefix_caching: off)"
+            )
         # The last token is emitted, never cached; a prefill engine emits but the first since a request was sent there.
-        later = 0 if self.role == "prefill" and not again else table["output_tokens"] - 1
+        only_prefills = self.role == "prefill" and self.role_change_s is None
+        later = 0 if only_prefills and not again else table["output_tokens"] - 1
         need = table["prompt_tokens"].astype("i8") + later
         capacity = self.request_tokens(caching)
         if (need > capacity).any():

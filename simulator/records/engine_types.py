@@ -134,6 +134,7 @@ TOTALS = record(
         ("overwritten_blocks", "i8"),  # blocks that had a name when they were taken
         ("failures", "i8"),
         ("recalled", "i8"),  # requests taken back
+        ("role_changes", "i8"),
         ("lost_tokens", "i8"),  # tokens whose KV they lost
         ("service_s", "f8"),  # time in service up to `serving_since_s`, or to now if it is nan
         ("serving_since_s", "f8"),
@@ -156,6 +157,9 @@ ENGINE = record(
         ("off", "i8"),  # 1: it is off, or loading until `ready_s`
         ("startup_s", "f8"),  # what that takes; nan: it is never off
         ("ready_s", "f8"),  # inf: it is not loading
+        ("next_role", "i8"),  # which it is to have when it has nothing left; `role`: it is not to change
+        ("role_change_s", "f8"),  # what that takes; nan: its role is fixed
+        ("role_ready_s", "f8"),  # when it takes requests again; inf: not before it has nothing left; 0: it does
         ("block_tokens", "i8"),  # tokens in a KV block; with kv_groups, what policies are to count with
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),

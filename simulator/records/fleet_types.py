@@ -24,7 +24,9 @@ ENGINE_SNAPSHOT = record(
         ("version", "i8"),  # grows with each request sent there, and with each first and last token heard of
         ("busy_until_s", "f8"),  # as reported: estimated end of its iteration
         ("changed_s", "f8"),  # when the queue record changed last
-        ("index", "i8"),
+        ("index", "i4"),
+        ("changing", "i2"),  # 1: it takes no requests, for it changes its role
+        ("role_fixed", "i2"),  # 1: a scaler cannot change its role
         ("block_tokens", "i8"),
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),  # as reported
@@ -55,7 +57,7 @@ TIERS = 8
 POOL = -1
 
 # What a scaler decides of an engine.
-MOVE = record([("tier", "i8"), ("closed", "i8")])
+MOVE = record([("tier", "i8"), ("closed", "i8"), ("role", "i8")])
 
 # What happens to engines; see incidents.py.
 INCIDENT = record([("time_s", "f8"), ("engine", "i8"), ("kind", "i8")])

@@ -11,18 +11,18 @@ TIMELINE = record(
         ("kind", "i4"),
         ("engine", "i4"),
         ("request", "i4"),  # -1: the engine as a whole
-        # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks used; EVICTED: kept
+        # SCHEDULED: chunk; BATCH_START: queue length; BATCH_END: blocks used; EVICTED: kept; ROLE: the new one
         ("tokens", "i4"),
     ]
 )
 TIMELINE_KINDS = (
     "arrival", "batch_start", "scheduled", "evicted", "batch_end", "token", "finish", "loaded", "departed", "received",
     "suspended", "resumed", "recalled", "held", "failed", "returned", "drained", "moved", "sent", "stopped", "found",
-    "off", "started", "refused",
+    "off", "started", "refused", "role",
 )  # fmt: skip
 ARRIVAL, BATCH_START, SCHEDULED, EVICTED, BATCH_END, TOKEN, FINISH, LOADED, DEPARTED, RECEIVED = range(10)
 SUSPENDED, RESUMED, RECALLED, HELD, FAILED, RETURNED, DRAINED, MOVED, SENT, STOPPED, FOUND = range(10, 21)
-OFF, STARTED, REFUSED = range(21, 24)
+OFF, STARTED, REFUSED, ROLE = range(21, 25)
 
 # Token intervals are counted in a log-linear histogram: 32 bins an octave, from 2^-20 s to 2^12 s.
 # A bin's middle is within 1/64 of every value in it: 1.6 %.
@@ -86,8 +86,9 @@ SCALER_CHECKS = record(
     [
         ("next_check_s", "f8"),  # when the scaler is asked next; inf: never
         ("interval_s", "f8"),  # between its being asked
-        ("next_ready_s", "f8"),  # when the next engine that is loading is ready; inf: none is
-        ("starts", "i8"),  # engines it has moved out of the common pool since a token came out
+        ("next_ready_s", "f8"),  # when the next engine that is loading, or changes its role, is ready; inf: none is
+        ("starts", "i8"),  # engines it has moved out of the common pool, or that have changed roles, since a token came
+        ("draining", "i8"),  # engines that are to change their roles when they have nothing left
     ]
 )
 

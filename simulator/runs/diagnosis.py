@@ -106,7 +106,10 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
         )
     if reason == BAD_MOVE:
         tiers, named = len(run.settings.tiers), run.router_state.moves["tier"]
-        e = int(np.flatnonzero((named < -1) | (named >= tiers))[0])
+        wrong_tiers = np.flatnonzero((named < -1) | (named >= tiers))
+        if len(wrong_tiers) == 0:
+            return PolicyError(f"{where} scaler {scaler} {wrong_role(run)}")
+        e = int(wrong_tiers[0])
         return PolicyError(
             f"{where} scaler {scaler} named tier {named[e]} for engine {e}, which there is not; tiers are -1 to "
             f"{tiers - 1}"
@@ -115,12 +118,23 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
     if not takes_a_first(run):
         return StalledError(
             f"{where} {held} requests wait, and nothing more can happen: scaler {scaler} has opened no engine that "
-            "takes them; it should open or start one"
+            "takes them; it should open or start one, or give one their role"
         )
     return StalledError(
         f"{where} router {router} holds {held} requests, and nothing more can happen; it should send a request to an "
         "engine that has nothing to do"
     )
+
+
+def wrong_role(run: Stopped) -> str:
+    """Which role the scaler gave an engine that cannot have it, and which it could have."""
+    engines, named = run.arrays.engines, run.router_state.moves["role"]
+    fixed = np.isnan(engines["role_change_s"])
+    able = (named == engines["next_role"]) | (~fixed & np.isin(named, (layout.ROLE_PREFILL, layout.ROLE_DECODE)))
+    e = int(np.flatnonzero(~able)[0])
+    role = layout.ROLES[named[e]] if 0 <= named[e] < len(layout.ROLES) else f"number {named[e]}"
+    why = "that of its pool is fixed (say role_change_s)" if fixed[e] else "it should be prefill or decode"
+    return f"gave engine {e} the role {role}; {why}"
 
 
 def takes_a_first(run: Stopped) -> bool:

@@ -30,7 +30,8 @@ def fresh_engines(
         engine = engines[first : first + pool.engines]
         first += pool.engines
         engine["pool"] = kind
-        engine["role"] = layout.ROLES.index(pool.role)
+        engine["role"] = engine["next_role"] = layout.ROLES.index(pool.role)
+        engine["role_change_s"] = np.nan if pool.role_change_s is None else pool.role_change_s
         engine["tier"] = layout.POOL if pool.tier is None else pool.tier
         engine["startup_s"] = np.nan
         if pool.startup is not None and interval_s > 0:
@@ -38,6 +39,8 @@ def fresh_engines(
             engine["tier"] = np.where(started, pool.tier or 0, layout.POOL)
             engine["off"], engine["startup_s"] = ~started, pool.startup.seconds
             engine["ready_s"] = np.where(started, 0.0, np.inf)
+        elif pool.role_change_s is not None and interval_s > 0:
+            engine["tier"] = pool.tier or 0
         operators = pool.operators or WHOLE
         engine["preemption"]["layers"], engine["preemption"]["operators"] = (
             operators.layers,
@@ -114,6 +117,7 @@ def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
         "free_blocks",
     ):
         snapshots[field] = engines[field]
+    snapshots["role_fixed"] = np.isnan(engines["role_change_s"])
     snapshots["publishes"] = engines["cache"]["publishes"]
     return snapshots
 

@@ -14,7 +14,7 @@ from servegym.simulator.inputs.costs import costs_of_pools
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import FIELDS
 from servegym.simulator.records.state import SimulationState
-from servegym.simulator.records.types import ROLE_PREFILL, TIMELINE_KINDS
+from servegym.simulator.records.types import ROLE_PREFILL, ROLES, TIMELINE_KINDS
 from servegym.simulator.runs.fairness import length_groups
 from servegym.simulator.runs.figures import FIGURES, OF_DRAFTS, OF_ENGINES, OF_REFUSALS, OF_SESSIONS
 from servegym.simulator.runs.sessions import session_columns
@@ -157,7 +157,8 @@ class Result:
     def engines(self) -> pd.DataFrame:
         """One row an engine.
 
-        tier: at the end; -1: the common pool. requests: prefilled there (role prefill), else finished there. rounds:
+        role, tier: at the end; tier -1: the common pool. requests: prefilled there (role prefill), else finished there,
+        as of engines that have changed their role; role_changes: how often, where they may. rounds:
         times its scheduler was asked; suspensions: running prefills it had suspended then, blocking_mean_s and
         blocking_longest_s: how long these went on (nan, 0: there were none). evictions: requests that gave up memory.
         cached_tokens: found in the engine's prefix cache or store at first admissions, cached_share: of all tokens
@@ -168,15 +169,16 @@ class Result:
         import pandas as pd
 
         engines, span_s = self.arrays.engines, float(self.arrays.status[0].now_s)
-        pools = self.scenario.deployment.pools
+        changes = any(pool.role_change_s is not None for pool in self.scenario.deployment.pools)
         totals = engines["totals"]
         times = totals["suspensions"]
         return pd.DataFrame(
             {
                 "engine": engines["index"],
                 "pool": engines["pool"],
-                "role": [pools[kind].role for kind in engines["pool"]],
+                "role": [ROLES[role] for role in engines["role"]],
                 "tier": engines["tier"],
+                **({"role_changes": totals["role_changes"]} if changes else {}),
                 "requests": self._requests_served(),
                 "iterations": engines["iterations"],
                 "evictions": totals["evictions"],
@@ -204,7 +206,7 @@ class Result:
         engines, requests = self.arrays.engines, self.arrays.requests
         finished = requests["engine"][np.isfinite(self.arrays.outcomes["finish_s"])]
         return np.where(
-            engines["role"] == ROLE_PREFILL,
+            (engines["role"] == ROLE_PREFILL) & (engines["totals"]["role_changes"] == 0),
             engines["totals"]["num_output_tokens"],
             np.bincount(finished, minlength=len(engines)),
         )

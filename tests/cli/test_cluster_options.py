@@ -88,6 +88,17 @@ def test_engines_that_take_time_to_start(servegym):
         assert refused.status == 2 and says in refused.stderr and len(refused.stderr.splitlines()) == 1
 
 
+def test_engines_that_change_their_roles(servegym):
+    alone = [word for word in ARGUMENTS if word not in ("--engines", "3")]
+    options = ("--prefill", "1", "--decode", "2", "--router", "min-load", "--scaler", "pd-ratio:interval_s=0.5")
+    document = document_of(servegym(*alone, *options, "--role-change", "0.5"))
+    run = {"prefill": 1, "decode": 2, "role_change_s": 0.5, "router": "min-load", "scaler": "pd-ratio:interval_s=0.5"}
+    assert_is(document, simulate("azure-conv", rate_per_s=20, requests=60, **run).summary)
+    refused = servegym(*ARGUMENTS, "--role-change", "0.5", "--scaler", "pd-ratio")
+    assert refused.status == 2 and "say --prefill P --decode D" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
 def test_a_scaler_is_asked_for_by_name(servegym):
     document = document_of(servegym(*ARGUMENTS, "--scaler", "static"))
     assert document["arguments"]["scaler"] == "static"

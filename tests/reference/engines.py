@@ -95,6 +95,9 @@ class Engine:
     drained: bool = False
     startup_s: float | None = None  # None: it is never off
     ready_s: float = 0.0  # loaded from then on; INF: it is off
+    next_role: str | None = None  # it drains, and is to have this role; None: it does not
+    role_change_s: float | None = None  # None: its role is fixed
+    role_ready_s: float | None = None  # it has changed its role, and takes requests then; None: it does
     is_off: bool = False  # or loading
     store: Store | None = None
     groups: "list[KvGroup]" = field(default_factory=list)  # of layers; none: all keep all tokens
@@ -116,6 +119,11 @@ class Engine:
     lost_tokens: int = 0
     serving: bool = False
     service_s: float = 0.0
+
+    @property
+    def changes_role(self) -> bool:
+        """It drains, or has its new role and takes no requests so far."""
+        return self.next_role is not None or self.role_ready_s is not None
 
     @property
     def in_lockstep(self) -> bool:

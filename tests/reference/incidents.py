@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from .engines import Engine
 from .log import Move
 from .requests import INF, Request
+from .roles import has_something
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -128,8 +129,5 @@ def bound_for(sim: "Simulation", r: Request, engine: Engine) -> bool:
 
 
 def in_service(sim: "Simulation", engine: Engine) -> bool:
-    coming = sim.lines.waiting[engine.index] or any(t.destination is engine for t in sim.lines.sent)
-    leaving = any(r.kv_at is engine for r in sim.requests)
-    nothing_left = not engine.queue and not leaving and not coming
     paid = sim.scaler is None or engine.tier is not None
-    return engine.up and paid and not (engine.drained and nothing_left)
+    return engine.up and paid and not (engine.drained and not has_something(sim, engine))

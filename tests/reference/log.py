@@ -24,7 +24,8 @@ class Iteration:
 class Move:
     """A request goes to an engine, leaves it or (its KV) arrives; or something happens to an engine."""
 
-    # arrival, departed, received, recalled, held, refused; suspended, resumed, failed, returned, drained, moved
+    # arrival, departed, received, recalled, held, refused; suspended, resumed, failed, returned, drained, moved, off,
+    # started, role
     kind: str
     time_s: float
     request: int  # -1: the engine as a whole

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .incidents import stop, take_back_all
 from .log import Move, StuckError
 from .requests import Request
+from .roles import give_role
 
 if TYPE_CHECKING:
     from .simulation import Simulation
@@ -129,6 +130,9 @@ class RouterAtWork:
                 machine.is_off = False
                 self.sim.moves.append(Move("started", now_s, -1, machine.index))
                 self.changed(machine.index)
+            if machine.role_ready_s is not None and machine.role_ready_s <= now_s:
+                machine.role_ready_s = None
+                self.changed(machine.index)
 
     def close(self, engine: int, closed: bool) -> None:
         machine = self.sim.engines[engine]
@@ -140,8 +144,10 @@ class RouterAtWork:
         """The router knows at once."""
         machine, snapshot = self.sim.engines[engine], self.sim.router_state.snapshots[engine]
         snapshot.up, snapshot.tier = machine.up, machine.tier
-        snapshot.closed = machine.closed or machine.drained or machine.is_off
-        snapshot.pending = machine.up and machine.closed and not machine.drained and not machine.is_off
+        snapshot.role, snapshot.changing = machine.role, machine.changes_role
+        otherwise_open = not machine.drained and not machine.is_off and not snapshot.changing
+        snapshot.closed = machine.closed or not otherwise_open
+        snapshot.pending = machine.up and machine.closed and otherwise_open
         snapshot.off = machine.is_off
         self.held_dirty = True
 
@@ -151,19 +157,23 @@ class RouterAtWork:
         assert self.sim.scaler is not None
         changes = self.sim.scaler.decide(now_s, [(engine.tier, engine.closed) for engine in self.sim.engines])
         self.starts += sum(engine.tier is None and changes[engine.index][0] is not None for engine in self.sim.engines)
+        roles = self.sim.scaler.decide_roles(now_s, [engine.next_role or engine.role for engine in self.sim.engines])
         for engine, (tier, closed) in enumerate(changes):
             self.move(engine, tier, now_s)
             self.close(engine, closed)
+            give_role(self.sim, self.sim.engines[engine], roles[engine])
         self.held_dirty = True
         if self.starts > MOST_STARTS:
             raise StuckError(f"engines are started in vain until {now_s}")
 
     def somebody_could_take_a_first(self) -> bool:
-        """Now, or if the scaler opened or started it."""
+        """Now, or if the scaler opened or started it, or gave it another role."""
         return any(line and (self.sim.router_state.taking(line[0]) or self.could_open(line[0])) for line in self.lines)
 
     def could_open(self, r: Request) -> bool:
         return self.sim.scaler is not None and len(self.sim.engines) > 1 and any(
-            engine.up and not engine.drained and (engine.role == "decode") == (r.kv_at is not None)
+            engine.up
+            and not engine.drained
+            and (engine.role_change_s is not None or (engine.role == "decode") == (r.kv_at is not None))
             for engine in self.sim.engines
         )  # fmt: skip

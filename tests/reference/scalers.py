@@ -18,6 +18,10 @@ class Scaler:
         """For each engine; `now`: what it is."""
         raise NotImplementedError
 
+    def decide_roles(self, now_s: float, now: list[str]) -> list[str]:
+        """For each engine, asked after `decide`; `now`: the role that it has, or is to have."""
+        return now
+
 
 class ResizingScaler(Scaler):
     """One that wants a number of engines; `changes` are its decisions so far."""

@@ -11,6 +11,7 @@ from .incidents import Incident, apply_incident, in_service
 from .log import EngineLog, Iteration, Log, Move, StuckError
 from .packer import Formation
 from .requests import INF, Request
+from .roles import change_roles
 from .router import RouterAtWork
 from .routers import RoundRobin, Router
 from .running import Running
@@ -79,6 +80,7 @@ class Simulation:
         snapshot = EngineSnapshot(engine.index, engine.role, engine.total_blocks, fit, free_blocks=engine.total_blocks)
         snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
         snapshot.closed = snapshot.off = engine.is_off
+        snapshot.role_fixed = engine.role_change_s is None
         if engine.kv_events and engine.memory is not None:
             snapshot.told, snapshot.chunk_tokens = {}, engine.memory.chunk_tokens
         else:
@@ -123,6 +125,7 @@ class Simulation:
             + [transfer.arrival_s for transfer in self.lines.sent]
             + [incident.time_s for incident in self.incidents[:1]]
             + [engine.ready_s for engine in self.engines if engine.is_off]
+            + [engine.role_ready_s for engine in self.engines if engine.role_ready_s is not None]
             + [self.front.next_s()]
             + [self.router_state.next_heard_s() if self.routing.held else INF]
         )
@@ -158,6 +161,7 @@ class Simulation:
         if self.check_s == now_s:
             self.check_s += self.scaler.interval_s
             self.routing.scale(now_s)
+        change_roles(self, now_s)
 
     def starts(self, now_s: float) -> None:
         for engine in self.engines:

@@ -53,6 +53,7 @@ class Pool:
     most_batch_tokens: float = INF
     most_sequences: float = INF
     groups: list[KvGroup] | None = None  # of layers
+    role_change_s: float | None = None  # None: its engines keep their roles
 
 
 def simulate(
@@ -142,6 +143,9 @@ def simulate_cluster(
             machine.role, machine.kind, machine.host = pool.role, kind, pool.host or HostMemory()
             machine.corrector = None if correction is None else Corrector(*correction)
             machine.pool, machine.tier, machine.operators = place, pool.tier, pool.operators
+            machine.role_change_s = pool.role_change_s
+            if pool.role_change_s is not None and scaler is not None:
+                machine.tier = pool.tier or 0
             if pool.startup is not None and scaler is not None and sum(pool.engines for pool in pools) > 1:
                 set_off(machine, *pool.startup, place_in_pool)
             machine.store = None if pool.prefix_store is None else Store(pool.prefix_store, chunk_tokens)

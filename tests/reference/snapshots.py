@@ -32,6 +32,8 @@ class EngineSnapshot:
     closed: bool = False
     pending: bool = False  # by a scaler, and up: a router that moves it into a tier opens it
     off: bool = False  # or, in a tier, loading
+    changing: bool = False  # its role
+    role_fixed: bool = True  # a scaler cannot change its role
     tier: int | None = None
     pool: int = 0
     block_tokens: int = 1
@@ -150,6 +152,14 @@ class RouterState:
         self.snapshots[engine].version += 1
         self.snapshots[engine].here.remove(r)
         self.snapshots[engine].decoding.remove(r)
+
+    def hear_all(self, engine: int, now_s: float) -> None:
+        """Of an engine: what is on its way to the router comes at once."""
+        self.apply_signals(now_s)
+        for signal in self.signals:
+            if signal.engine == engine:
+                signal.change(now_s)
+        self.signals = [signal for signal in self.signals if signal.engine != engine]
 
     def clear(self, engine: int, now_s: float, free_blocks: int) -> None:
         """All has been taken back from it: what is on its way from there is lost."""

@@ -227,6 +227,24 @@ def test_engines_that_take_time_to_start_and_what_they_cost():
         assert "\n" not in str(error.value)
 
 
+def test_engines_that_change_their_roles():
+    spec = SMALL.replaced(prefill=1, decode=2, role_change_s=1.5, scaler="pd-ratio")
+    assert [pool.role_change_s for pool in spec.build().deployment.pools] == [1.5, 1.5]
+    assert spec.to_json()["fleet"]["role_change_s"] == 1.5
+    both = [{"engines": 1}, {"engines": 1, "role": "prefill"}, {"engines": 1, "role": "decode"}]
+    pools = SMALL.replaced(pools=both, role_change_s=0, scaler="pd-ratio").build().deployment.pools
+    assert [pool.role_change_s for pool in pools] == [None, 0.0, 0.0]
+    for words, says in (
+        ({"scaler": None}, "nothing decides when; say which scaler does"),
+        ({"prefill": 0, "decode": 0}, "no engine has one; say --prefill P --decode D"),
+        ({"role_change_s": -1}, "a number of 0 or more"), ({"prefix_caching": "on"}, "leave out role_change_s"),
+        ({"lockstep": 2}, "leave out role_change_s"), ({"prefix_store_tokens": 10}, "leave out role_change_s"),
+    ):  # fmt: skip
+        with pytest.raises(SpecError, match=says) as error:
+            spec.replaced(**words)
+        assert "\n" not in str(error.value)
+
+
 def test_a_front_end_is_said_or_is_that_of_the_profile():
     front_end = FrontEnd(0.01, 1e-6, one_process=True)
     words = {"request_s": 0.01, "prompt_s_per_token": 1e-6, "one_process": True}

@@ -43,6 +43,13 @@ def random_scaler(context, moves):
             moves[e].tier = drawn % (known.tiers.shape[0] - 1) - 1
         # Where nothing more happens with all closed, there is another check, at which all are open.
         moves[e].closed = check <= int(parameters[1]) and check % 2 == 1 and drawn % 3 == 0
+        # In the end, and at every other check, each has the role of its pool again.
+        if known.snapshots[e].role_fixed == 0:
+            if check == 1:
+                state[e, 1] = moves[e].role
+            moves[e].role = int(state[e, 1])
+            if check <= int(parameters[1]) and check % 2 == 1 and drawn % 7 < int(parameters[2]):
+                moves[e].role = ROLE_PREFILL + ROLE_DECODE - moves[e].role
 
 
 @scheduler
@@ -68,9 +75,10 @@ RANDOM_ROUTER = Policy(
     moves_engines=True,
 )  # fmt: skip
 RANDOM_SCALER = Policy(
-    "random-scaler", "scaler", "Moves, closes and opens engines.", "made up", random_scaler,
-    parameters=(Parameter("interval_s", 0.5, "between checks", 0.25, 8.0, "s"), whole("checks", 6, 0, 12)),
-    state=StateFields(engine=("checks",)),
+    "random-scaler", "scaler", "Moves, closes and opens engines, and changes their roles.", "made up", random_scaler,
+    parameters=(Parameter("interval_s", 0.5, "between checks", 0.25, 8.0, "s"), whole("checks", 6, 0, 12),
+                whole("changes", 3, 0, 7)),
+    state=StateFields(engine=("checks", "role")),
 )  # fmt: skip
 RANDOM_SCHEDULER = Policy(
     "random-scheduler", "scheduler", "Batches that are suspended for whatever comes.", "made up", random_scheduler,

@@ -24,6 +24,8 @@ from servegym.simulator.records.types import (
     RECEIVED,
     RESUMED,
     RETURNED,
+    ROLE,
+    ROLES,
     SCHEDULED,
     SENT,
     STARTED,
@@ -40,7 +42,7 @@ ENDS, SUSPENSIONS, RECEIPTS, ROUTING, STARTS = range(5)
 PART_OF_INSTANT = {
     TOKEN: ENDS, FINISH: ENDS, BATCH_END: ENDS, DEPARTED: ENDS, SUSPENDED: SUSPENSIONS, RECEIVED: RECEIPTS,
     FAILED: ROUTING, RETURNED: ROUTING, DRAINED: ROUTING, MOVED: ROUTING, RECALLED: ROUTING, HELD: ROUTING,
-    OFF: ROUTING, STARTED: ROUTING, ARRIVAL: ROUTING, EVICTED: STARTS, FOUND: STARTS, LOADED: STARTS,
+    OFF: ROUTING, STARTED: ROUTING, ROLE: ROUTING, ARRIVAL: ROUTING, EVICTED: STARTS, FOUND: STARTS, LOADED: STARTS,
     BATCH_START: STARTS, SCHEDULED: STARTS, RESUMED: STARTS,
 }  # fmt: skip
 
@@ -62,6 +64,7 @@ class _Replayer(ReplayedEngines):
             FAILED: self.fail,
             RETURNED: self.come_back, DRAINED: self.drain, MOVED: self.move, RECALLED: self.recall, HELD: self.hold,
             SENT: self.send, STOPPED: self.stop_sending, OFF: self.go_off, STARTED: self.end_loading,
+            ROLE: self.change_role,
         }  # fmt: skip
         assert (np.diff(self.lines["time_s"]) >= 0).all(), "time went backward"
         check_order_within_instants(self.lines)
@@ -96,7 +99,7 @@ class _Replayer(ReplayedEngines):
 
     def send(self, line: np.record) -> None:
         d, r = int(line.engine), int(line.request)
-        assert r in self.source and self.pools[d].role == "decode" and self.up[d] and not self.off[d]
+        assert r in self.source and self.roles[d] == "decode" and self.up[d] and not self.off[d]
         self.link.begins(r, d, self.computed[r], int(line.tokens), float(line.value), float(line.time_s))
         assert self.blocks_in_use(d) <= self.pools[d].total_blocks
 
@@ -182,6 +185,13 @@ class _Replayer(ReplayedEngines):
     def end_loading(self, line: np.record) -> None:
         assert self.off[line.engine] and self.ready_at[line.engine] == line.time_s, "it is not ready"
         self.off[line.engine] = False
+
+    def change_role(self, line: np.record) -> None:
+        e, role = int(line.engine), ROLES[line.tokens]
+        seconds = self.pools[e].role_change_s
+        assert seconds is not None and {role, self.roles[e]} == {"prefill", "decode"}
+        assert not self.queues[e] and not self.blocks[e] and e not in self.source.values(), "it has something left"
+        self.roles[e], self.role_ready_s[e] = role, line.time_s + seconds
 
     def recall(self, line: np.record) -> None:
         e, r = int(line.engine), int(line.request)

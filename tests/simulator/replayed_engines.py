@@ -61,6 +61,12 @@ class ReplayedEngines:
         starts = simulation.scenario.check_interval_s > 0
         self.startups = [pool.startup if starts else None for pool in self.pools]
         self.ready_at = [0.0] * self.engines
+        self.roles = [pool.role for pool in self.pools]
+        self.role_ready_s = [0.0] * self.engines  # when an engine that has changed its role takes requests
+        if starts:
+            for e, pool in enumerate(self.pools):
+                if pool.role_change_s is not None:
+                    self.tier[e] = pool.tier or 0
         for e, startup in enumerate(self.startups):
             if startup is not None:
                 self.tier[e], self.ready_at[e] = POOL, np.inf
@@ -131,8 +137,9 @@ class ReplayedEngines:
         e, r = int(line.engine), int(line.request)
         self.comes_from_router(r, float(line.time_s))
         assert r not in self.source and self.computed[r] == self.kept[r] == 0, "its KV is elsewhere"
-        assert self.pools[e].role != "decode", "a decode engine takes no prompts"
+        assert self.roles[e] != "decode", "a decode engine takes no prompts"
         assert (self.up[e] and not self.drained[e] and not self.off[e]) or self.engines == 1
+        assert line.time_s >= self.role_ready_s[e], "it changes its role"
         assert not self.in_turn or e == r % self.engines
         del self.at_router[r]
         self.held.discard(r)
@@ -280,7 +287,7 @@ class ReplayedEngines:
                 self.log.finished[r] = True
                 self.queues[e].remove(r)
                 del self.blocks[e][r]
-            elif self.pools[e].role == "prefill":
+            elif self.roles[e] == "prefill":
                 self.departing.append(r)
         assert self.ended[e] == expected, "other tokens than those the batch computed"
         self.ended[e] = []

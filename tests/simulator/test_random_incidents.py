@@ -203,7 +203,7 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
             assert (snapshot.up, snapshot.tier, snapshot.closed) == (
                 engine.up,
                 engine.tier,
-                max(engine.closed, engine.drained, engine.off),
+                max(engine.closed, engine.drained, engine.off, snapshot.changing),
             )
             here = np.flatnonzero((arrays.requests["engine"] == e) & np.isnan(arrays.outcomes["finish_s"]))
             sent = arrays.outcomes["sent_tokens"]

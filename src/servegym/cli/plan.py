@@ -32,7 +32,7 @@ servegym plan --engines 4 --router min-load --target violations=0.01 --scheduler
 # What is searched or the same for all, and what a steady state has not.
 LEFT_OUT = (
     "load", "requests", "incidents", "seed", "split", "keep_slos", "price_per_hour", "prefill", "decode",
-    "decode_scheduler", "link_gb_per_s", "scaler", "startup_s", "started",
+    "decode_scheduler", "link_gb_per_s", "scaler", "startup_s", "started", "role_change_s",
 )  # fmt: skip
 SCHEDULER = "vllm-v1"  # what most engines run
 SHOWN = {

@@ -1,0 +1,78 @@
+"""What must hold when engines change their roles at any time: every request is served once, in memory that is there."""
+
+import dataclasses
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from servegym.baselines.registry import router_names
+from servegym.simulator.inputs.deployment import Deployment
+from servegym.simulator.inputs.scenario import Scenario
+from tests.seeds import examples
+from tests.simulator.incident_strategies import any_settings, incident_scenarios
+from tests.simulator.random_policies import RANDOM_SCALER
+from tests.simulator.replay import replay
+from tests.simulator.test_cluster_properties import assert_blocks_add_up
+from tests.simulator.test_random_incidents import (
+    assert_counts_are_those_of,
+    assert_each_is_in_one_place,
+    assert_tokens_are_conserved,
+    finished_if_engines_are_left,
+)
+from tests.strategies import policies, seconds
+
+SCALERS = st.one_of(any_settings(RANDOM_SCALER), policies("pd-ratio", "scaler"))
+
+
+def changing(pool: Deployment, draw: st.DrawFn) -> Deployment:
+    """The pool, if it only prefills or only decodes mostly with roles that change; it caches nothing."""
+    if pool.role == "both" or draw(st.integers(0, 4)) == 0:
+        return pool
+    role_change_s = draw(st.one_of(st.just(0.0), seconds(0, 4.0)))
+    return dataclasses.replace(pool, role_change_s=role_change_s, prefix_caching=False, prefix_store=None)
+
+
+@st.composite
+def changing_scenarios(draw: st.DrawFn, all_return: bool) -> Scenario:
+    """A cluster of prefill and decode engines under any router, whose engines fail and change their roles."""
+    scenario = draw(st.sampled_from(router_names()).flatmap(lambda name: incident_scenarios(name, all_return)))
+    cluster = scenario.deployment
+    assume(any(pool.role == "decode" for pool in cluster.pools))
+    pools = tuple(changing(pool, draw) for pool in cluster.pools)
+    cluster = dataclasses.replace(cluster, pools=pools)
+    incidents = scenario.incidents if draw(st.booleans()) else ()
+    return dataclasses.replace(scenario, deployment=cluster, scaler=draw(SCALERS), incidents=incidents)
+
+
+@pytest.mark.slow
+@examples(60)
+@given(data=st.data())
+def test_every_request_is_served_once_by_engines_that_change_their_roles(data):
+    scenario = data.draw(changing_scenarios(all_return=True))
+    simulation = finished_if_engines_are_left(scenario)
+    log, arrays = replay(simulation), simulation.arrays
+    assert all(log.finished) and arrays.status[0].finished == len(scenario.workload)
+    assert_tokens_are_conserved(log, scenario)
+    assert_counts_are_those_of(log, simulation)
+    assert_blocks_add_up(simulation)
+    assert_each_is_in_one_place(simulation)
+    engines = arrays.engines
+    assert (engines["free_blocks"] == engines["total_blocks"]).all()
+    assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
+    assert (engines["totals"]["peak_blocks"] <= engines["total_blocks"]).all()
+    assert arrays.status[0].router.held == 0 and (simulation.router_state.known.tiers["waiting"] == 0).all()
+
+
+@pytest.mark.slow
+@examples(60)
+@given(data=st.data())
+def test_where_a_run_is_cut_each_request_is_in_one_place(data):
+    scenario = data.draw(changing_scenarios(all_return=False))
+    scenario = dataclasses.replace(scenario, until_s=data.draw(seconds(0, 20.0)))
+    simulation = finished_if_engines_are_left(scenario)
+    log = replay(simulation)
+    assert simulation.arrays.status[0].finished == sum(log.finished)
+    assert_tokens_are_conserved(log, scenario)
+    assert_each_is_in_one_place(simulation)
+    assert (simulation.arrays.engines["totals"]["peak_blocks"] <= simulation.arrays.engines["total_blocks"]).all()
