@@ -21,7 +21,8 @@ from servegym.traces.trace import Trace
 
 DEFAULT_REQUESTS = 1000  # of a generated trace
 MOST_REQUESTS = 10**8  # in memory: some 10 GB, and as much again for what becomes of them
-for _families in ("generators", "client_families", "paper_families", "session_families"):  # they register themselves
+# They register themselves; families of others come last.
+for _families in ("generators", "client_families", "paper_families", "session_families", "turning_families"):
     importlib.import_module(f"servegym.traces.{_families}")
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
