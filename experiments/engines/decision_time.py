@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.engines.serving import artifact_for
 from experiments.engines.vllm_driving import MOST_ID, Limits, block_hasher, make_request, make_scheduler
 from servegym.baselines import registry
-from servegym.baselines.artifact import Artifact, save_artifact
+from servegym.baselines.artifact import save_artifact
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.inputs.workload import Workload
-from servegym.simulator.policies.policy import get_policy
 
 BOUND_S = 1e-3
 OUTPUT_TOKENS = 10_000  # of the running requests: they go on decoding
@@ -48,16 +48,7 @@ def measure(
     )
     with TemporaryDirectory() as folder:
         path = Path(folder) / "policy.json"
-        estimator = profile.estimator
-        save_artifact(
-            Artifact(
-                {"scheduler": get_policy("scheduler", policy)},
-                {"profile": profile.name, "form": estimator.form, "coefficients": estimator.coefficients.tolist(),
-                 "fit": {}},
-                {"ttft_slo_s": 1.0, "tpot_slo_s": 0.05},
-            ),
-            path,
-        )  # fmt: skip
+        save_artifact(artifact_for({"scheduler": policy}, workload, profile), path)
         from servegym.adapters.vllm import Scheduler
 
         config = {"servegym": {"policy": str(path), "enforce": enforce, "decision_limit_s": 10.0}}

@@ -27,7 +27,12 @@ def slowed(workload: Workload, speed: float) -> Workload:
 
 
 def slowed_estimator(estimator: Mapping[str, Any], speed: float) -> dict[str, Any]:
-    """An artifact's estimator for a device of this speed. Raises ExperimentError for a form that is not linear."""
+    """An artifact's estimator for a device of this speed.
+
+    Raises ExperimentError for a form that is not linear, where the speed is not 1.
+    """
+    if speed == 1.0:
+        return dict(estimator)
     if estimator["form"] != "linear":
         raise ExperimentError(
             f"an estimator of form {estimator['form']}; only a linear one is slowed by its coefficients"
