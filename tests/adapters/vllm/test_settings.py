@@ -66,7 +66,7 @@ def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SERVEGYM_ANY_VLLM", raising=False)
     assert check_version("0.32.0+cpu") == "0.32.0+cpu"
     for version in ("0.27.3", "0.29.0", "1.0.0"):
-        with pytest.raises(VllmError, match=f"tested with vLLM 0.28, 0.32, 0.33, and this is {version}"):
+        with pytest.raises(VllmError, match=f"tested with vLLM 0.26, 0.28, 0.32, 0.33, and this is {version}"):
             check_version(version)
     monkeypatch.setenv("SERVEGYM_ANY_VLLM", "1")
     assert check_version("0.34.0") == "0.34.0"
