@@ -106,6 +106,7 @@ def random_groups(random: np.random.Generator, caching: bool = False) -> tuple[K
             [(1, 1, 0), (1, 3, 0), (0, 1, 0), (0, 2, 0), (2, 0, 0), (2, 2, 0), (1, 0, 1), (2, 0, 3)], p=WITH_STATES
         )
         full = KvCacheGroup(int(random.choice([1, 4, 6, 10])))
+        state = dataclasses.replace(state, checkpoints=bool(random.random() < 0.5))
         size = int(random.choice([1, 4, 6, 9]))
         window = KvCacheGroup(size, int(random.integers(2, 60)))
         if counts[0] and random.random() < 0.3:

@@ -49,6 +49,8 @@ MAMBA = (KvCacheGroup(528), *(STATE,) * 6)  # Nemotron-H-8B
 # The same where prefixes are cached: states are in blocks of as many tokens.
 CACHED_STATES = (KvCacheGroup(544), *(KvCacheGroup(544, state=True),) * 3)
 CACHED_MAMBA = (KvCacheGroup(528), *(KvCacheGroup(528, state=True),) * 6)
+CHECKPOINTED = (KvCacheGroup(528), *(KvCacheGroup(528, state=True, checkpoints=True),) * 6)  # as vLLM 0.33 has it
+SMALL_CHECKPOINTED = (KvCacheGroup(64), *(KvCacheGroup(64, state=True, checkpoints=True),) * 3)
 SMALL_STATES = (KvCacheGroup(64), *(KvCacheGroup(64, state=True),) * 3)  # for requests of some hundred tokens
 
 
@@ -112,9 +114,14 @@ PREFIX_CASES = (
     Case("the same, chunks of 500", cached(SMALL_STATES, 250, 500, watermark=0.05), 18, 4.0, requests=60),
     Case("the same, much memory", cached(SMALL_STATES, 2000), 19, 4.0, requests=60),
     Case("full, three states, a budget below a block", cached(CACHED_STATES, 90, 300), 20, 4.0, requests=60),
+    Case("full, six states, checkpoints", cached(CHECKPOINTED, 120), 22, 4.0, requests=60),
+    Case("the same, much memory", cached(CHECKPOINTED, 1200), 23, 4.0, requests=60),
+    Case("full, three states, blocks of 64, checkpoints", cached(SMALL_CHECKPOINTED, 220), 24, 4.0, requests=60),
+    Case("the same, chunks of 500", cached(SMALL_CHECKPOINTED, 250, 500, watermark=0.05), 25, 4.0, requests=60),
     Case("full, window of 128, asynchronous", cached(NARROW, 800, async_scheduling=True), 12, 4.0, requests=60),
     Case("full, six windows of 1,024, asynchronous", cached(MANY, 2800, async_scheduling=True), 13, 4.0, requests=60),
     Case("full, three states, asynchronous", cached(SMALL_STATES, 200, async_scheduling=True), 21, 4.0, requests=60),
+    Case("the same, checkpoints", cached(SMALL_CHECKPOINTED, 200, async_scheduling=True), 26, 4.0, requests=60),
 )
 
 

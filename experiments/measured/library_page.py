@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.measured import ranking
+from experiments.measured.known_terms import FRONT_END
 from experiments.measured.library_study import BLACKWELL_CLAUSES, CLAUSES, select, study
 from experiments.measured.page import signed
 from experiments.measured.public_runs import folder_of_runs
@@ -23,6 +24,10 @@ from servegym.latency_models.step_models.library import PACKAGE, library_version
 GOALS = {"tpot": 15.0, "ttft": 25.0}  # median absolute error, percent
 TAU_GOALS = {"tpot": 0.93, "throughput": 0.93, "ttft": 0.85}
 METRICS = tuple(GOALS)
+HTTP_S = FRONT_END.before_s + FRONT_END.after_s
+OF_CLIENTS = f"""Medians. *Error with HTTP* adds {1e3 * HTTP_S:.1f} ms to each simulated time: what the front ends of
+other runs take before the queue and after the engine (`known_terms.py`). The goals above are judged without it.
+"""
 BY = {"simulated": "simulated", "own": "the library"}
 HEAD = """# Closed loops of models with latent and linear attention
 
@@ -92,6 +97,25 @@ def by_kind(points: pd.DataFrame) -> str:
     return table(columns, rows)
 
 
+def by_clients(points: pd.DataFrame) -> str:
+    """The time to the first token by the number of clients: what the simulated one lacks, in ms and in percent, without
+    and with the constants of HTTP."""
+    columns = ["clients", "points", "measured", "simulated less measured", "error", "signed", "error with HTTP"]
+    rows = []
+    for low, high in ((1, 4), (5, 16), (17, 64), (65, 256), (257, 2**31), (1, 2**31)):
+        some = points[points["clients"].between(low, high)]
+        if some.empty:
+            continue
+        error, lacks_ms = percent(some, "simulated", "ttft"), 1e3 * (some["simulated_ttft"] - some["ttft"])
+        with_http = percent(some.assign(simulated_ttft=some["simulated_ttft"] + HTTP_S), "simulated", "ttft")
+        name = "all" if high - low > 2**30 and low == 1 else f"{low} and more" if high > 2**30 else f"{low} to {high}"
+        rows.append([
+            name, str(len(some)), f"{1e3 * some['ttft'].median():,.0f} ms", f"{lacks_ms.median():+,.0f} ms",
+            f"{error.abs().median():.1f} %", f"{signed(error.median())} %", f"{with_http.abs().median():.1f} %",
+        ])  # fmt: skip
+    return table(columns, rows)
+
+
 def verdicts(points: pd.DataFrame) -> str:
     rows = []
     for metric, goal in GOALS.items():
@@ -123,7 +147,9 @@ def page(
     parts = [
         head.format(package=PACKAGE, version=version, points=len(points), **GOALS), verdicts(points),
         "Tau: mean over models with the same lengths, of all their points; most of it is the number of clients.\n",
-        "## By model and engine\n", by_kind(points), "## Which points\n", clauses,
+        "## By model and engine\n", by_kind(points),
+        "## The time to the first token by the number of clients\n", OF_CLIENTS, by_clients(points),
+        "## Which points\n", clauses,
     ]  # fmt: skip
     if without:
         parts.append("Without tables:\n\n" + "\n".join(f"- `{name}`: {why}" for name, why in without.items()) + "\n")

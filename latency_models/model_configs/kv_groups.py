@@ -25,12 +25,14 @@ class Kept:
     """What a layer keeps of a request on one device. token_bytes: of a token; window: of the last ones only, 0: of all.
 
     state_bytes: the same whatever the length, and no tokens. local: windows begin at multiples of their length.
+    checkpoints: states that vLLM also writes inside a chunk.
     """
 
     token_bytes: int = 0
     window: int = 0
     state_bytes: int = 0
     local: bool = False
+    checkpoints: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ class Groups:
     def in_profile(self, of_request: int, step_tokens: int) -> dict[str, Any]:
         """Of `kv` of a profile: the blocks and the groups. block_tokens: what a block holds of such requests."""
         kept = ((group.block_tokens, group.kept) for group in self.groups)
-        groups = [KvCacheGroup(tokens, one.window, one.local, one.state_bytes > 0) for tokens, one in kept]
+        groups = [
+            KvCacheGroup(tokens, one.window, one.local, one.state_bytes > 0, one.checkpoints) for tokens, one in kept
+        ]
         return {
             "block_tokens": max(1, self.tokens(of_request, step_tokens) // self.blocks),
             "total_blocks": self.blocks,
@@ -92,7 +96,7 @@ def kept_by(model: Architecture, devices: int) -> list[Kept]:
     for layer in model.layers:
         mixer = layer.mixer
         if isinstance(mixer, State):
-            kept.append(Kept(state_bytes=mixer.bytes(devices)))
+            kept.append(Kept(state_bytes=mixer.bytes(devices), checkpoints=mixer.kind == "Mamba-2"))
         elif isinstance(mixer, Attention):
             kept.append(Kept(int(model.token_bytes(mixer, devices)), mixer.window, local=mixer.local))
         elif isinstance(mixer, Latent):

@@ -4,11 +4,11 @@ import numpy as np
 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features.memory_hooks import has_groups, tokens_to_load
-from servegym.simulator.memory.kv_groups import held_blocks, largest_chunk_within, most_held_blocks
+from servegym.simulator.memory.kv_groups import blocks_with, largest_chunk_within, most_held_blocks
 from servegym.simulator.memory.kv_memory import blocks_for, grow, load
 from servegym.simulator.memory.prefix_caching import grow_named, name_filled
 from servegym.simulator.records.events import note
-from servegym.simulator.records.requests import cached_of, processed_of
+from servegym.simulator.records.requests import cached_of
 from servegym.simulator.records.statistics import count_admitted
 from servegym.simulator.records.types import LOADED, NOT_PREEMPTIBLE
 
@@ -17,9 +17,9 @@ from servegym.simulator.records.types import LOADED, NOT_PREEMPTIBLE
 def blocks_lacking(request, chunk, engine):
     """Blocks that the request needs, over those it holds, to compute a chunk. With KV cache groups it may be below 0:
     the request gives back what has left its windows."""
-    tokens = cached_of(request) + chunk
     if has_groups(engine):
-        return held_blocks(engine.kv_groups, processed_of(request), cached_of(request), tokens) - request.blocks
+        return blocks_with(engine.kv_groups, request, chunk) - request.blocks
+    tokens = cached_of(request) + chunk
     if tokens <= request.blocks * engine.block_tokens:
         return 0
     return blocks_for(tokens, engine.block_tokens) - request.blocks
@@ -55,7 +55,7 @@ def room_for(engine, limits, request, need, headroom_blocks, running):
 def chunk_within(request, engine, chunk, room):
     """The chunk, or what of it `room` blocks hold, those of the request among them."""
     if has_groups(engine):
-        return largest_chunk_within(engine.kv_groups, processed_of(request), cached_of(request), chunk, room)
+        return largest_chunk_within(engine.kv_groups, request, chunk, room)
     return min(chunk, room * engine.block_tokens - cached_of(request))
 
 

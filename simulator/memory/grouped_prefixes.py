@@ -13,7 +13,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.memory.kv_groups import LOCAL, STATES, KvCacheGroup, first_seen, held_blocks
+from servegym.simulator.memory.kv_groups import LOCAL, STATES, KvCacheGroup, first_seen, held_blocks, writes_inside
 from servegym.simulator.memory.kv_memory import blocks_for
 from servegym.simulator.records.named_blocks import (
     NAMES_OF_A_CHUNK,
@@ -246,11 +246,13 @@ def grow_in_groups(request, outcome, engine, cache, tokens):
     kinds, blocks, held = engine.kv_groups, cache.blocks[engine.index], cache.tables[outcome.table + HELD_TOKENS]
     if tokens <= held:
         return
+    inside = writes_inside(kinds, request, request.computed_tokens, tokens)
     engine.running += request.blocks == 0
     for g in range(kinds.on):
         row, size = row_of(kinds, cache, outcome, g), size_of(kinds, g)
         for i in range(blocks_for(held, size), blocks_for(tokens, size)):
-            if g >= kinds.full and kinds.local == STATES and (i + 1) * size < tokens:
+            after = tokens - (i + 1) * size
+            if g >= kinds.full and kinds.local == STATES and after > 0 and not (inside and after <= size):
                 cache.tables[row + i] = NONE  # the chunk goes on beyond it
                 continue
             block = take_first(engine, blocks)

@@ -16,11 +16,12 @@ import numpy as np
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.memory.kv_memory import blocks_for
+from servegym.simulator.records.requests import cached_of, processed_of
 from servegym.simulator.records.types import ENGINE_KV_GROUPS
 
 MOST_GROUPS, MOST_TOKENS = 4096, 2**31 - 1
 # ENGINE_KV_GROUPS.local, of windows that begin at multiples of their length, and of states that are cached with
-# prefixes, which hold blocks of their own at places of a row as windows do.
+# prefixes, which hold blocks of their own at places of a row as windows do. (Of these, `window` is 1 for checkpoints.)
 LOCAL, STATES = 1, 2
 
 
@@ -30,13 +31,15 @@ class KvCacheGroup:
 
     block_tokens: tokens of a block. window: the last tokens, which are all that it keeps; 0: it keeps all.
     local: windows begin at multiples of their length, and do not slide. state: it keeps a state of fixed size, in one
-    block, and no tokens.
+    block, and no tokens. checkpoints: where states are cached, the last chunk of a prompt also writes the one at its
+    last end of a block (vLLM's prefill checkpoints).
     """
 
     block_tokens: int = 16
     window: int = 0
     local: bool = False
     state: bool = False
+    checkpoints: bool = False
 
     def __post_init__(self) -> None:
         for field, least in (("block_tokens", 1), ("window", 0)):
@@ -47,6 +50,8 @@ class KvCacheGroup:
                 )
         if self.state and (self.window or self.local):
             raise DeploymentError("KV cache group: a state has no window; leave out `window` and `local`")
+        if self.checkpoints and not self.state:
+            raise DeploymentError("KV cache group: `checkpoints` are of states; it should come with `state`")
         if self.local and not self.window:
             raise DeploymentError("KV cache group: `local` says how windows begin; it should come with a `window`")
 
@@ -72,6 +77,7 @@ def kinds_of(groups: Sequence[KvCacheGroup], where: str, caching: bool = False) 
     if caching and kinds.states:
         kinds.windows, kinds.states, kinds.local = kinds.states, 0, STATES
         kinds.window_block_tokens = kinds.full_block_tokens
+        kinds.window = int(all(group.checkpoints for group in counts if group.state))
     return kinds
 
 
@@ -112,7 +118,8 @@ def most_held_blocks(kinds, tokens, in_flight, found):
     found: what a prefix cache has of its beginning, which vLLM takes off what a window may hold."""
     blocks = kinds.states + kinds.full * blocks_for(tokens, kinds.full_block_tokens)
     if kinds.local == STATES:
-        return blocks + kinds.windows * (1 + (found > 0))
+        inside = kinds.window == 1 and found + kinds.window_block_tokens <= last_end(kinds, tokens)
+        return blocks + kinds.windows * (1 + (found > 0) + inside)
     if kinds.windows > 0:
         size = kinds.window_block_tokens
         most = blocks_for(kinds.window + in_flight, size)
@@ -124,15 +131,38 @@ def most_held_blocks(kinds, tokens, in_flight, found):
 
 
 @kernel
-def largest_chunk_within(kinds, processed, computed, most, room):
-    """The largest chunk after `computed` tokens, `most` at most, with which a request holds no more than `room` blocks;
-    0: there is none."""
-    if held_blocks(kinds, processed, computed, computed + most) <= room:
+def last_end(kinds, tokens):
+    """The last end of a block of a state before the end of so many tokens."""
+    return (tokens - 1) // kinds.window_block_tokens * kinds.window_block_tokens
+
+
+@kernel
+def writes_inside(kinds, request, start, end):
+    """Whether a chunk of the request, which begins after `start` tokens, also writes the state at the last end of a
+    block in it."""
+    if kinds.local != STATES or kinds.window == 0 or start % kinds.window_block_tokens != 0:
+        return False
+    prefill = max(request.prompt_tokens, request.prompt_tokens + request.num_output_tokens - 1)
+    return end >= prefill and start + kinds.window_block_tokens <= last_end(kinds, end)
+
+
+@kernel
+def blocks_with(kinds, request, chunk):
+    """Blocks that the request holds while it computes a chunk; the checkpoint of a chunk that still runs among them."""
+    before, start = processed_of(request), cached_of(request)
+    checkpoints = writes_inside(kinds, request, start, start + chunk) + writes_inside(kinds, request, before, start)
+    return held_blocks(kinds, before, start, start + chunk) + kinds.windows * checkpoints
+
+
+@kernel
+def largest_chunk_within(kinds, request, most, room):
+    """The largest chunk, `most` at most, with which the request holds no more than `room` blocks; 0: there is none."""
+    if blocks_with(kinds, request, most) <= room:
         return most
     low, high = 0, most
     while high - low > 1:
         middle = (low + high) // 2
-        if held_blocks(kinds, processed, computed, computed + middle) <= room:
+        if blocks_with(kinds, request, middle) <= room:
             low = middle
         else:
             high = middle
@@ -142,17 +172,20 @@ def largest_chunk_within(kinds, processed, computed, most, room):
 def blocks_held(
     groups: Sequence[KvCacheGroup], computed: np.ndarray, chunk: np.ndarray, caching: bool = False
 ) -> np.ndarray:
-    """int64[n] blocks that requests hold while they compute a chunk, each after `computed` tokens. caching: at an
-    engine that caches prefixes."""
+    """int64[n] blocks that requests hold while they compute a chunk, each after `computed` tokens, less checkpoints.
+    caching: at an engine that caches prefixes."""
     held: np.ndarray = _held_blocks(kinds_of(groups, "KV cache", caching), computed, computed, computed + chunk)
     return held
 
 
 def blocks_needed(groups: Sequence[KvCacheGroup], tokens: int, caching: bool = False) -> int:
-    """Blocks for a request of so many tokens that are computed at once, or of cached states in two chunks."""
+    """Blocks for a request of so many tokens that are computed at once; of cached states those at the begin and the
+    end of a chunk, and its checkpoint."""
     kinds = kinds_of(groups, "KV cache", caching)
-    begin = max(0, tokens - 1) // kinds.window_block_tokens * kinds.window_block_tokens if kinds.local == STATES else 0
-    return int(_held_blocks(kinds, begin, begin, tokens))
+    if kinds.local == STATES:
+        full, blocks = -(-tokens // kinds.full_block_tokens), -(-tokens // kinds.window_block_tokens)
+        return int(kinds.full * full + kinds.windows * min(2 + kinds.window, blocks))
+    return int(_held_blocks(kinds, 0, 0, tokens))
 
 
 def tokens_held(groups: Sequence[KvCacheGroup], blocks: int, caching: bool = False) -> int:

@@ -3,7 +3,7 @@
 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.memory.grouped_prefixes import JUNCTION
-from servegym.simulator.memory.kv_groups import STATES
+from servegym.simulator.memory.kv_groups import STATES, last_end, writes_inside
 from servegym.simulator.records.requests import is_decoding
 
 
@@ -24,8 +24,11 @@ def up_to_state(run, e, r, chunk):
         request.computed_tokens,
         request.prompt_tokens + request.num_output_tokens,
     )
-    end = start + chunk
-    if end < max(request.prompt_tokens, context - 1):
+    end, prefill = start + chunk, max(request.prompt_tokens, context - 1)
+    inside = writes_inside(engine.kv_groups, request, start, end) and start + size <= last_end(
+        engine.kv_groups, prefill
+    )
+    if end < prefill:
         boundary = end // size * size
         if boundary > start or size <= min(limits.max_num_batched_tokens, limits.chunk_tokens):
             end = boundary
@@ -34,7 +37,9 @@ def up_to_state(run, e, r, chunk):
     junction = run.cache.tables[run.outcomes[r].table + JUNCTION]
     if start < junction < end:
         end = earlier_stop(start, junction // size * size, end)
-    return max(0, earlier_stop(start, (context - 1) // size * size, end) - start)
+    if not inside:
+        end = earlier_stop(start, last_end(engine.kv_groups, context), end)
+    return max(0, end - start)
 
 
 @kernel

@@ -144,9 +144,9 @@ def test_kv_memory_by_kinds_of_layers(llama):
     """Of the same memory a model with windows or states has room for more tokens than one that keeps all."""
     kv = {
         name: library.StepModel(served(f"h200_sxm:{name}")).kv_cache()
-        for name in ("openai/gpt-oss-20b", "Qwen/Qwen3.5-35B-A3B")
+        for name in ("openai/gpt-oss-20b", "Qwen/Qwen3.5-35B-A3B", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
     }
-    windows, states = kv.values()
+    windows, states, mamba = kv.values()
     assert windows["bytes_per_token"] == 24576 and states["bytes_per_token"] == 20480
     usable = int(re.search(r"(\d+) bytes for KV", windows["arithmetic"])[1])
     assert 0.999 < windows["total_blocks"] * 16 * 24576 / usable <= 1  # a block holds 16 tokens of one of two groups
@@ -154,6 +154,8 @@ def test_kv_memory_by_kinds_of_layers(llama):
     assert 1_000_000 < states["total_blocks"] * states["block_tokens"] < 3_000_000
     assert [group["state"] for group in states["groups"]] == [True, True, True, False]
     assert "30 gated delta, 10 full" in states["arithmetic"]
+    assert not any(group["checkpoints"] for group in states["groups"])
+    assert all(group["checkpoints"] == group["state"] for group in mamba["groups"])
     assert "not told apart" not in llama.kv_cache()["arithmetic"]
 
 

@@ -176,7 +176,11 @@ class Engine:
         """Blocks that r holds while it computes a chunk."""
         if self.groups:
             processed = max(0, r.cached - r.in_flight)
-            return sum(group.held(processed, r.cached, r.cached + chunk) for group in self.groups)
+            held = sum(group.held(processed, r.cached, r.cached + chunk) for group in self.groups)
+            if self.memory is not None:
+                held += self.memory.checkpoints(r, r.cached, r.cached + chunk)
+                held += self.memory.checkpoints(r, processed, r.cached)  # of a batch that runs
+            return held
         return self.blocks_for(r.cached + chunk)
 
     def reserved_blocks(self, r: Request, chunk: int, most_batch_tokens: float) -> int:

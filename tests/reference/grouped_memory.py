@@ -103,7 +103,9 @@ class GroupedMemory(Memory):
     def grow(self, r: "Request", tokens: int) -> None:
         for group, row in zip(self.groups, self.rows[r], strict=True):
             places = range(-(-self.tokens[r] // group.block_tokens), -(-tokens // group.block_tokens))
-            for i in places[-1:] if group.state else places:
+            if group.state:
+                places = places[-2:] if self.has_checkpoint(r, group, r.cached, tokens) else places[-1:]
+            for i in places:
                 row[i] = self.take()
         self.tokens[r] = max(self.tokens[r], tokens)
 
@@ -125,6 +127,14 @@ class GroupedMemory(Memory):
         ends = [tokens // group.block_tokens for tokens in (prompt - prompt % self.step, self.junctions[r])]
         return any(end - need <= i < end for end in ends)
 
+    def checkpoints(self, r: "Request", start: int, end: int) -> int:
+        return sum(self.has_checkpoint(r, group, start, end) for group in self.groups)
+
+    def has_checkpoint(self, r: "Request", group: KvGroup, start: int, end: int) -> bool:
+        if not isinstance(group, CachedState):
+            return False
+        return group.has_checkpoint(start, end, max(r.prompt_tokens, r.context - 1))
+
     def chunk(self, r: "Request", chunk: int, most_tokens: float) -> int:
         """The chunk, or less of it: to where a state is kept. most_tokens: the longest chunk that there could be."""
         states = [group for group in self.groups if group.state]
@@ -134,7 +144,9 @@ class GroupedMemory(Memory):
         end, last = start + chunk, max(r.prompt_tokens, r.context - 1)
         if end < last and (end - end % size > start or size <= most_tokens):
             end -= end % size
-        stops = [(r.context - 1) // size * size, self.junction_after(r, start, end) // size * size]
+        stops = [self.junction_after(r, start, end) // size * size]
+        if not (self.has_checkpoint(r, states[0], start, start + chunk) and (last - 1) // size * size >= start + size):
+            stops.append((r.context - 1) // size * size)
         if start % size:
             stops.append(start + size - start % size)
         return max(0, min([end, *(stop for stop in stops if start < stop < end)]) - start)

@@ -11,6 +11,7 @@ class KvGroup:
     window: int = 0  # 0: all tokens
     local: bool = False
     state: bool = False
+    checkpoints: bool = False
 
     def held(self, processed: int, computed: int, tokens: int) -> int:
         """Blocks for so many tokens, of which a chunk after the `computed` ones is the last, less what nothing after
@@ -55,11 +56,19 @@ class CachedState(KvGroup):
         return self.place(processed) * self.block_tokens if processed > 0 else 0
 
     def most(self, tokens: int, in_flight: float, found: int) -> int:
-        return 1 + (found > 0)
+        return 1 + (found > 0) + self.has_checkpoint(found, tokens, tokens)
+
+    def has_checkpoint(self, start: int, end: int, last: int) -> bool:
+        """Whether a chunk also writes the state at the last end of a block in it. last: where the prefill may end."""
+        if not self.checkpoints or end < last or start % self.block_tokens:
+            return False
+        return self.place(end) * self.block_tokens >= start + self.block_tokens
 
 
 def with_caching(groups: list[KvGroup]) -> list[KvGroup]:
     """The groups of an engine that caches prefixes, in the order in which they take blocks."""
     full = [group for group in groups if not group.window and not group.state]
     windows = [group for group in groups if group.window]
-    return full + windows + [CachedState(full[0].block_tokens, state=True) for group in groups if group.state]
+    states = [group for group in groups if group.state]
+    checkpoints = all(group.checkpoints for group in states)
+    return full + windows + [CachedState(full[0].block_tokens, 0, False, True, checkpoints) for _ in states]

@@ -108,6 +108,10 @@ class Memory:
         """Whether what r has found is a state that is computed by the batch that is being formed."""
         return False
 
+    def checkpoints(self, r: "Request", start: int, end: int) -> int:
+        """Blocks for states that a chunk of r writes beside that at its end."""
+        return 0
+
     def chunk(self, r: "Request", chunk: int, most_tokens: float) -> int:
         """The chunk, or less of it: to where a state is kept."""
         return chunk

@@ -7,7 +7,7 @@ import pytest
 
 from servegym.simulator.memory.kv_groups import KvCacheGroup, blocks_held, blocks_needed, kinds_of, tokens_held
 from servegym.simulator.runs.results import Result
-from tests.simulator.test_grouped_prefixes import FULL, NAMES, STATE, served
+from tests.simulator.test_grouped_prefixes import CHECKPOINTED, FULL, NAMES, STATE, served
 from tests.timelines import iterations
 
 pytestmark = pytest.mark.nojit
@@ -75,6 +75,28 @@ def test_states_without_names_are_taken_first_and_an_overwritten_one_is_no_hit()
     assert served(rows, chunks, FULL, STATE, blocks=17).requests["cached_tokens"].tolist()[2] < 28
 
 
+def test_a_checkpoint_is_written_inside_the_last_chunk_of_a_prompt() -> None:
+    # Of 30 tokens the chunk also writes the state after 28, in a block of its own: 8 + 2 x 2. It stays for the decode.
+    result = served([(30, 2), (30, 1)], [NAMES[:7]] * 2, FULL, CHECKPOINTED, CHECKPOINTED)
+    assert batches(result) == [[(0, 30)], [(0, 1)], [(1, 2)]]
+    assert result.requests["cached_tokens"].tolist() == [0, 28]
+    assert [iteration.used_blocks for iteration in iterations(result)] == [8 + 4, 8 + 2, 8 + 4]
+
+
+def test_a_chunk_writes_a_checkpoint_if_it_begins_with_a_block_that_it_goes_beyond() -> None:
+    # 3 tokens a batch: the chunks of a block begin within it. 28 tokens: the last chunk begins with the last block.
+    for tokens, chunks in ((3, [3, 1] * 7 + [2]), (8, [8, 8, 8, 6]), (28, [28, 2])):
+        result = served([(30, 1)], [NAMES[:7]], FULL, CHECKPOINTED, max_num_batched_tokens=tokens)
+        assert [chunk for batch in batches(result) for _, chunk in batch] == chunks
+
+
+def test_a_checkpoint_and_the_place_where_beginnings_part() -> None:
+    rows, other, third = [(32, 1)] * 3, [*NAMES[:5], 50, 51, 52], [*NAMES[:5], 60, 61, 62]
+    result = served(rows, [NAMES[:8], other, third], FULL, CHECKPOINTED)
+    assert result.requests["cached_tokens"].tolist() == [0, 0, 20]
+    assert batches(result) == [[(0, 32)], [(1, 20)], [(1, 12)], [(2, 12)]]
+
+
 def test_blocks_of_cached_states() -> None:
     groups = [FULL, STATE, STATE]
     held = blocks_held(groups, np.array([0, 8, 9, 8]), np.array([20, 4, 1, 20]), caching=True)
@@ -85,3 +107,6 @@ def test_blocks_of_cached_states() -> None:
     kinds: Any = kinds_of(groups, "here", caching=True)
     assert (kinds.states, kinds.windows, kinds.window_block_tokens) == (0, 2, 4)
     assert kinds_of([KvCacheGroup(8), STATE], "here").states == 1
+    needed = [blocks_needed([FULL, CHECKPOINTED], tokens, caching=True) for tokens in (4, 5, 8, 9, 40)]
+    assert needed == [1 + 1, 2 + 2, 2 + 2, 3 + 3, 10 + 3]
+    assert blocks_needed([FULL, CHECKPOINTED, STATE], 40, caching=True) == 10 + 2 * 2  # only if all have them

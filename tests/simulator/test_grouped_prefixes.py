@@ -27,7 +27,7 @@ from tests.timelines import iterations
 
 A_SECOND = linear(c_p=1.0, b_d=1.0)  # a token
 FULL, WINDOW, LOCAL = KvCacheGroup(4), KvCacheGroup(4, window=9), KvCacheGroup(4, window=8, local=True)
-STATE = KvCacheGroup(state=True)
+STATE, CHECKPOINTED = KvCacheGroup(state=True), KvCacheGroup(state=True, checkpoints=True)
 NAMES = list(range(20))
 
 
@@ -133,7 +133,7 @@ full = st.integers(0, 2).flatmap(lambda n: st.integers(1, 8).map(lambda size: (K
 windows = st.integers(1, 2).flatmap(
     lambda n: st.builds(KvCacheGroup, st.integers(1, 8), st.integers(2, 40)).map(lambda group: (group,) * n)
 )
-states = st.integers(1, 3).map(lambda n: (STATE,) * n)
+states = st.tuples(st.sampled_from([STATE, CHECKPOINTED]), st.integers(1, 3)).map(lambda drawn: (drawn[0],) * drawn[1])
 kinds = st.one_of(
     st.tuples(full, windows).map(lambda both: sum(both, ())),
     st.tuples(full.filter(bool), states).map(lambda both: sum(both, ())),

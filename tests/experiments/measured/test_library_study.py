@@ -64,6 +64,7 @@ def test_the_page_has_medians_and_what_has_no_tables():
     text = page(points, [("clause", 1, 3)], {"x:y": "no tables"}, "0.12")
     assert "| b, vllm, fp8, 8 | 3 | 50.0 (+0.0) | 0.0 (+0.0) | 10.0 (+10.0) | 50.0 (-50.0) |" in text
     assert "- `x:y`: no tables" in text
+    assert "| 1 to 4 | 3 | 2,000 ms | +100 ms | 10.0 % | +10.0 % | 11.1 % |" in text
 
 
 def test_the_library_predicts_a_loop_itself():
