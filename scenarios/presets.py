@@ -101,6 +101,27 @@ PRESETS = {
         arguments={"engines": 8, "tiers": 1},
         gain_alone=False,
     ),
+    "turning-mix": Preset(
+        "of `ClusterRouting-v0`: two prefill and two decode engines that change their roles, as long prompts and long "
+        "answers come by turns; what matters is attainment",
+        {
+            "trace": "code-and-writing",
+            "slo": "ttft_s=2,tpot_s=0.06",
+            "rate_per_s": 18.0,  # more than any fixed ratio serves in time
+            "load_profile": (STEADY,),
+            "requests": 12000,
+            "device": "a100-llama3-8b",
+            "prefill": 2,
+            "decode": 2,
+            "role_change_s": 1.0,
+            "scheduler": "vllm-v1",
+            "router": "min-load",
+            "scaler": "pd-ratio:interval_s=1,window_s=2,prefill_high=0.35,prefill_low=0.35,decode_high=0.65,"
+                      "decode_low=0.65,rest_checks=0",
+        },
+        environment="ClusterRouting-v0",
+        gain_alone=False,
+    ),
     "long-prompts": Preset(
         "code completion and long documents: prefills decide how long others wait",
         {"trace": ("azure-code", "mooncake-conversation")},

@@ -1,0 +1,191 @@
+"""The ratio of prefill to decode engines as a decision: `pd-ratio` beside every fixed ratio, where the mix of requests
+turns.
+
+    python -m experiments.pd_ratio docs/results/pd-ratio.md
+
+Runs all (minutes on two cores) and writes the page. Hypotheses and words: pd_ratio.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import arguments
+from experiments.claims.harness.checks import ABOVE_0, Range
+from experiments.prose import sections
+from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.markdown import table
+from servegym.evaluation.running import ThreadRunner, results_of
+from servegym.scenarios.demand import Demand
+from servegym.scenarios.parts import Fleet, Policies
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.runs.simulation import Simulation
+
+ENGINES, FIRST_PREFILL = 8, 5
+TRAINING_SEEDS, FIRST_SEED = 3, 8_900_000
+FIGURES = {
+    "SLO attainment": ".3f", "TDG ratio": ".3f", "p99 TTFT, s": ".2f", "p99 TPOT, s": ".3f", "starved": ".3f",
+    "role changes": ".1f",
+}  # fmt: skip
+ATTAINMENT, TDG = 0, 1
+BASE = ServingSpec(
+    Demand(trace="code-and-writing", slo="ttft_s=2,tpot_s=0.06", rate_per_s=36.0, requests=12_000),
+    Fleet(device="a100-llama3-8b", prefill=FIRST_PREFILL, decode=ENGINES - FIRST_PREFILL, role_change_s=1.0),
+    Policies(scheduler="vllm-v1", router="min-load", scaler="static"),
+)
+TURNS, CALM = "36 requests/s", "24 requests/s"
+# What differs from BASE. Six engines are enough at 24 requests/s, so that some fixed ratio is right all the time.
+PLACES: dict[str, dict[str, Any]] = {
+    TURNS: {},
+    "36 requests/s, a change takes 10 s": {"role_change_s": 10.0},
+    "36 requests/s, a change takes 30 s": {"role_change_s": 30.0},
+    "36 requests/s, routers hear 1 s late": {"signal_delay_s": 1.0},
+    CALM: {"rate_per_s": 24.0},
+    "36 requests/s, conversations only": {"trace": "azure-conv"},
+}
+SAME_MIX = (CALM, "36 requests/s, conversations only")  # where nothing is to be gained
+DEFAULTS = "pd-ratio:interval_s=1,window_s=5"
+GRID: Mapping[str, Sequence[float]] = {
+    "window_s": (1, 2, 5), "prefill_high": (0.2, 0.35, 0.5), "decode_high": (0.5, 0.65, 0.8),
+    "low": (0.7, 1.0), "rest_checks": (0, 2),
+}  # fmt: skip
+NO_LOSS = Range(low=-0.01)
+
+
+class Ratio(NamedTuple):
+    """Engines that prefill, of `ENGINES`, at first or, under `static`, all the time."""
+
+    prefill: int
+    scaler: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.prefill} : {ENGINES - self.prefill}" if self.scaler == "static" else f"`{self.scaler}`"
+
+
+STATIC = [Ratio(prefill, "static") for prefill in range(1, ENGINES)]
+Outcomes = Mapping[Ratio, np.ndarray]  # float64[seeds, figures]
+
+
+def grid() -> list[Ratio]:
+    """`pd-ratio` with each of some settings; low: what a role may have with one engine fewer, over its own high."""
+    found = []
+    for values in itertools.product(*GRID.values()):
+        one = dict(zip(GRID, values, strict=True))
+        low = one.pop("low")
+        said = {
+            "interval_s": 1,
+            **one,
+            "prefill_low": low * one["prefill_high"],
+            "decode_low": low * one["decode_high"],
+        }
+        found.append(Ratio(FIRST_PREFILL, "pd-ratio:" + ",".join(f"{name}={value:g}" for name, value in said.items())))
+    return found
+
+
+def outcome_of(runs: Sequence[tuple[Ratio, Mapping[str, Any], int]], index: int) -> tuple[float, ...]:
+    """`FIGURES` of one of some runs."""
+    ratio, place, seed = runs[index]
+    said = {"prefill": ratio.prefill, "decode": ENGINES - ratio.prefill, "scaler": ratio.scaler, **place}
+    result = Simulation(BASE.replaced(**said).build(seed)).run()
+    columns, changes = result.columns, result.arrays.engines["totals"]["role_changes"].sum()
+    summary = result.summary
+    return (
+        summary["slo_attainment"], summary["tdg_ratio"], np.nanquantile(columns["ttft_s"], 0.99),
+        np.nanquantile(columns["tpot_s"], 0.99), summary["starved"], float(changes),
+    )  # fmt: skip
+
+
+def outcomes_of(ratios: Sequence[Ratio], place: Mapping[str, Any], seeds: range) -> Outcomes:
+    runs = [(ratio, place, seed) for ratio in ratios for seed in seeds]
+    found = np.array(results_of(ThreadRunner(), partial(outcome_of, runs), range(len(runs))))
+    return dict(zip(ratios, found.reshape(len(ratios), len(seeds), -1), strict=True))
+
+
+def best(outcomes: Outcomes) -> Ratio:
+    """The one with the highest mean attainment."""
+    return max(outcomes, key=lambda ratio: outcomes[ratio][:, ATTAINMENT].mean())
+
+
+def best_static(outcomes: Outcomes) -> Ratio:
+    """The fixed ratio that attains most on these very seeds: more than one could choose beforehand."""
+    return best({ratio: outcomes[ratio] for ratio in STATIC})
+
+
+def ahead(outcomes: Outcomes, ratio: Ratio, other: Ratio, figure: int) -> Interval:
+    return student_interval(outcomes[ratio][:, figure] - outcomes[other][:, figure])
+
+
+def answers(places: Mapping[str, Outcomes], ours: Ratio) -> str:
+    """What became of each hypothesis."""
+    lines = []
+    for place, outcomes in places.items():
+        fixed = best_static(outcomes)
+        attainment, tdg = (ahead(outcomes, ours, fixed, figure) for figure in (ATTAINMENT, TDG))
+        number, expected = (2, NO_LOSS) if place in SAME_MIX else (1, Range(low=0.1))
+        of_tdg = NO_LOSS if place in SAME_MIX else ABOVE_0
+        lines.append(
+            f"- {number}. {place}, beside {fixed.label}: attainment {attainment.text('+.3f')}: "
+            f"{expected.verdict(attainment)}; TDG {tdg.text('+.3f')}: {of_tdg.verdict(tdg)}."
+        )
+    return "\n".join(sorted(lines))
+
+
+def rows_of(outcomes: Outcomes, ours: Ratio) -> str:
+    """A row a ratio: `FIGURES`, and the attainment of ours less its own on the same seeds."""
+    rows = []
+    for ratio, found in outcomes.items():
+        cells = [student_interval(column).text(style) for column, style in zip(found.T, FIGURES.values(), strict=True)]
+        less = "" if ratio == ours else ahead(outcomes, ours, ratio, ATTAINMENT).text("+.3f")
+        rows.append((ratio.label, *cells, less))
+    return table(("prefill : decode", *FIGURES, "attainment of the tuned less this"), rows)
+
+
+def page(places: Mapping[str, Outcomes], ours: Ratio, tried: int, seeds: int) -> str:
+    words = sections(Path(__file__).with_suffix(".md"))
+    tables = "\n".join(f"### {place}\n\n{rows_of(outcomes, ours)}" for place, outcomes in places.items())
+    return f"""# The ratio of prefill to decode engines as a decision
+
+<!-- written by python -m experiments.pd_ratio -->
+
+    servegym simulate --trace code-and-writing --requests 12000 --rate 36 --slo ttft_s=2,tpot_s=0.06 \\
+      --prefill 5 --decode 3 --role-change 1 --router min-load --scheduler vllm-v1 --scaler {ours.scaler}
+
+{words["Question"]}
+
+{words["Hypotheses"]}
+
+{words["How"]} Here {seeds} seeds; {tried} settings were tried on {TRAINING_SEEDS} others.
+
+## What holds
+
+{answers(places, ours)}
+
+{words["Reading"]}
+
+## Results
+
+{tables}"""
+
+
+def main() -> None:
+    options = arguments.parse(__doc__, seeds=8)
+    settings = grid()
+    training = range(FIRST_SEED, FIRST_SEED + TRAINING_SEEDS)
+    ours = best(outcomes_of(settings, {}, training))
+    print(f"chosen: {ours.scaler}", flush=True)
+    held_out, places = range(FIRST_SEED + 100, FIRST_SEED + 100 + options.seeds), {}
+    for name, place in PLACES.items():
+        places[name] = outcomes_of([*STATIC, Ratio(FIRST_PREFILL, DEFAULTS), ours], place, held_out)
+        print(f"{name}\n{rows_of(places[name], ours)}", flush=True)
+    options.page.write_text(page(places, ours, len(settings), options.seeds), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What the page of pd_ratio says of its hypotheses, and which ratios it compares."""
+
+import numpy as np
+
+from experiments.pd_ratio import CALM, DEFAULTS, GRID, STATIC, TURNS, Ratio, answers, best_static, grid, rows_of
+from servegym.baselines.registry import scaler
+
+OURS = Ratio(5, "pd-ratio:interval_s=1")
+
+
+def outcomes(attainment: dict[Ratio, float]) -> dict[Ratio, np.ndarray]:
+    """With these attainments, and TDG ratios .1 above, on three seeds."""
+    seeds = np.array([-0.001, 0.0, 0.001])
+    return {
+        ratio: np.stack([value + seeds, value + 0.1 - seeds, *4 * [seeds]]).T for ratio, value in attainment.items()
+    }
+
+
+def test_the_best_fixed_ratio_is_what_it_is_held_against():
+    found = outcomes({ratio: 0.1 * ratio.prefill for ratio in STATIC} | {OURS: 0.85})
+    assert best_static(found) == Ratio(7, "static")
+    calm = outcomes(dict.fromkeys(STATIC, 0.9) | {OURS: 0.88})
+    assert answers({TURNS: found, CALM: calm}, OURS).splitlines() == [
+        "- 1. 36 requests/s, beside 7 : 1: attainment +0.150: holds; TDG +0.150: holds.",
+        "- 2. 24 requests/s, beside 1 : 7: attainment -0.020: fails; TDG -0.020: fails.",
+    ]
+    rows = rows_of(found, OURS).splitlines()
+    assert len(rows) == 2 + 8 and "| 2 : 6 | 0.200 ± 0.002 |" in rows[3] and "+0.650" in rows[3]
+
+
+def test_all_settings_can_be_set():
+    settings = grid()
+    assert len(settings) == len(set(settings)) == np.prod([len(values) for values in GRID.values()])
+    for one in (settings[0], settings[-1], Ratio(5, DEFAULTS)):
+        policy = scaler(one.scaler)
+        assert policy.name == "pd-ratio" and one.label == f"`{one.scaler}`"
