@@ -6,8 +6,6 @@ import dataclasses
 import json as json_text
 import os
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -213,6 +211,9 @@ def switch(
 
 def _put(url: str, body: bytes, key: str) -> str:
     """The label of the policy that runs then. Raises ServegymError."""
+    import urllib.error
+    import urllib.request
+
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
     try:
         request = urllib.request.Request(url, body, headers, method="PUT")
