@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .adapters import Adapters
 from .disturbances import Corrector
 from .latency import Latency
 from .memory import Memory
@@ -102,6 +103,7 @@ class Engine:
     store: Store | None = None
     groups: "list[KvGroup]" = field(default_factory=list)  # of layers; none: all keep all tokens
     memory: Memory | None = None  # None: it does not cache prefixes
+    adapters: Adapters | None = None  # None: it serves the model itself alone
     asynchronous: bool = False
     ahead: "Work | None" = None  # formed while another runs
     unseen: list[Request] = field(default_factory=list)  # while it is formed: those that are not there

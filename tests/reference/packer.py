@@ -23,6 +23,7 @@ class Formation:
     evicted: list[Request] = field(default_factory=list)
     saved: list[int] = field(default_factory=list)  # tokens, of each of the evicted
     loaded: list[tuple[Request, int]] = field(default_factory=list)  # in order, with tokens
+    adapters_s: float = 0.0  # for adapters that have to be loaded
     considered: Request | None = None  # for admission
     waits: bool = False  # for KV to arrive: there is no batch
     resumed: Work | None = None  # there is no batch either: a suspended task goes on
@@ -39,7 +40,8 @@ class Formation:
     @property
     def moving_s(self) -> float:
         host = self.engine.host
-        return self.loaded_tokens * self.engine.load_s_per_token + self.saved_tokens * host.save_s_per_token
+        of_kv_s = self.loaded_tokens * self.engine.load_s_per_token + self.saved_tokens * host.save_s_per_token
+        return of_kv_s + self.adapters_s
 
     @property
     def ahead(self) -> bool:
@@ -92,6 +94,8 @@ class Formation:
             if admission_closed and not r.running:
                 continue
             if self.ahead and r in self.evicted[before:] and not r.running:
+                continue
+            if engine.adapters is not None and not engine.adapters.has_room((o.adapter for o, _ in batch), r.adapter):
                 continue
             self.lookup_prefix(r)
             if limits.first_decides and batch and r.decoding != batch[0][0].decoding:

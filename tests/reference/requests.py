@@ -37,6 +37,7 @@ class Request:
     session_tokens: int = 0  # computed for those that it follows
     beginning: int | None = None  # the first chunk of its prompt
     chunks: list[int] = field(default_factory=list)  # of its prompt (and answer), full ones, by number
+    adapter: int = 0  # a LoRA adapter; 0: the model itself
     tier: int = 0
 
     emitted: int = 0  # or under way, at an engine that schedules asynchronously

@@ -129,6 +129,8 @@ class Running:
 
     def work_of(self, formed: Formation, engine: Engine, now_s: float) -> Work:
         shapes = [r.shape(tokens) for r, tokens in formed.batch]
+        if engine.adapters is not None:
+            formed.adapters_s = engine.adapters.use(r.adapter for r, _ in formed.batch)
         operators = engine.operators or Operators()
         preemptible = formed.limits.preemptible
         if any(r.decoding for r, _ in formed.batch):

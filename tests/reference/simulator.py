@@ -6,8 +6,10 @@ requests back.
 """
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, fields
 
+from .adapters import Adapters
 from .decisions import Scheduler
 from .disturbances import Corrector, Drift
 from .engines import Engine, HostMemory, Kind
@@ -54,6 +56,7 @@ class Pool:
     most_sequences: float = INF
     groups: list[KvGroup] | None = None  # of layers
     role_change_s: float | None = None  # None: its engines keep their roles
+    adapters: Adapters | None = None  # of an engine, which is copied for each
 
 
 def simulate(
@@ -157,6 +160,7 @@ def simulate_cluster(
                     machine.memory, machine.groups = memory, memory.groups
                 machine.kv_events = pool.kv_events
             machine.asynchronous = pool.asynchronous
+            machine.adapters = pool.adapters if place_in_pool == 0 else deepcopy(pool.adapters)
             machines.append(machine)
         ranks = machines[len(machines) - pool.engines :]
         for place_in_pool, machine in enumerate(ranks):

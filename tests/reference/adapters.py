@@ -1,0 +1,52 @@
+"""LoRA adapters at an engine: docs/feature_rules.md, "LoRA adapters"."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Adapters:
+    """Numbers of adapters, the least recently used first. 0 is no adapter: the model itself."""
+
+    max_loras: int  # in device memory, hence in a batch
+    max_cpu_loras: int  # in host memory, those in device memory among them
+    load_s: float  # of an adapter that is not in host memory
+    activate_s: float  # of one that is not in device memory, from host memory
+    in_host: list[int] = field(default_factory=list)
+    in_device: list[int] = field(default_factory=list)
+    loads: int = 0
+    activations: int = 0
+
+    def has_room(self, batch: Iterable[int], adapter: int) -> bool:
+        """Whether a batch of requests with these adapters may have one with another."""
+        there = set(batch) - {0}
+        return adapter in there | {0} or len(there) < self.max_loras
+
+    def use(self, batch: Iterable[int]) -> float:
+        """A batch starts: seconds until its adapters are in device memory. batch: of its requests, in their order."""
+        took_s = 0.0
+        wanted = [adapter for adapter in dict.fromkeys(batch) if adapter]
+        for adapter in wanted:  # those that are there are not given up for others of the batch
+            for place in (self.in_host, self.in_device):
+                if adapter in place:
+                    place.remove(adapter)
+                    place.append(adapter)
+        for adapter in wanted:
+            if adapter not in self.in_host:
+                took_s += self.load_s
+                self.loads += 1
+                if len(self.in_host) == self.max_cpu_loras:
+                    given_up = self.in_host.pop(0)
+                    self.in_device = [other for other in self.in_device if other != given_up]
+                self.in_host.append(adapter)
+            if adapter not in self.in_device:
+                took_s += self.activate_s
+                self.activations += 1
+                if len(self.in_device) == self.max_loras:
+                    self.in_device.pop(0)
+                self.in_device.append(adapter)
+        return took_s
+
+    def forget(self) -> None:
+        """The engine has failed."""
+        self.in_host, self.in_device = [], []
