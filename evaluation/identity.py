@@ -77,6 +77,8 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
         for limit in OWN_LIMITS:
             if getattr(pool, limit) is not None:
                 digest.update(f"{limit} {getattr(pool, limit)}".encode())
+        if pool.adapters is not None:
+            digest.update(f"{pool.adapters}".encode())
         if pool.lockstep > 1:
             digest.update(f"lockstep {pool.lockstep}".encode())
         if pool.startup is not None:

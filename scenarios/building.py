@@ -10,7 +10,7 @@ import numpy as np
 from servegym.errors import SpecError
 from servegym.scenarios.demand import STEADY
 from servegym.scenarios.fleets import deployment_of, incidents_of, policy_of, pools_of, profile_of
-from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, arrivals_s, draw_episode, no_prefixes
+from servegym.scenarios.sampling import LENGTH_LIMITS, SLO_FIELDS, adapted, arrivals_s, draw_episode, no_prefixes
 from servegym.scenarios.saturation import saturation_rate_per_s
 from servegym.scenarios.values import LOADS, fixed, front_end_from, profiles_of, whole
 from servegym.simulator.features.disturbances import Correction, Disturbance
@@ -157,7 +157,7 @@ def workload_of(
     )
     if spec.fleet.prefix_store_tokens and workload.prefixes is None:
         raise SpecError(no_prefixes(workload.name))
-    return _scaled(spec, workload, seed, rate_per_s)
+    return adapted(spec, _scaled(spec, workload, seed, rate_per_s), generator(seed, Stream.ADAPTERS))
 
 
 def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float | None) -> Workload:

@@ -106,6 +106,16 @@ class Demand:
         None, WHOLE, "Leave out requests with a longer prompt than this.", unit="tokens", metavar="N", least=1,
         shown="no limit",
     )  # fmt: skip
+    adapters: Numbers | None = option(
+        None, WHOLE,
+        "Draw a LoRA adapter for each request, or session, of this many; use it with --max-loras. Requests of a file "
+        "that names adapters keep theirs without it.",
+        unit="adapters", metavar="N", least=1, most=65536, shown="those of the trace, if any",
+    )  # fmt: skip
+    adapter_skew: Numbers = option(
+        1.0, NUMBER, "Exponent of Zipf's law by which adapters are drawn: the k-th has a share that is proportional to "
+        "k^-X. 0: equal shares.", metavar="X", least=0, most=10,
+    )  # fmt: skip
     window: str | int = option(
         "seed", WINDOW,
         "Which consecutive requests of a file: others for each seed (seed), the first, or from this row on.",

@@ -10,6 +10,7 @@ from servegym.errors import SpecError
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.parts import Fleet
 from servegym.scenarios.values import Pool, fixed, incident_of, speculation_from, whole
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.fleet.startup import Startup
 from servegym.simulator.inputs.cluster import AT_ONCE, Cluster, Link
@@ -142,7 +143,24 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
         max_num_batched_tokens=whole("max_num_batched_tokens", fleet.max_num_batched_tokens),
         max_num_seqs=whole("max_num_seqs", fleet.max_num_seqs),
         role_change_s=None if seconds is None or pool.role == "both" else float(seconds),
+        adapters=adapters_of(fleet),
     )
+
+
+def adapters_of(fleet: Fleet) -> Adapters | None:
+    """LoRA adapters of each engine. Raises SpecError where some of their numbers are missing, DeploymentError."""
+    most = {name: whole(name, getattr(fleet, name)) for name in ("max_loras", "max_cpu_loras")}
+    times = {name: fixed(name, getattr(fleet, name)) for name in ("lora_load_s", "lora_activate_s")}
+    numbers = most | times
+    if all(number is None for number in numbers.values()):
+        return None
+    missing = [name for name, number in numbers.items() if number is None and name != "max_cpu_loras"]
+    if missing:
+        raise SpecError(
+            f"LoRA adapters need max_loras, lora_load_s and lora_activate_s; {' and '.join(missing)} missing"
+        )
+    load_s, activate_s = (float(time_s) for time_s in times.values())
+    return Adapters(most["max_loras"] or 0, load_s, activate_s, most["max_cpu_loras"])
 
 
 def startup_of(fleet: Fleet) -> Startup | None:

@@ -125,6 +125,24 @@ class Fleet:
         "Most requests that hold an engine's KV memory, whatever its scheduler allows; vLLM's setting of this name.",
         unit="requests", metavar="N", least=1, shown="the scheduler's own limit",
     )  # fmt: skip
+    max_loras: Numbers | None = option(
+        None, WHOLE,
+        "Most LoRA adapters in an engine's batch and in its device memory; vLLM's setting of this name. Use it with "
+        "--lora-load and --lora-activate, and a trace whose requests name adapters (--adapters).",
+        unit="adapters", metavar="N", least=1, most=4096, shown="no adapters",
+    )  # fmt: skip
+    max_cpu_loras: Numbers | None = option(
+        None, WHOLE, "Most LoRA adapters in an engine's host memory, those in device memory among them; vLLM's setting "
+        "of this name.", unit="adapters", metavar="N", least=1, most=2**20, shown="--max-loras",
+    )  # fmt: skip
+    lora_load_s: Numbers | None = option(
+        None, NUMBER, "Time to load a LoRA adapter that is not in host memory.", unit="s", name="lora-load",
+        metavar="SECONDS", least=0, shown="none",
+    )  # fmt: skip
+    lora_activate_s: Numbers | None = option(
+        None, NUMBER, "Time to copy a LoRA adapter from host memory to device memory.", unit="s",
+        name="lora-activate", metavar="SECONDS", least=0, shown="none",
+    )  # fmt: skip
     startup_s: Numbers | None = option(
         None, NUMBER,
         "Time an engine takes from its start by the scaler until it serves. Engines outside every tier are then off.",

@@ -23,7 +23,7 @@ from servegym.traces.families import FAMILIES
 from servegym.traces.reading import Reading
 from servegym.traces.session_families import SessionFamily
 from servegym.traces.trace import Trace
-from servegym.traces.workloads import NOTES, build_workload
+from servegym.traces.workloads import NOTES, build_workload, with_adapters
 
 if TYPE_CHECKING:
     from servegym.scenarios.spec import ServingSpec
@@ -179,8 +179,16 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
     drawn |= sample.notes or {}
     if one.fleet.prefix_store_tokens and prefixes is None:
         raise SpecError(no_prefixes(trace))
-    workload = Workload(table, trace, drawn, prefixes, turns)
+    workload = adapted(one, Workload(table, trace, drawn, prefixes, turns), rng)
     return Episode(one, workload, tuple(tier_s * scale for tier_s in sample.tiers_s))
+
+
+def adapted(spec: ServingSpec, workload: Workload, rng: np.random.Generator) -> Workload:
+    """The workload with the LoRA adapters that a spec asks for."""
+    adapters = whole("adapters", spec.demand.adapters)
+    if adapters is None:
+        return workload
+    return with_adapters(workload, adapters, float(fixed("adapter_skew", spec.demand.adapter_skew)), rng)
 
 
 def engines_by_device(spec: ServingSpec) -> dict[str, int]:

@@ -128,6 +128,7 @@ def compare_counts(result: Result, log: reference.Log) -> None:
     compare_clients(result, log)
     assert outcomes["gain"] == pytest.approx(np.array(log.gains), abs=1e-9)
     compare_caches(result, log)
+    compare_adapters(result, log)
     assert outcomes["reroutes"].tolist() == log.reroutes
     assert result.summary["evictions"] == log.evictions
     assert rows["rounds"].tolist() == [engine.rounds for engine in log.engines]
@@ -156,6 +157,22 @@ def compare_caches(result: Result, log: reference.Log) -> None:
         if theirs.memory is not None:
             for field in ("admitted_tokens", "cached_tokens", "regained_tokens", "overwritten_blocks"):
                 assert engine.totals[field] == getattr(theirs.memory, field), field
+
+
+def compare_adapters(result: Result, log: reference.Log) -> None:
+    """How often each engine loaded and activated LoRA adapters, and that what it has is what it has by the rules."""
+    numbers = np.unique(np.r_[0, result.scenario.workload.table["adapter"]])
+    for engine, rows, theirs in zip(result.arrays.engines, result.arrays.adapters, log.engines, strict=True):
+        if theirs.adapters is None:
+            assert engine.adapters.max_loras == 0
+            continue
+        assert (engine.adapters.loads, engine.adapters.activations) == (
+            theirs.adapters.loads,
+            theirs.adapters.activations,
+        )
+        for field, there in (("host_use", theirs.adapters.in_host), ("device_use", theirs.adapters.in_device)):
+            by_use = np.argsort(rows[field])
+            assert numbers[by_use[rows[field][by_use] > 0]].tolist() == there, field
 
 
 def engine_finish_s(result: Result) -> np.ndarray:

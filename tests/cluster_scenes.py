@@ -32,11 +32,13 @@ from tests.agreement_settings import CASES, reference_scheduler
 from tests.cluster_log import compare
 from tests.random_scenarios import (
     RandomPredictor,
+    random_adapters,
     random_device,
     random_drift,
     random_host,
     random_latency,
     random_workload,
+    reference_adapters,
     reference_rows,
     with_prefixes,
 )
@@ -192,6 +194,15 @@ def with_lockstep(random: np.random.Generator, pool: Served) -> Served:
     engines = pool.ours.engines
     ranks = int(random.choice([ranks for ranks in range(1, engines + 1) if engines % ranks == 0]))
     return Served(dataclasses.replace(pool.ours, lockstep=ranks), dataclasses.replace(pool.theirs, lockstep=ranks))
+
+
+def with_lora(random: np.random.Generator, pool: Served, exact: bool) -> Served:
+    """LoRA adapters, for requests that name some."""
+    adapters = random_adapters(random, exact)
+    return Served(
+        dataclasses.replace(pool.ours, adapters=adapters),
+        dataclasses.replace(pool.theirs, adapters=reference_adapters(adapters)),
+    )
 
 
 def without_tasks(scene: "Scene") -> bool:

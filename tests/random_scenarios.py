@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from servegym.latency_models.model import LatencyModel
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.features.disturbances import Correction, Disturbance
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.features.session_dependencies import SessionDependencies
@@ -16,6 +17,7 @@ from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.simulator.policies.gains import Gain
 from tests.reference import speculation as reference
+from tests.reference.adapters import Adapters as ReferenceAdapters
 from tests.reference.latency import Linear, Piecewise
 
 
@@ -59,6 +61,23 @@ def with_prefixes(random: np.random.Generator, workload: Workload) -> Workload:
     offsets = np.cumsum([0, *map(len, rows)])
     chunks = np.array([chunk for row in rows for chunk in row], "i8")
     return dataclasses.replace(workload, prefixes=Prompts(chunk_tokens, offsets, chunks))
+
+
+def with_adapters(random: np.random.Generator, workload: Workload) -> Workload:
+    """A few LoRA adapters or many, with gaps between their numbers; some requests have none."""
+    adapter = random.integers(0, random.choice([2, 4, 12]), len(workload)) * int(random.choice([1, 7]))
+    return workload.replace(adapter=adapter)
+
+
+def random_adapters(random: np.random.Generator, exact: bool = False) -> Adapters:
+    """Memory for a few; times of nothing, of less than an iteration, and of many. exact: whole numbers of 2^-26 s."""
+    max_loras, more = int(random.integers(1, 5)), int(random.integers(0, 4))
+    load_s, activate_s = random.choice([0.0, 2.0**-9, 0.25] if exact else [0.0, 1e-3, 0.2], 2).tolist()
+    return Adapters(max_loras, load_s, activate_s, max_loras + more if random.random() < 0.7 else None)
+
+
+def reference_adapters(one: Adapters | None) -> ReferenceAdapters | None:
+    return None if one is None else ReferenceAdapters(**one.values)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import router, scaler, scheduler, scheduler_names
 from servegym.latency_models.model import LatencyModel
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.features.disturbances import Correction, Disturbance
 from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.simulator.inputs.cluster import Cluster, Link
@@ -262,6 +263,26 @@ def cluster_scenarios(draw: st.DrawFn, name: str, most_requests: int = MOST_REQU
         correction=draw(corrections),
         predictor=draw(predictors),
         router=policy,
+    )
+
+
+# LoRA adapters
+
+
+@st.composite
+def adapted(draw: st.DrawFn, drawn: st.SearchStrategy[Scenario]) -> Scenario:
+    """Scenarios of one pool whose requests name adapters, some or many more than a batch may have."""
+    scenario = draw(drawn)
+    assert isinstance(scenario.deployment, Deployment)
+    n, most = len(scenario.workload), draw(st.sampled_from([1, 3, 12]))
+    adapter = draw(st.lists(st.integers(0, most), min_size=n, max_size=n))
+    max_loras = draw(st.integers(1, 4))
+    max_cpu_loras = draw(st.one_of(st.none(), st.integers(max_loras, max_loras + 4)))
+    adapters = Adapters(max_loras, draw(ticks), draw(ticks), max_cpu_loras)
+    return dataclasses.replace(
+        scenario,
+        workload=scenario.workload.replace(adapter=np.array(adapter)),
+        deployment=dataclasses.replace(scenario.deployment, adapters=adapters),
     )
 
 

@@ -21,9 +21,10 @@ from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
 from tests import random_scheduler
 from tests.agreement_settings import CASES, SETTINGS, is_a_score, reference_scheduler
-from tests.cluster_log import compare_caches, compare_clients, engine_finish_s
+from tests.cluster_log import compare_adapters, compare_caches, compare_clients, engine_finish_s
 from tests.random_scenarios import (
     RandomPredictor,
+    random_adapters,
     random_device,
     random_drift,
     random_front_end,
@@ -33,8 +34,10 @@ from tests.random_scenarios import (
     random_limits,
     random_speculation,
     random_workload,
+    reference_adapters,
     reference_rows,
     reference_speculation,
+    with_adapters,
     with_prefixes,
     with_turns,
 )
@@ -208,6 +211,28 @@ def test_agrees_with_prefix_caching_in_groups_under_any_limits(seed: int) -> Non
     check(random, policy, lambda _: theirs, until_s=1.5, caching=True, asynchronous=asynchronous, grouped=True)
 
 
+@every_case(CASES, 3)
+def test_agrees_with_lora_adapters(name: str, settings: dict[str, Any], seed: int) -> None:
+    check(
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 19]),
+        scheduler(name).with_settings(**settings),
+        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
+        sessions=seed == 1,
+        caching=seed == 2,
+        adapted=True,
+    )
+
+
+@pytest.mark.parametrize("seed", seeds(150))
+def test_agrees_with_lora_adapters_under_any_limits(seed: int) -> None:
+    random = np.random.default_rng([seed, 20])
+    settings = random_scheduler.random_settings(random)
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
+    policy = random_scheduler.POLICY.with_settings(**settings)
+    features = {"caching": seed % 3 == 0, "speculating": seed % 4 == 1, "grouped": seed % 4 == 2}
+    check(random, policy, lambda _: theirs, until_s=1.5, adapted=True, **features)
+
+
 OWN_LIMITS = (1, 5, 20, 60), (1, 3, 8)  # of an engine: tokens in a batch, requests that hold memory
 
 
@@ -222,14 +247,17 @@ def check(
     speculating: bool = False,
     asynchronous: bool = False,
     grouped: bool = False,
+    adapted: bool = False,
 ) -> None:
     """Run a random scenario in both simulators and compare all that happens. behind: a front end. grouped: layers that
-    keep different parts of a request."""
+    keep different parts of a request. adapted: requests name LoRA adapters."""
     workload, limits = random_workload(random), {}
     if sessions:
         workload, limits = with_turns(random, workload), random_limits(random)
     if caching:
         workload = with_prefixes(random, workload)
+    if adapted:
+        workload = with_adapters(random, workload)
     estimator, reference_estimator = random_latency(random)
     device, reference_device = random_device(random)
     block_tokens = int(random.choice([1, 4, 16]))
@@ -248,12 +276,13 @@ def check(
     if front_end is not None and front_end.delays_requests:
         predictor = None
 
+    adapters = random_adapters(random) if adapted else None
     speculation, draft_seed = (random_speculation(random), int(random.integers(2**31))) if speculating else (None, 0)
     most_tokens, max_num_seqs = (int(random.choice(some)) if random.random() < 0.2 else None for some in OWN_LIMITS)
     deployment = Deployment(
         device, estimator, total_blocks, engines, block_tokens, watermark, host=host, speculation=speculation,
         async_scheduling=asynchronous, max_num_batched_tokens=most_tokens, max_num_seqs=max_num_seqs,
-        kv_groups=groups,
+        kv_groups=groups, adapters=adapters,
     )  # fmt: skip
     scenario = Scenario(
         workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end,
@@ -273,6 +302,7 @@ def check(
         speculation=reference_speculation(speculation, draft_seed), asynchronous=asynchronous,
         most_batch_tokens=most_tokens or np.inf, most_sequences=max_num_seqs or np.inf,
         groups=[KvGroup(**dataclasses.asdict(group)) for group in groups],
+        adapters=reference_adapters(adapters),
     )  # fmt: skip
 
     # Engine by engine: two that end iterations within a rounding error of each other have no common order.
@@ -291,6 +321,7 @@ def check(
                 assert ours.used_blocks == total_blocks - free_blocks, where
                 assert ours.end_s == pytest.approx(theirs.end_s, abs=1e-9), where
         assert len(ours_here) == len(theirs_here)
+    compare_adapters(result, log)
     outcomes, engine_rows = result.arrays.outcomes, result.arrays.engines
     assert engine_finish_s(result) == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
     compare_clients(result, log)

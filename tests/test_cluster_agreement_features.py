@@ -15,10 +15,11 @@ from tests.cluster_scenes import (
     sensible_scheduler,
     with_extras,
     with_lockstep,
+    with_lora,
     with_startup,
     without_tasks,
 )
-from tests.random_scenarios import random_limits, with_turns
+from tests.random_scenarios import random_limits, with_adapters, with_turns
 from tests.seeds import seeds
 
 
@@ -28,6 +29,18 @@ def test_agrees_with_preemptible_batches(seed: int) -> None:
     scene = random_scene(random, *any_routing(random), any_preemptible_scheduler, until_s=1.5)
     scene.pools = [with_extras(random, pool, scene.workload, scene.exact, 1, False) for pool in scene.pools]
     run_both(scene)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_agrees_with_lora_adapters(seed: int) -> None:
+    """With incidents, a scaler, stores and caches; engines that are off at first."""
+    random = np.random.default_rng([seed, 19])
+    scene = random_scene(random, *any_routing(random), sensible_scheduler, until_s=2.5, prefixes=seed % 2 == 0)
+    scene = dataclasses.replace(scene, workload=with_adapters(random, scene.workload))
+    scene.pools = [with_lora(random, pool, scene.exact) for pool in scene.pools]
+    if seed % 5 == 0:
+        scene.pools = [with_startup(random, pool) for pool in scene.pools]
+    run_both_with_everything(scene, random, scaled=0.3, troubled=0.5)
 
 
 @pytest.mark.parametrize("seed", seeds(30))

@@ -50,10 +50,10 @@ class Chunk:
         self.check(column, (numbers < least) | (numbers > MAX_TOKENS) | (numbers != np.floor(numbers)), right)
         return numbers.astype("i4")
 
-    def codes(self, column: str) -> np.ndarray:
-        """Whole numbers of 0 or more that fit int32, of shape (rows,)."""
+    def codes(self, column: str, empty: float | None = None) -> np.ndarray:
+        """Whole numbers of 0 or more that fit int32, of shape (rows,); an empty cell is `empty`, or an error."""
         right = f"a whole number, 0 to {2**31 - 1}"
-        numbers = self.numbers(column, right)
+        numbers = self.numbers(column, right, empty)
         self.check(column, (numbers < 0) | (numbers > 2**31 - 1) | (numbers != np.floor(numbers)), right)
         return numbers.astype("i4")
 
@@ -159,9 +159,11 @@ class Chunk:
         except (TypeError, OverflowError):
             return numbers, False
 
-    def text(self, column: str) -> np.ndarray:
-        """Cells as text, an object array of shape (rows,). An empty cell is an error."""
+    def text(self, column: str, empty: str | None = None) -> np.ndarray:
+        """Cells as text, an object array of shape (rows,). An empty cell is `empty`, or an error where that is None."""
         cells = self.frame[column]
+        if empty is not None:
+            cells = cells.astype(object).where(cells.notna(), empty)
         self.check(column, cells.isna().to_numpy(), "a name or a whole number of 0 or more")
         return cells.map(str).to_numpy(object)
 

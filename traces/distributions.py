@@ -24,6 +24,7 @@ class Stream(enum.IntEnum):
     ARRIVALS = 1
     RECIPE = 2
     BLOCKS = 3
+    ADAPTERS = 4
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:

@@ -13,17 +13,18 @@ class Labels:
     def __init__(self) -> None:
         self._codes: dict[str, dict[str, int]] = {}
 
-    def codes(self, chunk: Chunk, column: str, field: str | None = None) -> np.ndarray:
+    def codes(self, chunk: Chunk, column: str, field: str | None = None, none: str | None = None) -> np.ndarray:
         """Codes of a column, int32 of shape (rows,); the first stretch decides whether its cells are names or numbers.
 
-        field: the column of `WORKLOAD` they are for, where it has another name. Raises WorkloadError.
+        field: the column of `WORKLOAD` they are for, where it has another name. none: what an empty cell is called, and
+        has code 0; None: there should be no empty cell. Raises WorkloadError.
         """
         field = field or column
         if chunk.first_row == 1 and not chunk.is_numeric(column):
-            self._codes[field] = {}
+            self._codes[field] = {} if none is None else {none: 0}
         if field not in self._codes:
-            return chunk.codes(column)
-        return self.names(field, chunk.text(column))
+            return chunk.codes(column, None if none is None else 0.0)
+        return self.names(field, chunk.text(column, none))
 
     def names(self, field: str, names: np.ndarray) -> np.ndarray:
         """Codes of names for a column of `WORKLOAD`, int32 of shape (rows,)."""

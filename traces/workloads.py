@@ -21,7 +21,15 @@ from servegym.traces.recipes import RECIPES
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
-__all__ = ["build_trace", "build_workload", "load_trace", "trace_names", "workload_notes", "workload_of_trace"]
+__all__ = [
+    "build_trace",
+    "build_workload",
+    "load_trace",
+    "trace_names",
+    "with_adapters",
+    "workload_notes",
+    "workload_of_trace",
+]
 
 NOTES = {"notes": "Trace", "slo_notes": "SLOs"}  # of a workload's provenance, and how they are printed
 
@@ -113,6 +121,16 @@ def workload_of_trace(built: Trace) -> Workload:
         turns=built.turns,
     )
     return dataclasses.replace(workload, prefixes=prompts_of(built), ids=built.ids)
+
+
+def with_adapters(workload: Workload, adapters: int, skew: float, rng: np.random.Generator) -> Workload:
+    """The workload with LoRA adapters 1, 2, ... drawn by Zipf's law: the k-th has a share proportional to k^-skew.
+
+    All requests of a session have one adapter.
+    """
+    shares = np.arange(1, adapters + 1) ** -float(skew)
+    drawn = 1 + rng.choice(adapters, len(workload), p=shares / shares.sum())
+    return workload.replace(adapter=drawn if workload.turns is None else drawn[workload.turns.session])
 
 
 def build_trace(

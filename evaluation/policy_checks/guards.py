@@ -223,7 +223,8 @@ def known_copy(variant: Variant, known: Known) -> Known:
         for table, used in ((prefilling, snapshot.prefills), (decoding, snapshot.decodes)):
             table[e, used:] = variant.random.integers(0, 2, table.shape[1] - used)
     prefixes = known.prefixes._replace(sent=known.prefixes.sent.copy(), told=known.prefixes.told.copy())
-    return Known(known.snapshots.copy(), prefilling, decoding, known.tiers.copy(), prefixes)
+    adapters = known.adapters.copy()
+    return Known(known.snapshots.copy(), prefilling, decoding, known.tiers.copy(), prefixes, adapters)
 
 
 def known_requests(known: Known, *others: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from servegym.simulator.batching.ordering import gives_up_before, leave_out_unli
 from servegym.simulator.batching.ranking import ask_scheduler
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features.memory_hooks import after_victims, before_victims, give_up, next_to_evict
-from servegym.simulator.features.packing_hooks import before_newcomer
+from servegym.simulator.features.packing_hooks import after_dropping, before_newcomer
 from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import save
 from servegym.simulator.policies.refusals import are_legal_victims
@@ -145,6 +145,7 @@ def evict_request(run, e, position):
     engine.totals.evictions += 1
     run.outcomes[r].evictions += 1
     if in_batch:
+        after_dropping(run, e, r)
         packing.decodes_fit = 1
         packing.prefills_fit = 1
         batches.begin(run.sums[0], engine)

@@ -22,6 +22,8 @@ from servegym.simulator.batching.windows import (
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.features.packing_hooks import (
     after_attempt,
+    after_taking,
+    asks_of_each,
     before_attempt,
     before_first,
     before_need,
@@ -31,6 +33,7 @@ from servegym.simulator.features.packing_hooks import (
     ends_chunks,
     gives_memory,
     has_suspended,
+    passes_over,
     resumes,
     suspended_blocks,
     waits_for_end,
@@ -147,6 +150,8 @@ def fill(run, decider, e, now_s):
     if more:
         n = 0
     alike = not (limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0 or engine.cache.on)
+    if asks_of_each(engine):
+        alike = False
     of_decodes = alike  # what comes next may be a row of decodes
     while True:
         if of_decodes and packing.decodes_fit == 1:
@@ -175,7 +180,7 @@ def fill(run, decider, e, now_s):
         request = requests[r]
         is_running = request.blocks > 0
         running_seen += is_running
-        if not can_get_something(request, packing):
+        if not can_get_something(request, packing) or passes_over(run, e, r):
             continue
         if not is_running:
             before_newcomer(run, e, r)
@@ -243,6 +248,7 @@ def fill(run, decider, e, now_s):
         if packing.length == 0 and limits.phase == PHASE_FIRST_DECIDES:
             packing.decodes_fit, packing.prefills_fit = decoding, not decoding
         take(request, r, entries[packing.length], chunk, decoding, engine, packing, sums)
+        after_taking(run, e, r)
         of_decodes = alike and decoding
 
 
@@ -298,4 +304,5 @@ def run_first(run, decider, e, now_s):
             admit(run, e, r, now_s)
         grow(request, engine, need)
     take(request, r, run.entries[e][packing.length], chunk, decoding, engine, packing, sums)
+    after_taking(run, e, r)
     return True

@@ -10,6 +10,7 @@ from servegym.simulator.features.iteration_hooks import (
     before_packing,
     before_ranking,
     before_start,
+    before_times,
     instead_of_start,
     real_time_s,
     sets_end,
@@ -91,6 +92,7 @@ def start_batch(run, router_state, functions, decider, e, now_s):
 def start_formed_now(run, router_state, functions, decider, e, now_s):
     """The batch that engine e has just formed starts. Returns STARTED, or why it has not."""
     engine, status = run.engines[e], run.status[0]
+    before_times(run, e)
     engine.batch_estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
     engine.batch_estimate_s += engine.moving_s
     engine.correction.batch_scale = engine.estimate_scale

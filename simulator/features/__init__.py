@@ -14,8 +14,9 @@ HAS_CORRECTION = True  # estimators that are corrected while they are used
 HAS_AHEAD = True  # engines that form the next batch while one runs
 HAS_LOCKSTEP = True  # engines that start and end iterations together
 HAS_GROUPS = True  # engines whose layers keep different parts of a request
+HAS_ADAPTERS = True  # engines that have LoRA adapters
 
 FEATURES = (
     "HAS_CLUSTER", "HAS_CACHE", "HAS_DRAFTS", "HAS_CLIENTS", "HAS_TASKS", "HAS_CORRECTION", "HAS_AHEAD", "HAS_LOCKSTEP",
-    "HAS_GROUPS",
+    "HAS_GROUPS", "HAS_ADAPTERS",
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """The hook points of what comes to an engine, and of what a router hears (fleet/). See loop_hooks.py."""
 
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features import HAS_CACHE, HAS_CLIENTS, HAS_LOCKSTEP, HAS_TASKS
+from servegym.simulator.features import HAS_ADAPTERS, HAS_CACHE, HAS_CLIENTS, HAS_LOCKSTEP, HAS_TASKS
+from servegym.simulator.features.adapters import forget_adapters, note_adapter
 from servegym.simulator.features.front_end import deliver_all, deliver_last
 from servegym.simulator.features.lockstep import make_group_due
 from servegym.simulator.features.refused_sessions import refuse_followers
@@ -40,6 +41,20 @@ def after_signals(run, router_state, now_s):
     """The router has taken in the signals that have come by now_s."""
     if HAS_CACHE:
         apply_due_events(run, router_state, now_s)
+
+
+@hook
+def after_sending(known, e, request):
+    """The router has noted that it sends a request to engine e."""
+    if HAS_ADAPTERS and request.adapter > 0:
+        note_adapter(known.adapters[e], known.snapshots[e].max_loras, request.adapter)
+
+
+@hook
+def after_loss(run, router_state, e):
+    """Engine e has lost all that it had."""
+    if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
+        forget_adapters(run, router_state.known, e)
 
 
 @hook

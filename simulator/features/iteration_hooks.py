@@ -3,6 +3,7 @@
 from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.compilation.prefetching import prefetch_entry
 from servegym.simulator.features import (
+    HAS_ADAPTERS,
     HAS_AHEAD,
     HAS_CACHE,
     HAS_CLIENTS,
@@ -12,6 +13,7 @@ from servegym.simulator.features import (
     HAS_LOCKSTEP,
     HAS_TASKS,
 )
+from servegym.simulator.features.adapters import bring_in
 from servegym.simulator.features.ahead import bring_back, commit_token, keep_formed, set_aside, start_waiting
 from servegym.simulator.features.disturbances import correct, correct_estimator, disturbed
 from servegym.simulator.features.front import end_in_engine
@@ -96,6 +98,13 @@ def instead_of_start(run, router_state, functions, decider, e, running):
     if HAS_AHEAD and run.engines[e].ahead.on:
         return keep_formed(run, router_state, functions, decider, e, running)
     return GOING_ON
+
+
+@hook
+def before_times(run, e):
+    """A batch of engine e is about to start: what has to be moved for it is known from here on."""
+    if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
+        run.engines[e].moving_s += bring_in(run, e)
 
 
 @hook

@@ -2,7 +2,8 @@
 
 from servegym.simulator.batching.admission import give_grouped, give_named
 from servegym.simulator.compilation.kernels import hook
-from servegym.simulator.features import HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_GROUPS, HAS_TASKS
+from servegym.simulator.features import HAS_ADAPTERS, HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_GROUPS, HAS_TASKS
+from servegym.simulator.features.adapters import begin_batch, count_into_batch, joins_batch, take_out_of_batch
 from servegym.simulator.features.speculation import decode_chunk
 from servegym.simulator.features.suspended_batches import blocks_in_tasks, find_excluded_task, find_suspended_task
 from servegym.simulator.memory.grouped_prefixes import drop_unseen
@@ -29,6 +30,8 @@ def before_attempt(run, e):
     """The packer is about to go through the queue of engine e."""
     if HAS_AHEAD:
         run.packing[0].evictions = run.status[0].evictions if run.engines[e].ahead.forming else NO_LIMIT
+    if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
+        begin_batch(run.engines[e])
 
 
 @hook
@@ -42,6 +45,32 @@ def after_attempt(run, e):
 def waits_for_end(engine):
     """Whether another batch runs while this one is formed: its end may free memory."""
     return HAS_AHEAD and engine.ahead.forming == 1
+
+
+@hook
+def asks_of_each(engine):
+    """Whether a feature looks at each request that may join a batch."""
+    return HAS_ADAPTERS and engine.adapters.max_loras > 0
+
+
+@hook
+def passes_over(run, e, r):
+    """Whether request r, which is looked at, is to wait for another batch than this one."""
+    return HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0 and not joins_batch(run, e, run.requests[r].adapter)
+
+
+@hook
+def after_taking(run, e, r):
+    """Request r has joined the batch that engine e forms."""
+    if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
+        count_into_batch(run, e, run.requests[r].adapter)
+
+
+@hook
+def after_dropping(run, e, r):
+    """Request r has been taken out of the batch that engine e forms."""
+    if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
+        take_out_of_batch(run, e, run.requests[r].adapter)
 
 
 @hook

@@ -9,7 +9,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.fleet_hooks import after_abort
+from servegym.simulator.features.fleet_hooks import after_abort, after_loss
 from servegym.simulator.features.memory_hooks import give_up
 from servegym.simulator.features.suspended_batches import close_all
 from servegym.simulator.fleet.held_queues import drop_from, to_router, unrouted_queue
@@ -126,6 +126,7 @@ def lose_all(run, router_state, e, now_s):
     if engine.cache.on:
         lose_names(engine, run.cache.blocks[e])
         lose_names(engine.block_store, run.cache.stored[e])
+    after_loss(run, router_state, e)
 
 
 @kernel

@@ -7,7 +7,7 @@ import numpy as np
 
 from servegym.simulator.batching.leaving import drop
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.fleet_hooks import after_signals
+from servegym.simulator.features.fleet_hooks import after_sending, after_signals
 from servegym.simulator.memory.prefixes import known_tokens, use_chunks
 from servegym.simulator.records.events import drop_of_engine
 from servegym.simulator.records.signatures import router
@@ -89,6 +89,7 @@ def send(known, e, r, request, outcome, now_s):
     snapshot = known.snapshots[e]
     snapshot.requests += 1
     snapshot.version += 1
+    after_sending(known, e, request)
     if snapshot.role == ROLE_DECODE:
         known.decoding[e, snapshot.decodes] = r
         snapshot.decodes += 1

@@ -9,6 +9,7 @@ import numpy as np
 
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import Compiled
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.features.operators import Operators
 from servegym.simulator.features.speculation import Speculation
 from servegym.simulator.fleet.startup import Startup
@@ -120,6 +121,7 @@ class Deployment:
         says; vLLM's settings of these names. None: no limit.
     kv_groups: of layers that keep different parts of a request, as vLLM has them; (): all keep all of it. Of an engine
         with groups `block_tokens` is what policies count a block for: the tokens that it holds in the mean.
+    adapters: LoRA adapters, which requests may name; None: these engines serve the model itself alone.
     """
 
     device: LatencyModel
@@ -146,6 +148,7 @@ class Deployment:
     max_num_seqs: int | None = None
     kv_groups: tuple[KvCacheGroup, ...] = ()
     role_change_s: float | None = None
+    adapters: Adapters | None = None
 
     def __post_init__(self) -> None:
         own = dict.fromkeys((field for field in OWN_LIMITS if getattr(self, field) is not None), 2**31 - 1)
@@ -192,6 +195,8 @@ class Deployment:
             (self.speculation is not None, "speculation"),
         ]
         instead = "leave out one"
+        if field == "async_scheduling":
+            beside.append((self.adapters is not None, "LoRA adapters"))
         if field == KV_GROUPS:
             beside.append((self.kv_events, "KV events"))
             instead = ALIKE
@@ -253,12 +258,23 @@ class Deployment:
             return self.total_blocks * self.block_tokens
         return tokens_held(self.kv_groups, self.total_blocks, caching)
 
+    def check_adapters(self, workload: Workload) -> None:
+        """Raise DeploymentError for requests with LoRA adapters, if the engines have none."""
+        adapter = workload.table["adapter"]
+        if self.adapters is None and adapter.any():
+            at = int(np.argmax(adapter > 0))
+            raise DeploymentError(
+                f"workload '{workload.name}', request {at}: it names LoRA adapter {adapter[at]}, and {self.name} has "
+                "none; give its engines max_loras, and the times to load and to activate an adapter"
+            )
+
     def check_fits(self, workload: Workload, again: bool = False) -> None:
         """Raise DeploymentError if some request could never be held in an engine's KV memory.
 
         again: requests can be taken back from engines, and are then prefilled with the tokens they have emitted.
         """
         table, caching = workload.table, self.caches_prefixes(workload)
+        self.check_adapters(workload)
         if self.kv_groups and caching:
             check_caching(self.kv_groups, self.name)
         if self.role_change_s is not None and self.caches_prefixes(workload):

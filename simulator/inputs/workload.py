@@ -25,6 +25,7 @@ DEFAULTS = {
     "client": 0,
     "application": 0,
     "urgency": 0,
+    "adapter": 0,
 }
 WEIGHT_BOUNDS = (1e-9, 1e9)  # sums of gains, and their squares, stay far from what float64 can hold
 WEIGHTS = f"a number from {WEIGHT_BOUNDS[0]:g} to {WEIGHT_BOUNDS[1]:g}"
@@ -109,6 +110,8 @@ class Workload:
         """Digest of the requests, to tell two workloads apart in a record of results."""
         digest = hashlib.sha256()
         for field in FIELDS:  # field by field: the padding between fields is not part of a request
+            if field == "adapter" and not self.table[field].any():
+                continue  # as before there was such a column
             digest.update(np.ascontiguousarray(self.table[field]).tobytes())
         if self.prefixes is not None:
             digest.update(str(self.prefixes.chunk_tokens).encode())
@@ -232,6 +235,7 @@ def validate(table: np.ndarray, name: str, known: int) -> None:
         ("predicted_output_tokens", table["predicted_output_tokens"] <= 0, "above 0, or NaN where unknown"),
         ("client", table["client"] < 0, "0 or more"),
         ("application", table["application"] < 0, "0 or more"),
+        ("adapter", table["adapter"] < 0, "0 or more"),
     ]
     for field, bad, right in rules:
         if bad.any():

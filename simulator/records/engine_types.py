@@ -115,6 +115,33 @@ ENGINE_KV_GROUPS = record(
     ]
 )
 
+# LoRA adapters of an engine; see features/adapters.py.
+ENGINE_ADAPTERS = record(
+    [
+        ("max_loras", "i8"),  # in a batch, and in device memory; 0: it has none
+        ("max_cpu_loras", "i8"),  # in host memory, those in device memory among them
+        ("load_s", "f8"),  # of one that is not in host memory
+        ("activate_s", "f8"),  # of one that is in host memory and not in device memory
+        ("in_host", "i8"),
+        ("in_device", "i8"),
+        ("uses", "i8"),  # of adapters so far
+        ("attempts", "i8"),  # at forming batches so far
+        ("in_batch", "i8"),  # different ones in the batch being formed
+        ("loads", "i8"),
+        ("activations", "i8"),
+    ]
+)
+
+# An adapter at an engine.
+ADAPTER = record(
+    [
+        ("host_use", "i8"),  # number of its last use in host memory; 0: it is not there
+        ("device_use", "i8"),  # the same of device memory
+        ("attempt", "i8"),  # at which `requests` have been counted
+        ("requests", "i8"),  # in the batch being formed
+    ]
+)
+
 # Sums over the run of what an engine did; of no use to a policy.
 TOTALS = record(
     [
@@ -197,6 +224,7 @@ ENGINE = record(
         ("totals", TOTALS),
         ("lockstep", ENGINE_LOCKSTEP),
         ("kv_groups", ENGINE_KV_GROUPS),
+        ("adapters", ENGINE_ADAPTERS),
     ]
 )
 

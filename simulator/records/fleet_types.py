@@ -33,6 +33,7 @@ ENGINE_SNAPSHOT = record(
         ("decode_tokens", "i8"),  # as reported: context of the requests that have emitted a token since they were sent
         ("index_sets", "i8"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
         ("index_uses", "i8"),  # of chunks sent there
+        ("max_loras", "i8"),  # LoRA adapters that its device memory holds
     ]
 )
 

@@ -17,6 +17,7 @@ WORKLOAD = record(
         ("client", "i4"),
         ("application", "i4"),
         ("urgency", "i4"),
+        ("adapter", "i4"),  # a LoRA adapter; 0: the model itself
     ]
 )
 
@@ -46,6 +47,7 @@ REQUEST = record(
         ("client", "i4"),
         ("application", "i4"),
         ("urgency", "i4"),
+        ("adapter", "i4"),  # a LoRA adapter, numbered without gaps (adapters.py); 0: the model itself
         ("first_token_s", "f8"),  # when its first token came out; nan: it has not
         ("session", "i4"),  # it is a turn of: the session's first request; -1: it is by itself
         ("sent_cached_tokens", "i4"),  # had by its engine when it was last sent there, as far as the router knew

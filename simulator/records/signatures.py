@@ -102,6 +102,10 @@ class Known(NamedTuple):
     ]
     tiers: Annotated[np.ndarray, Field(layout.TIER, ("tiers",), "after the tiers best effort, and the simulator's own")]
     prefixes: Annotated[Prefixes, Value(PREFIXES, "chunks of prompts, and where they were sent")]
+    adapters: Annotated[
+        np.ndarray,
+        Field("i4", ("engines", "max_loras"), "adapters of what was sent to each, the latest first; 0: no more"),
+    ]
 
 
 class State(NamedTuple):

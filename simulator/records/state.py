@@ -66,6 +66,7 @@ class SimulationState(NamedTuple):
     entries: Annotated[np.ndarray, Field(layout.ENTRY, ("engines", "capacity"), "the running batch of each")]
     sums: Annotated[np.ndarray, Field(layout.BATCH, (4,), "the batch being formed, a scratch copy, two for policies")]
     cache: Annotated[Cache, Value(CACHE, "KV memory of those that cache prefixes")]
+    adapters: Annotated[np.ndarray, Field(layout.ADAPTER, ("engines", "adapters"), "LoRA adapters at each engine")]
     events: Annotated[np.ndarray, Field(layout.EVENT, ("events",), "a heap; ends of iterations and arrivals of KV")]
     due: Annotated[np.ndarray, Field("i4", ("engines",), "those that may start an iteration at this instant, by index")]
     packing: Annotated[np.ndarray, Field(layout.PACKING, (1,), "the batch being formed")]

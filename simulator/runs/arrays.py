@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from servegym.simulator.features.adapters import numbered, prompts_apart
 from servegym.simulator.features.front import front_of
 from servegym.simulator.features.front_end import NO_FRONT_END
 from servegym.simulator.features.session_dependencies import following_of
@@ -61,6 +62,7 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
         "capacity": capacity,
         "timeline": FIRST_TIMELINE if recording else 1,
         "scratch": scratch_rows(*settings.schedulers, settings.router, settings.scaler),
+        "adapters": int(numbered(scenario.workload.table["adapter"]).max()) + 1,
     }
     states = [policy.state for policy in settings.schedulers]
     tables = sizes | state_sizes(states, sizes["engines"], requests, clients, applications)
@@ -107,7 +109,9 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
     }
     return fresh(
         SimulationState,
-        sizes | {"events": 2 * sizes["engines"] + sizes.get("deliveries", 0), "tbt_bins": layout.TBT_BINS},
+        {"adapters": 1}
+        | sizes
+        | {"events": 2 * sizes["engines"] + sizes.get("deliveries", 0), "tbt_bins": layout.TBT_BINS},
         **(of_pools | given),
     )
 
@@ -129,6 +133,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         "scaler_fields": len(settings.scaler.state.engine),
         "followings": len(following),
         "entering": len(run.requests) if run.status["front_end"]["delays"][0] else 0,
+        "max_loras": int(snapshots["max_loras"].max()),
     }
     return fresh(
         RouterState,
@@ -183,7 +188,7 @@ def index_sets(pools: tuple[Deployment, ...], workload: Workload) -> list[int]:
 
 def fresh_prefixes(workload: Workload, sets: np.ndarray, engines: np.ndarray) -> Prefixes:
     """sets: int64[engines], of the router's index of each."""
-    prompts, sent = workload.prefixes, empty_stores(sets)
+    prompts, sent = prompts_apart(workload.prefixes, workload.table["adapter"]), empty_stores(sets)
     told = empty_named_blocks([int(engine["total_blocks"] * engine["cache"]["publishes"]) for engine in engines])
     if prompts is None:
         return Prefixes(*no_chunks(), sent, told)
@@ -199,7 +204,7 @@ def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
     """Blocks of the engines that cache prefixes, and room in the tables for each block a request may come to hold."""
     blocks = [pool.total_blocks * pool.caches_prefixes(workload) for pool in pools for _ in range(pool.engines)]
     cells = int(cells_of(pools, workload).sum())
-    prompts, chunks = workload.prefixes, no_chunks()
+    prompts, chunks = prompts_apart(workload.prefixes, workload.table["adapter"]), no_chunks()
     if prompts is not None:
         chunks = (prompts.chunk_tokens, prompts.offsets, prompts.chunks)
     stored = [pool.stored_blocks(workload) for pool in pools for _ in range(pool.engines)]
@@ -237,6 +242,7 @@ def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
     requests = zeros(len(table), layout.REQUEST)
     for field in GIVEN:
         requests[field] = table[field]
+    requests["adapter"] = numbered(table["adapter"])
     requests["first_token_gain"], requests["decode_token_gain"] = scenario.gain.token_gains(table)
     requests["client"], requests["application"] = settings.clients, settings.applications
     if predictions is not None:

@@ -54,6 +54,9 @@ def fresh_engines(
         engine["total_blocks"] = engine["free_blocks"] = pool.total_blocks
         engine["cache"]["on"] = caching = workload is not None and pool.caches_prefixes(workload)
         engine["kv_groups"] = kinds_of(pool.kv_groups, pool.name, caching)
+        if pool.adapters is not None:
+            for field, value in pool.adapters.values.items():
+                engine["adapters"][field] = value
         engine["cache"]["considered"], engine["cache"]["last_free"] = -1, pool.total_blocks - 1
         engine["cache"]["publishes"] = pool.kv_events and indexed and prompts is not None and engine["cache"]["on"]
         engine["cache"]["first_changed"] = -1
@@ -119,6 +122,7 @@ def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
         snapshots[field] = engines[field]
     snapshots["role_fixed"] = np.isnan(engines["role_change_s"])
     snapshots["publishes"] = engines["cache"]["publishes"]
+    snapshots["max_loras"] = engines["adapters"]["max_loras"]
     return snapshots
 
 

@@ -53,4 +53,5 @@ def has_extras(run: SimulationState) -> bool:
         or engines["ahead"]["on"].any()
         or (engines["lockstep"]["ranks"] > 1).any()
         or engines["kv_groups"]["on"].any()
+        or engines["adapters"]["max_loras"].any()
     )

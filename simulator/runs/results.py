@@ -50,7 +50,7 @@ class Result:
         ttft_s, tpot_s, ttlt_s = latencies_of(table, arrival_s, outcome["first_token_s"], outcome["finish_s"])
         run, workload = self.arrays, self.scenario.workload
         return {
-            **{field: table[field] for field in FIELDS},
+            **{field: table[field] for field in FIELDS if field != "adapter" or workload.table[field].any()},
             "arrival_s": arrival_s + back_s,
             "engine": self.arrays.requests["engine"][arrived],
             "num_output_tokens": out_of(self.arrays.requests, self.arrays.outcomes)[arrived],
@@ -87,6 +87,13 @@ class Result:
         if turns is not None:
             columns |= {"session": turns.session, "after": turns.after}
         return {name: column[self.arrived] for name, column in columns.items()}
+
+    def _adapters_at_engines(self) -> dict[str, np.ndarray]:
+        """How often each engine loaded and activated LoRA adapters, where any engine has them."""
+        adapters = self.arrays.engines["adapters"]
+        if not adapters["max_loras"].any():
+            return {}
+        return {"adapter_loads": adapters["loads"], "adapter_activations": adapters["activations"]}
 
     @property
     def speculates(self) -> bool:
@@ -189,6 +196,7 @@ class Result:
                 **{name: totals[name] for name in ("cached_tokens", "regained_tokens", "overwritten_blocks")},
                 "cached_share": share_of(totals["cached_tokens"], totals["admitted_tokens"]),
                 **({name: totals[name] for name in DRAFTING} if self.speculates else {}),
+                **self._adapters_at_engines(),
                 **{name: totals[name] for name in ("failures", "recalled", "lost_tokens")},
                 "rounds": engines["rounds"],
                 "suspensions": times,

@@ -137,6 +137,8 @@ class StreamedSimulation(Simulation):
 
     def _load(self, chunk: Workload) -> None:
         """Write a chunk to its rows."""
+        for pool in self.scenario.deployment.pools:
+            pool.check_adapters(chunk)
         first, self.loaded = self.loaded, self.loaded + len(chunk)
         scenario = dataclasses.replace(self.scenario, workload=chunk)
         settings = self.settings._replace(
@@ -202,6 +204,7 @@ def check_streamable(scenario: Scenario) -> None:
         (scenario.front_end is not None and scenario.front_end.takes_time, "a front end"),
         (scenario.takes_back, "requests that are taken back (a scaler, incidents, a router that moves engines)"),
         (getattr(scenario.deployment, "signal_delay_s", 0.0) > 0, "signals that are late, of requests that are gone"),
+        (any(pool.adapters is not None for pool in pools), "LoRA adapters, which are numbered beforehand"),
         (any(pool.async_scheduling for pool in pools), "batches that are formed ahead (async_scheduling)"),
     ):
         if wrong:

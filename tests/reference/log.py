@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from .adapters import Adapters
 from .memory import Memory
 
 
@@ -47,6 +48,7 @@ class EngineLog:
     service_s: float
     serving: bool  # at the end
     memory: Memory | None = None  # that it has, with counts of what was found there
+    adapters: Adapters | None = None  # with counts of what was loaded
 
 
 @dataclass

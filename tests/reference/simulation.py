@@ -311,7 +311,7 @@ class Simulation:
             engines=[
                 EngineLog(
                     e.busy_s, e.rounds, len(e.blocking_s), e.blocking_s, e.failures, e.recalled, e.lost_tokens,
-                    e.service_s, e.serving, e.memory,
+                    e.service_s, e.serving, e.memory, e.adapters,
                 )
                 for e in self.engines
             ],

@@ -82,17 +82,26 @@ def simulate(
     most_batch_tokens: float = INF,
     most_sequences: float = INF,
     groups: list[KvGroup] | None = None,
+    adapters: Adapters | None = None,  # of an engine, as it is at first
 ) -> Log:
     """Serve `requests` (dicts with the fields of `Request`, in order of arrival; other keys are ignored)."""
     pool = Pool(
         engines, block_tokens, total_blocks, watermark, scheduler, device, estimator, host=host,
         prefix_caching=prefix_caching, speculation=speculation, asynchronous=asynchronous,
-        most_batch_tokens=most_batch_tokens, most_sequences=most_sequences, groups=groups,
+        most_batch_tokens=most_batch_tokens, most_sequences=most_sequences, groups=groups, adapters=adapters,
     )  # fmt: skip
     return simulate_cluster(
         requests, [pool], until_s=until_s, drift=drift, correction=correction, clients=clients,
         max_concurrency=max_concurrency, chunk_tokens=chunk_tokens, front_end=front_end,
     )  # fmt: skip
+
+
+def set_chunks_apart(everyone: list[Request]) -> None:
+    """Number chunks anew, by adapter and number, so that no two adapters have one in common."""
+    pairs = sorted({(request.adapter, chunk) for request in everyone for chunk in request.chunks})
+    number = {pair: i for i, pair in enumerate(pairs)}
+    for request in everyone:
+        request.chunks = [number[request.adapter, chunk] for chunk in request.chunks]
 
 
 def set_off(machine: Engine, startup_s: float, started: int, place_in_pool: int) -> None:
@@ -126,6 +135,8 @@ def simulate_cluster(
     everyone = [
         Request(index=i, **{key: value for key, value in row.items() if key in known}) for i, row in enumerate(requests)
     ]
+    if any(request.adapter for request in everyone):  # KV of different adapters is different
+        set_chunks_apart(everyone)
     for request, row in zip(everyone, requests, strict=True):
         if request.prompt_tokens >= chunk_tokens and request.chunks:
             request.beginning = request.chunks[0]

@@ -64,6 +64,18 @@ def test_own_trace_round_trip(tmp_path, name):
     assert len(trace.provenance["sha256"]) == 64
 
 
+def test_lora_adapters_are_numbers_or_names(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("prompt_tokens,output_tokens,adapter\n8,1,7\n8,1,\n8,1,0\n")
+    assert read_trace(path).given["adapter"].tolist() == [7, 0, 0]
+    path.write_text("prompt_tokens,output_tokens,adapter\n8,1,sql\n8,1,\n8,1,chat\n8,1,sql\n")
+    trace = read_trace(path)
+    assert trace.given["adapter"].tolist() == [1, 0, 2, 1] and trace.labels == {"adapter": ("", "sql", "chat")}
+    path.write_text("prompt_tokens,output_tokens,adapter\n8,1,-1\n")
+    with pytest.raises(WorkloadError, match=r"row 1: adapter is '?-1'?; it should be a whole number, 0 to"):
+        read_trace(path)
+
+
 def test_take_follows_the_prefix_blocks(tmp_path):
     taken = read_trace(write_own(tmp_path / "t.csv")).take(np.array([2, 1]))
     assert taken.prompt_tokens.tolist() == [3, 1000]

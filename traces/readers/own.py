@@ -25,6 +25,7 @@ class OwnReader(Reader):
     priority: whole number, 0 is the highest. weight and SLOs: above 0; without ttlt_slo_s: interactive.
     predicted_output_tokens: what a predictor says, above 0; empty where it says nothing.
     client, application, urgency: whole numbers, or names, which become codes in order of appearance.
+    adapter: of LoRA, a number or name; 0 or empty for the model itself.
     prefix_blocks: whole numbers, equal where prompts share a block. prefix_block_tokens: its size, on all rows alike.
     request_id: what the request is called in the results.
     Columns that `Reading` names may have times that are dates, or count from any origin. Nothing is put right that it
@@ -42,6 +43,7 @@ class OwnReader(Reader):
         "ttlt_slo_s",
         "predicted_output_tokens",
         *_LABELLED,
+        "adapter",
         "prefix_blocks",
         "prefix_block_tokens",
         "request_id",
@@ -103,6 +105,8 @@ class OwnReader(Reader):
         for name in _LABELLED:
             if name in chunk:
                 columns[name] = self.labels.codes(chunk, name)
+        if "adapter" in chunk:
+            columns["adapter"] = self.labels.codes(chunk, "adapter", none="")
         if "prefix_blocks" in chunk:
             columns["block_counts"], columns["block_ids"] = chunk.ids("prefix_blocks")
             if "prefix_block_tokens" in chunk:

@@ -1,0 +1,193 @@
+"""LoRA adapters: which are in an engine's memory, how many a batch may have. The rules: docs/feature_rules.md.
+
+REQUEST.adapter is a number from 1 on, without gaps, an index into run.adapters[e]; 0 is the model itself. An adapter is
+in memory if the number of its last use there is above 0; the least such number is the least recently used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from servegym.errors import DeploymentError
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.memory.prefixes import Prompts
+
+MOST_LORAS = {"max_loras": 2**12, "max_cpu_loras": 2**20}
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapters:
+    """LoRA adapters of each engine.
+
+    max_loras: in a batch, and in device memory. max_cpu_loras: in host memory, those in device memory among them; None:
+    as many as max_loras. (Both are vLLM's settings of these names.) load_s: to load one that is not in host memory.
+    activate_s: to copy one from there to device memory. The engine computes nothing meanwhile. Raises DeploymentError.
+    """
+
+    max_loras: int
+    load_s: float
+    activate_s: float
+    max_cpu_loras: int | None = None
+
+    def __post_init__(self) -> None:
+        for field, most in MOST_LORAS.items():
+            value = self.values[field]
+            if not 1 <= value <= most or value != int(value):
+                raise DeploymentError(
+                    f"LoRA adapters: {field} is {value}; it should be a whole number from 1 to {most}"
+                )
+        if self.values["max_cpu_loras"] < self.max_loras:
+            raise DeploymentError(
+                f"LoRA adapters: max_cpu_loras is {self.max_cpu_loras}; it should be max_loras, {self.max_loras}, or "
+                "more"
+            )
+        for field in ("load_s", "activate_s"):
+            if not 0 <= getattr(self, field) < np.inf:
+                raise DeploymentError(f"LoRA adapters: {field} is {getattr(self, field)}; it should be 0 or more")
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The numbers by name, without None."""
+        return vars(self) | {"max_cpu_loras": self.max_loras if self.max_cpu_loras is None else self.max_cpu_loras}
+
+
+def numbered(adapter: np.ndarray) -> np.ndarray:
+    """int64[requests]: adapters numbered from 1 without gaps; 0 stays 0."""
+    if not adapter.any():
+        return np.zeros(len(adapter), "i8")
+    return np.unique(np.r_[0, adapter], return_inverse=True)[1][1:]
+
+
+def prompts_apart(prompts: Prompts | None, adapter: np.ndarray) -> Prompts | None:
+    """The prompts with different numbers for chunks of different adapters, int[requests]: their KV is not the same."""
+    if prompts is None or not adapter.any():
+        return prompts
+    of_chunks = np.repeat(numbered(adapter), np.diff(prompts.offsets))
+    apart = of_chunks * (int(prompts.chunks.max(initial=0)) + 1) + prompts.chunks
+    return dataclasses.replace(prompts, chunks=apart)
+
+
+@kernel
+def begin_batch(engine):
+    """No request is in the batch that the engine is about to form."""
+    engine.adapters.attempts += 1
+    engine.adapters.in_batch = 0
+
+
+@kernel
+def joins_batch(run, e, adapter):
+    """Whether the batch that engine e forms may have a request with this adapter."""
+    adapters, one = run.engines[e].adapters, run.adapters[e, adapter]
+    if adapter == 0 or adapters.in_batch < adapters.max_loras:
+        return True
+    return one.attempt == adapters.attempts and one.requests > 0
+
+
+@kernel
+def count_into_batch(run, e, adapter):
+    """A request with this adapter has joined the batch that engine e forms."""
+    adapters, one = run.engines[e].adapters, run.adapters[e, adapter]
+    if adapter == 0:
+        return
+    if one.attempt != adapters.attempts:
+        one.attempt, one.requests = adapters.attempts, 0
+    adapters.in_batch += one.requests == 0
+    one.requests += 1
+
+
+@kernel
+def take_out_of_batch(run, e, adapter):
+    """A request with this adapter has been taken out of the batch that engine e forms."""
+    if adapter > 0:
+        run.adapters[e, adapter].requests -= 1
+        run.engines[e].adapters.in_batch -= run.adapters[e, adapter].requests == 0
+
+
+@kernel
+def bring_in(run, e):
+    """The batch of engine e starts: its adapters are brought into device memory. Returns what that takes."""
+    engine, table = run.engines[e], run.adapters[e]
+    adapters, took_s = engine.adapters, 0.0
+    for k in range(engine.batch_length):  # what is there is not given up for others of the batch
+        adapter = run.requests[run.entries[e, k].request].adapter
+        if adapter > 0 and is_first(run, e, k, adapter):
+            adapters.uses += 1
+            one = table[adapter]
+            one.host_use = adapters.uses if one.host_use > 0 else 0
+            one.device_use = adapters.uses if one.device_use > 0 else 0
+    for k in range(engine.batch_length):
+        adapter = run.requests[run.entries[e, k].request].adapter
+        if adapter > 0 and table[adapter].device_use == 0:
+            adapters.uses += 1
+            took_s += load_adapter(adapters, table, adapter) + activate(adapters, table, adapter)
+    return took_s
+
+
+@kernel
+def is_first(run, e, k, adapter):
+    """Whether entry k of the batch of engine e is the first with its adapter; to be asked in the order of the batch."""
+    one = run.adapters[e, adapter]
+    if one.attempt == -run.engines[e].adapters.attempts:
+        return False
+    one.attempt = -run.engines[e].adapters.attempts
+    return True
+
+
+@kernel
+def load_adapter(adapters, table, adapter):
+    """An adapter is brought into host memory, in the place of the least recently used. Returns what that takes."""
+    if table[adapter].host_use > 0:
+        return 0.0
+    if adapters.in_host == adapters.max_cpu_loras:
+        least = 0
+        for other in range(1, table.shape[0]):
+            if table[other].host_use > 0 and (least == 0 or table[other].host_use < table[least].host_use):
+                least = other
+        adapters.in_host -= 1
+        adapters.in_device -= table[least].device_use > 0
+        table[least].host_use, table[least].device_use = 0, 0
+    adapters.in_host += 1
+    adapters.loads += 1
+    table[adapter].host_use = adapters.uses
+    return adapters.load_s
+
+
+@kernel
+def activate(adapters, table, adapter):
+    """An adapter in host memory is copied to device memory, in the place of the least recently used. Returns what that
+    takes."""
+    if adapters.in_device == adapters.max_loras:
+        least = 0
+        for other in range(1, table.shape[0]):
+            if table[other].device_use > 0 and (least == 0 or table[other].device_use < table[least].device_use):
+                least = other
+        adapters.in_device -= 1
+        table[least].device_use = 0
+    adapters.in_device += 1
+    adapters.activations += 1
+    table[adapter].device_use = adapters.uses
+    return adapters.activate_s
+
+
+@kernel
+def note_adapter(sent, most, adapter):
+    """The router notes that an engine gets a request with this adapter. sent: the adapters of what it got before, the
+    latest first, of which `most` are kept."""
+    place = 0
+    while place < most - 1 and sent[place] != adapter and sent[place] != 0:
+        place += 1
+    for i in range(place, 0, -1):
+        sent[i] = sent[i - 1]
+    sent[0] = adapter
+
+
+@kernel
+def forget_adapters(run, known, e):
+    """Engine e has no adapter any more, and as far as the router knows neither."""
+    run.engines[e].adapters.in_host = run.engines[e].adapters.in_device = 0
+    for adapter in range(run.adapters.shape[1]):
+        run.adapters[e, adapter].host_use, run.adapters[e, adapter].device_use = 0, 0
+    for place in range(known.adapters.shape[1]):
+        known.adapters[e, place] = 0
