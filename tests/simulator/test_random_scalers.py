@@ -34,7 +34,7 @@ def scaled_scenarios(draw: st.DrawFn, name: str) -> Scenario:
     return dataclasses.replace(scenario, deployment=cluster, scaler=draw(policies(name, "scaler")), incidents=())
 
 
-@pytest.mark.parametrize("name", scaler_names())
+@pytest.mark.parametrize("name", [name for name in scaler_names() if name != "pd-ratio"])  # which starts none
 @examples(30)
 @given(data=st.data())
 def test_every_request_is_served_by_engines_that_take_time_to_start(name, data):
