@@ -62,7 +62,7 @@ class FlowPrefill(Scheduler):
             batch = self.batch_of(first, decision, engine, now_s)
             for place, r in enumerate(engine.queue):
                 if self.waits(r) and r not in batch:
-                    decision.ranks[place] = (LEFT_OUT,)
+                    decision.ranks[place] = (LEFT_OUT, decision.ranks[place][1])
         return decision
 
     def decodes(self, r: Request) -> bool:
