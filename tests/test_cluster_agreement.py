@@ -63,6 +63,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "prefix-affinity": [{}, {"refuse": 1.0}],
     "kv-aware": [{}, {"overlap_weight": 3.0}, {"overlap_weight": 0.25, "temperature": 0.5, "seed": 5}],
     "session-hash": [{}, {"seed": 3}],
+    "lora-affinity": [{}, {"queue_weight": 3.0, "kv_weight": 0.5}, {"queue_weight": 0.0}],
     "min-cycle-time": [{"max_num_batched_tokens": 100}, {"max_num_batched_tokens": 2}],
     "gorouting": [
         {},

@@ -44,6 +44,18 @@ def test_agrees_with_lora_adapters(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(30))
+def test_agrees_with_lora_adapters_by_affinity(seed: int) -> None:
+    random = np.random.default_rng([seed, 21])
+    weights = dict(
+        zip(("affinity_weight", "queue_weight", "kv_weight"), random.choice([0.0, 0.5, 3.0], 3), strict=True)
+    )
+    scene = random_scene(random, *both_routers("lora-affinity", weights), sensible_scheduler, until_s=2.5)
+    scene = dataclasses.replace(scene, workload=with_adapters(random, scene.workload))
+    scene.pools = [with_lora(random, pool, scene.exact) for pool in scene.pools]
+    run_both_with_everything(scene, random, scaled=0.0, troubled=0.5)
+
+
+@pytest.mark.parametrize("seed", seeds(30))
 def test_agrees_with_prefix_stores(seed: int) -> None:
     random = np.random.default_rng([seed, 6])
     scene = random_scene(random, *any_routing(random), sensible_scheduler, prefixes=True)

@@ -13,7 +13,7 @@ from servegym.adapters.vllm.terms import Defaults
 from servegym.errors import RoutingError
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
-from servegym.simulator.inputs.settings import names_prefixes
+from servegym.simulator.inputs.settings import names_adapters, names_prefixes
 from servegym.simulator.policies.policy import Policy
 
 DEFAULT_BLOCKS = 4096  # of KV memory, where neither an engine nor a profile says
@@ -59,7 +59,11 @@ class Assumptions:
         workload: Mapping[str, Any] | None,
         device: str | None,
     ) -> Assumptions:
-        """Of the parts of an artifact. Raises ProfileError."""
+        """Of the parts of an artifact. Raises ProfileError, RoutingError."""
+        if names_adapters(router.function):
+            raise RoutingError(
+                f"{router.label} goes by LoRA adapters, of which a live router is not told; take another router"
+            )
         defaults = defaults_of(workload)
         name = device or (estimator or {}).get("profile")
         memory = {}

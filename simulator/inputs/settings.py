@@ -97,6 +97,12 @@ def names_prefixes(function: Any) -> bool:
     return JIT_DISABLED or any("prefixes" in one.__code__.co_names for one in reached_kernels(function))
 
 
+@functools.lru_cache(maxsize=1024)
+def names_adapters(function: Any) -> bool:
+    """Whether a policy reads `known.adapters`. False where kernels are not compiled."""
+    return not JIT_DISABLED and any("adapters" in one.__code__.co_names for one in reached_kernels(function))
+
+
 def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:
     """[engines, longest]: the numbers of each engine's pool, zeros after the end of shorter ones."""
     longest = max(len(values) for values in numbers)

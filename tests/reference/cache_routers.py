@@ -179,6 +179,29 @@ class KvAware(Router):
         return next(snapshot for snapshot, share in zip(snapshots, up_to, strict=True) if share >= u * up_to[-1])
 
 
+class LoraAffinity(Router):
+    def __init__(self, affinity_weight: float = 1.0, queue_weight: float = 1.0, kv_weight: float = 1.0) -> None:
+        self.weights = affinity_weight, queue_weight, kv_weight
+
+    def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
+        waiting = [len(snapshot.record) for snapshot in snapshots]
+
+        def score(snapshot: EngineSnapshot) -> float:
+            affinity, queue, kv = self.weights
+            spread = max(waiting) - min(waiting)
+            short = (max(waiting) - len(snapshot.record)) / spread if spread else 1.0
+            free = snapshot.free_blocks / snapshot.total_blocks
+            of_load = queue * short + kv * free
+            return of_load + affinity * self.affinity(r.adapter, snapshot) if r.adapter else of_load
+
+        return smallest(snapshots, lambda snapshot: -score(snapshot))
+
+    def affinity(self, adapter: int, snapshot: EngineSnapshot) -> float:
+        if adapter in snapshot.adapters:
+            return 1.0
+        return 0.8 if len(snapshot.adapters) < snapshot.max_loras else 0.0
+
+
 class SessionHash(Router):
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed

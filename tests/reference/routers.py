@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from servegym.simulator.records.random import uniform
 
-from .cache_routers import KvAware, PredictedCost, PrefixAffinity, SessionHash
+from .cache_routers import KvAware, LoraAffinity, PredictedCost, PrefixAffinity, SessionHash
 from .polyserve import PolyServe
 from .requests import INF, Request
 from .routing import Route as Route
@@ -185,6 +185,7 @@ ROUTERS: dict[str, type[Router]] = {
     "gorouting": GoRouting,
     "kv-aware": KvAware,
     "llumnix": Llumnix,
+    "lora-affinity": LoraAffinity,
     "min-cycle-time": MinCycleTime,
     "min-load": MinLoad,
     "min-tokens": MinTokens,

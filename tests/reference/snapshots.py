@@ -39,6 +39,8 @@ class EngineSnapshot:
     block_tokens: int = 1
     chunk_tokens: int = 1  # of prompts
     beginnings: Store | None = None  # the router's index of what it was sent
+    max_loras: int = 0
+    adapters: list[int] = field(default_factory=list)  # of what it was sent, the latest first, max_loras at most
     told: dict[Block, Name | None] | None = None  # what it has said that its blocks hold; None: it does not say
 
     @property
@@ -110,6 +112,9 @@ class RouterState:
         snapshot.sent = self.sendings
         snapshot.version += 1
         snapshot.here.append(r)
+        if r.adapter > 0:
+            others = [adapter for adapter in snapshot.adapters if adapter != r.adapter]
+            snapshot.adapters = [r.adapter, *others][: snapshot.max_loras]
         if r.kv_at is not None:
             snapshot.decoding.append(r)
             return
@@ -178,6 +183,7 @@ class RouterState:
         memory.changed = {}
 
     def clear_index(self, engine: int) -> None:
+        self.snapshots[engine].adapters = []
         if self.snapshots[engine].told is not None:
             self.snapshots[engine].told = {}
             self.kv_events = [events for events in self.kv_events if events.engine != engine]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from servegym.adapters.routing.assumptions import Assumptions
 from servegym.adapters.routing.live import LiveEngine, LiveRouter
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import router, scheduler
@@ -235,3 +236,9 @@ def book(one: LiveRouter, there: list[int]) -> None:
             waiting.append(int(r))
             r = rows.outcomes[r].next_in_queue
     assert len(set(at + waiting)) == len(at + waiting) and set(at + waiting) <= set(there)
+
+
+def test_a_router_that_goes_by_adapters_is_refused() -> None:
+    with pytest.raises(RoutingError, match="lora-affinity goes by LoRA adapters"):
+        Assumptions.of(router("lora-affinity"), None, None, "h100-llama3-8b")
+    assert Assumptions.of(router("min-load"), None, None, "h100-llama3-8b").router.name == "min-load"
