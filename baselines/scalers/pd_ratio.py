@@ -116,7 +116,7 @@ def average(context, field, load, kept):
 
 @kernel
 def change_one(context, moves, role, to):
-    """The engine of a role that takes requests and has the fewest, of those that may change; ties: the last."""
+    """Find the engine with the fewest requests, of those in this role that are open and may leave it; ties: the last."""
     snapshots, least = context.known.snapshots, -1
     for e in range(snapshots.shape[0]):
         if not is_open(snapshots[e], role) or snapshots[e].role_fixed == 1:

@@ -14,10 +14,11 @@ from servegym.evaluation.markdown import narrow_header, row
 LATENCY, TDG, LEAD = 0.10, 0.02, 0.03  # bounds: relative error; difference; difference of leads
 QUANTILES = (0.5, 0.9)
 COLUMNS = {"TTFT": "ttft_s", "TPOT": "tpot_s"}
+LABELS = [f"{name} p{100 * q:.0f}" for name in COLUMNS for q in QUANTILES]
 
 
 def latencies(result: Any) -> np.ndarray:
-    """TTFT at each of QUANTILES, then TPOT; seconds, float64[4]."""
+    """What LABELS name, in seconds, float64[4]."""
     return np.concatenate([np.quantile(result.requests[name].dropna(), QUANTILES) for name in COLUMNS.values()])
 
 
@@ -27,17 +28,14 @@ def run_rows(runs: Sequence[Compared]) -> Iterator[str]:
         served = run.results[SERVED]
         measured, tdg = latencies(served), served.summary["tdg_ratio"]
         title = f"{run.line['trace']}, {run.line['policy']}"
-        for label, result in run.results.items():
-            if label == SERVED:
+        for device, result in run.results.items():
+            if device == SERVED:
                 continue
             errors, difference = latencies(result) / measured - 1.0, result.summary["tdg_ratio"] - tdg
-            missed = [
-                f"{name} p{100 * q:.0f}"
-                for (name, q), error in zip(((n, q) for n in COLUMNS for q in QUANTILES), errors, strict=True)
-                if abs(error) > LATENCY
-            ] + ["TDG"] * (abs(difference) > TDG)
+            missed = [label for label, error in zip(LABELS, errors, strict=True) if abs(error) > LATENCY]
+            missed += ["TDG"] * (abs(difference) > TDG)
             percent = (f"{100 * error:+.0f} %" for error in errors)
-            yield row(title, label, *percent, f"{difference:+.3f}", ", ".join(missed) or "none")
+            yield row(title, device, *percent, f"{difference:+.3f}", ", ".join(missed) or "none")
             title = ""
 
 
@@ -66,8 +64,7 @@ def tables(runs: Sequence[Compared]) -> str:
     shown = [run for run in runs if (run.line.get("load") or 0.0) > 1.0 and len(run.results) > 1]
     if not shown:
         return ""
-    quantiles = (f"{name} p{100 * q:.0f}" for name in COLUMNS for q in QUANTILES)
-    heads = narrow_header("load above 1", "simulated on", *quantiles, "TDG", "beyond its bound")
+    heads = narrow_header("load above 1", "simulated on", *LABELS, "TDG", "beyond its bound")
     parts = ["Simulated less measured:\n", *heads, *run_rows(shown)]
     parts += ["\nLead over vLLM's own order in TDG (\\*: more than 0.03 from the measured one):\n"]
     parts += [*narrow_header("trace", "policy", "measured", *list(shown[0].results)[1:]), *lead_rows(shown)]

@@ -115,7 +115,8 @@ def warm(out: Path, up: list[Real]) -> None:
 
 
 def route(lines: Lines, up: list[Real], router: str, load: float | None, requests: int, rehearse: bool) -> None:
-    """One router at one load (None: all at once). Prompts of no other run, of which the engines still hold blocks."""
+    """Serve with one router at one load (None: all at once). The prompts are of this run alone, since the engines still
+    cache those of the runs before."""
     saturation = lines.found.get(f"two engines, {ROUTERS[0]}, saturation")
     rate_per_s = None if load is None or saturation is None else load * saturation["finished"] / saturation["span_s"]
     if load is not None and rate_per_s is None:

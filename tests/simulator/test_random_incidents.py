@@ -73,6 +73,20 @@ def assert_tokens_are_conserved(log: Replay, scenario: Scenario) -> None:
 # Everybody is served
 
 
+def assert_every_request_was_served(simulation: Simulation, scenario: Scenario) -> Replay:
+    """Once, with its tokens conserved, and all memory free again at the end. Returns the replayed timeline."""
+    log, arrays = replay(simulation), simulation.arrays
+    assert all(log.finished) and arrays.status[0].finished == len(scenario.workload)
+    assert_tokens_are_conserved(log, scenario)
+    assert_counts_are_those_of(log, simulation)
+    assert_blocks_add_up(simulation)
+    engines = arrays.engines
+    assert (engines["free_blocks"] == engines["total_blocks"]).all()
+    assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
+    assert arrays.status[0].router.held == 0 and (simulation.router_state.known.tiers["waiting"] == 0).all()
+    return log
+
+
 @pytest.mark.slow
 @every_router
 @LESS
@@ -80,21 +94,15 @@ def assert_tokens_are_conserved(log: Replay, scenario: Scenario) -> None:
 def test_every_request_is_served_once_all_engines_are_back(name, data):
     scenario = data.draw(incident_scenarios(name))
     simulation = finished(scenario)
-    log, table, arrays = replay(simulation), scenario.workload.table, simulation.arrays
-    assert all(log.finished) and arrays.status[0].finished == len(table)
+    log = assert_every_request_was_served(simulation, scenario)
+    table, arrays = scenario.workload.table, simulation.arrays
     np.testing.assert_array_equal(arrays.requests["num_output_tokens"], table["output_tokens"])
     assert [len(times) for times in log.emission_s] == list(table["output_tokens"])
     np.testing.assert_array_equal([times[0] for times in log.emission_s], arrays.outcomes["first_token_s"])
     np.testing.assert_array_equal([times[-1] for times in log.emission_s], arrays.outcomes["finish_s"])
-    assert_tokens_are_conserved(log, scenario)
-    assert_counts_are_those_of(log, simulation)
-    assert_blocks_add_up(simulation)
     engines = arrays.engines
-    assert (engines["free_blocks"] == engines["total_blocks"]).all()
-    assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
     assert (engines["suspended"] == 0).all() and (arrays.state.tasks["length"] == 0).all()
     assert (arrays.requests["task"] == -1).all()
-    assert arrays.status[0].router.held == 0 and (simulation.router_state.known.tiers["waiting"] == 0).all()
     summary = simulation.result().summary
     assert summary["gain"] == pytest.approx(sum(map(sum, log.gains)))
     assert summary["gain"] <= summary["ideal_gain"] * (1 + 1e-12)

@@ -10,12 +10,9 @@ from servegym.baselines.registry import router_names, scaler_names
 from servegym.simulator.inputs.scenario import Scenario
 from tests.seeds import examples
 from tests.simulator.incident_strategies import incident_scenarios, startups
-from tests.simulator.replay import replay
-from tests.simulator.test_cluster_properties import assert_blocks_add_up
 from tests.simulator.test_random_incidents import (
-    assert_counts_are_those_of,
     assert_each_is_in_one_place,
-    assert_tokens_are_conserved,
+    assert_every_request_was_served,
 )
 from tests.simulator.whole_runs import finished
 from tests.strategies import policies
@@ -40,13 +37,5 @@ def scaled_scenarios(draw: st.DrawFn, name: str) -> Scenario:
 def test_every_request_is_served_by_engines_that_take_time_to_start(name, data):
     scenario = data.draw(scaled_scenarios(name))
     simulation = finished(scenario)
-    log, arrays = replay(simulation), simulation.arrays
-    assert all(log.finished) and arrays.status[0].finished == len(scenario.workload)
-    assert_tokens_are_conserved(log, scenario)
-    assert_counts_are_those_of(log, simulation)
-    assert_blocks_add_up(simulation)
+    assert_every_request_was_served(simulation, scenario)
     assert_each_is_in_one_place(simulation)
-    engines = arrays.engines
-    assert (engines["free_blocks"] == engines["total_blocks"]).all()
-    assert (engines["free_host_blocks"] == engines["host_blocks"]).all()
-    assert arrays.status[0].router.held == 0 and (simulation.router_state.known.tiers["waiting"] == 0).all()
