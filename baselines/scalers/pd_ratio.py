@@ -116,7 +116,7 @@ def average(context, field, load, kept):
 
 @kernel
 def change_one(context, moves, role, to):
-    """Find the engine with the fewest requests, of those in this role that are open and may leave it; ties: the last."""
+    """Change the role of the open engine with the fewest requests, of those that may change; ties: the last."""
     snapshots, least = context.known.snapshots, -1
     for e in range(snapshots.shape[0]):
         if not is_open(snapshots[e], role) or snapshots[e].role_fixed == 1:
