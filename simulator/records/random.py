@@ -21,7 +21,7 @@ def mix(x):
 @kernel
 def uniform(seed, stream, counter):
     """Between 0 and 1, both excluded."""
-    high = mix(mix(mix(seed) ^ stream) ^ counter)
+    high = mix(mix(mix(seed) ^ int(stream)) ^ int(counter))
     low = mix(high ^ 0x9E3779B9)
     return ((high >> 6) * 67108864.0 + (low >> 6) + 0.5) / 4503599627370496.0
 
