@@ -90,14 +90,17 @@ def scheduler_of(line: Mapping[str, Any]) -> Policy:
     return scheduler(f"learned:{name}" if name.endswith(".json") else name)
 
 
-def simulated(line: Mapping[str, Any], workload: Workload, profile: Profile, believed: Profile) -> Result:
+def simulated(
+    line: Mapping[str, Any], workload: Workload, profile: Profile, believed: Profile, timeline: bool = False
+) -> Result:
     """A run of the same requests on a profile.
 
     believed: the profile whose estimator policies were given there; it is corrected by what steps took, as in vLLM.
     """
     correction = None if line["policy"] == STOCK else Correction()
     deployment = deployment_of(line, profile, believed)
-    return Simulation(Scenario(workload, deployment, scheduler_of(line), correction=correction)).run()
+    scenario = Scenario(workload, deployment, scheduler_of(line), correction=correction)
+    return Simulation(scenario, record_timeline=timeline).run()
 
 
 class Compared(NamedTuple):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from experiments.gpu.compare import SERVED, again, measured_run, simulated
+from experiments.gpu.late_tokens import with_late_tokens
 from experiments.gpu.page import put, text_of
 from experiments.gpu.records import RUNS, decoded, read_lines
 from experiments.gpu.steps import logged, steps
@@ -90,7 +91,7 @@ def before_rows(batches: np.ndarray, took_s: np.ndarray, profile: Profile) -> It
 
 
 def slower_rows(line: Mapping[str, Any], profile: Profile, beside: Sequence[Profile]) -> Iterator[str]:
-    """The run as served, simulated with every batch longer by a factor, and simulated on other profiles."""
+    """The run as served; simulated with every batch longer by a factor, on other profiles, and with late tokens."""
     workload = again(line)
     if workload is None:
         return
@@ -101,6 +102,9 @@ def slower_rows(line: Mapping[str, Any], profile: Profile, beside: Sequence[Prof
     believed = load_profile(str(line["profile"]))
     for label, slower in (profiles | {other.name: other for other in beside}).items():
         results[label] = simulated(line, workload, slower, believed)
+    results["simulated, tokens before large batches late"] = with_late_tokens(
+        simulated(line, workload, profile, believed, timeline=True)
+    )
     for label, result in results.items():
         cells = [text_of(result.summary["tdg_ratio"]), text_of(result.summary["slo_attainment"])]
         for column in ("ttft_s", "tpot_s"):
