@@ -1,4 +1,4 @@
-"""Agents: whatever answers an observation with an action."""
+"""Agents: heuristics, random choice or learned policies that choose an action for each observation."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any, Protocol
 
 
 class Agent(Protocol):
-    """What acts in an environment."""
+    """Anything that chooses actions in an environment."""
 
     def act(self, observation: Any, info: dict[str, Any], /) -> Any:
-        """The action for what `reset` or `step` returned (of a vector environment: the actions)."""
+        """Return the action for what `reset` or `step` returned; for a vector environment, one action each."""
 
 
 class BaseAgent:
-    """The environment's base policy: a heuristic as an agent.
+    """Choose what the environment's base policy would decide.
 
-    Played through the environment it gives the bytes that `simulate` gives with that policy. The environment computes
-    its decision anyway, so every registered policy that an environment takes for its base is an agent there.
+    An episode played so gives the same bytes as `simulate` with that policy. Any registered policy that an environment
+    accepts as its base can be played this way.
     """
 
     def act(self, observation: Any, info: dict[str, Any]) -> Any:
@@ -24,7 +24,7 @@ class BaseAgent:
 
 
 class RandomAgent:
-    """Choose uniformly among the legal actions."""
+    """Choose uniformly among the legal actions of `space`."""
 
     def __init__(self, space: Any, seed: int | None = None):
         self.space = space
@@ -35,7 +35,7 @@ class RandomAgent:
 
 
 def play(env: Any, agent: Agent, seed: int | None = None, options: dict[str, Any] | None = None) -> float:
-    """Play one episode of a single environment. Returns the sum of its rewards."""
+    """Play one episode of a single (not a vector) environment and return the sum of its rewards."""
     observation, info = env.reset(seed=seed, options=options)
     total, over = 0.0, False
     while not over:

@@ -1,4 +1,4 @@
-"""ClusterRouting-v0: an agent names the engine for each request."""
+"""ClusterRouting-v0: an agent chooses the engine for each request."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ from servegym.simulator.runs.simulation import Simulation
 
 @observe
 def show_request(episode, observation, mask, base):
-    """The request to be sent somewhere. What the base holds, or is to be decoded elsewhere, is not the agent's; nor
-    is what the base refuses, where the agent cannot."""
+    """Write the request to be routed and the engines as the router knows them.
+
+    Returns False, so that the agent is not asked, for a request that the base router holds, that is prefilled and has
+    to be decoded elsewhere, or that the base refuses where the agent may not refuse.
+    """
     run, router_state, _ = restore_run(episode.address)
     status, known, route = run.status[0], router_state.known, router_state.route[0]
     r = status.deciding_request
@@ -58,8 +61,8 @@ def show_request(episode, observation, mask, base):
 
 
 @act
-def send_there(episode, action):
-    """Send it to the engine named, or refuse it; where that cannot be, the base router's choice stands."""
+def route_request(episode, action):
+    """Send the request to the engine of the action, or refuse it; an illegal action leaves the base router's choice."""
     run, router_state, _ = restore_run(episode.address)
     snapshots, route, e = router_state.known.snapshots, router_state.route[0], int(action[0])
     record = run.requests[run.status[0].deciding_request]
@@ -71,11 +74,11 @@ def send_there(episode, action):
 
 
 class ClusterRouting(Interface):
-    """The decision about a request, as the index of an engine; refuses: or, after the last, that it is not served."""
+    """The routing decision as the index of an engine; with `refuse`, one index more refuses the request."""
 
     stop_at = AT_ROUTES
     observe = show_request
-    act = send_there
+    act = route_request
 
     def __init__(self, engines: int, sees: str = QUEUES, refuse: bool = False):
         if not (isinstance(engines, int) and 2 <= engines <= 4096):
@@ -109,24 +112,24 @@ class ClusterRouting(Interface):
 class ClusterRoutingEnv(ServingEnv):
     """
     ## Description
-    Several engines serve a stream of requests. For each that arrives (or is taken back from an engine that failed)
-    the agent names the engine to send it to. It knows what a router knows: what it sent where, and what engines
-    report, perhaps late.
+    Several engines serve a stream of requests. The agent chooses an engine for each request that arrives (or comes back
+    from an engine that failed). It sees what a router knows: what it sent to which engine, and what the engines report,
+    possibly with a delay.
 
     ## Action Space
-    `Discrete(engines)`: the index of the engine. `info["action_mask"]` (and `action_masks()`) says which engines take
-    the request; if the agent names another, the base router's choice stands. With `refuse=True` it is
-    `Discrete(engines + 1)`, and the last action refuses the request: it is not served, nor what would follow it in its
-    session. That is masked once a first token is out.
+    `Discrete(engines)`: the index of the engine. `info["action_mask"]` (and `action_masks()`) says which engines accept
+    the request; if the agent chooses another, the base router's choice stands. With `refuse=True` it is
+    `Discrete(engines + 1)`, and the last action refuses the request: neither it nor the later turns of its session are
+    served. Refusing is masked once the request has its first token.
 
     ## Observation Space
     `Box(float32)`: the request, then a slot for each engine; docs/observations.md, `observe_caching` (v0:
-    `observe_routing`, which takes queued prompts to be computed whole, whatever engines have of them). The number
-    `chosen` of a slot marks the base router's choice. With `observation="dict"` a Dict of the same.
+    `observe_routing`, which counts all tokens of queued prompts, cached or not). The number `chosen` of a slot marks
+    the base router's choice. With `observation="dict"`, a Dict of the same numbers.
 
     ## Rewards
-    What all engines gained since the decision before, as a share of the episode's ideal gain: they sum to the TDG
-    ratio.
+    The gain of all engines since the previous decision, divided by the episode's ideal gain, so that the rewards sum to
+    the TDG ratio.
 
     ## Starting State
     The first request has just arrived.
@@ -137,19 +140,19 @@ class ClusterRoutingEnv(ServingEnv):
     ## Arguments
     - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines with the scheduler
       `vllm-v1`, under which the choice of the engine matters most, and the router `min-load`. The scenario's router is
-      the base. If the base holds a request back, the agent is not asked.
-    - `refuse=False`: whether the agent may refuse requests. Where it may not, what the base refuses it is not asked
-      about.
-    - `sees="caching"`, in v0 `"routing"`: which of the observations; `"caching-sessions"` shows the session of the
-      request too (`observe_caching_sessions`).
-    - `engines=4`: most engines of a scenario; if it has fewer, the other slots stay empty.
+      the base. The agent is not asked about a request that the base holds back.
+    - `refuse=False`: whether the agent may refuse requests. If not, it is not asked about requests that the base
+      refuses.
+    - `sees="caching"`, in v0 `"routing"`: which observation; `"caching-sessions"` adds the session of the request
+      (`observe_caching_sessions`).
+    - `engines=4`: the most engines that a scenario may have; slots of engines that it lacks stay empty.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
-      `ServingSpec` (docs/spec.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
+      from which scenarios are drawn.
 
     ## Version History
-    - v1: the observation counts what engines have cached, and shows their speed and what the base compared.
-    - v0: the first.
+    - v1: the observation counts the tokens that engines have cached, and shows their speed and what the base compared.
+    - v0: initial version.
     """
 
     def __init__(
@@ -165,7 +168,7 @@ class ClusterRoutingEnv(ServingEnv):
 
 
 class ClusterRoutingVectorEnv(ServingVectorEnv):
-    """`num_envs` of `ClusterRoutingEnv`."""
+    """`num_envs` environments `ClusterRoutingEnv`, stepped together."""
 
     def __init__(
         self,
@@ -183,5 +186,5 @@ class ClusterRoutingVectorEnv(ServingVectorEnv):
 
 
 def random_clusters(engines: int) -> ServingSpec:
-    """Requests enough for each engine to see what one alone sees in an episode."""
+    """Spec of random clusters with 100 requests an engine, as many as in an episode of one engine."""
     return EPISODES.replaced(engines=engines, router="min-load", scheduler="vllm-v1", requests=100.0 * engines)

@@ -1,4 +1,4 @@
-"""DisaggregatedRouting-v0: an agent names the engine that prefills each request, and the one that decodes it then."""
+"""DisaggregatedRouting-v0: an agent chooses the engine that prefills each request and the engine that decodes it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ from servegym.simulator.runs.simulation import Simulation
 
 
 @observe
-def show_pair(episode, observation, mask, base):
-    """The request to be prefilled somewhere. One that is prefilled already, held or refused is not the agent's."""
+def show_request(episode, observation, mask, base):
+    """Write the request to be prefilled and the engines as the router knows them.
+
+    Returns False, so that the agent is not asked, for a request that is prefilled already, held or refused.
+    """
     run, router_state, _ = restore_run(episode.address)
     status, known, route = run.status[0], router_state.known, router_state.route[0]
     r, prefill, decode = status.deciding_request, episode.offset, episode.slots - episode.offset
@@ -46,8 +49,8 @@ def show_pair(episode, observation, mask, base):
 
 
 @act
-def send_both_ways(episode, action):
-    """If the agent names an engine that does not take the request, the base router's choice stands."""
+def route_request(episode, action):
+    """Set prefill and decode engine; if the agent's engine does not accept the request, the base's choice stands."""
     run, router_state, _ = restore_run(episode.address)
     snapshots, route = router_state.known.snapshots, router_state.route[0]
     prefill, decode = episode.offset, episode.slots - episode.offset
@@ -61,11 +64,11 @@ def send_both_ways(episode, action):
 
 
 class DisaggregatedRouting(Interface):
-    """The decision about a request, as the prefill engine and the decode engine."""
+    """The routing decision as the index of a prefill engine and that of a decode engine."""
 
     stop_at = AT_ROUTES
-    observe = show_pair
-    act = send_both_ways
+    observe = show_request
+    act = route_request
 
     def __init__(self, prefill: int, decode: int):
         for name, engines in (("prefill", prefill), ("decode", decode)):
@@ -100,24 +103,25 @@ class DisaggregatedRouting(Interface):
 class DisaggregatedRoutingEnv(ServingEnv):
     """
     ## Description
-    Some engines only prefill, others only decode; the KV of a request travels from one to the other. For each request
-    that arrives (or is taken back from an engine that failed) the agent names the engine that prefills it and
-    the one that decodes it.
+    Some engines only prefill, others only decode; the KV of a request is transferred from one to the other. For each
+    request that arrives (or comes back from an engine that failed) the agent chooses the engine that prefills it and
+    the engine that decodes it.
 
     ## Action Space
-    `MultiDiscrete([prefill, decode + 1])`: the prefill engine, and the decode engine from 0; the last decode choice
-    leaves it to the base router, which is asked again when the request has been prefilled. `info["action_mask"]` is
-    a tuple of the masks of both, as `action_space.sample(mask=...)` takes it; `action_masks()` and vectors have one
-    after the other. If the agent names an engine that does not take the request, the base router's choice stands.
+    `MultiDiscrete([prefill, decode + 1])`: the prefill engine, and the decode engine counted from 0; the last choice
+    leaves the decode engine to the base router, which is asked when the request has been prefilled.
+    `info["action_mask"]` is a tuple of the two masks, as `action_space.sample(mask=...)` takes it; `action_masks()` and
+    vectors concatenate them. If the agent chooses an engine that does not accept the request, the base router's choice
+    stands.
 
     ## Observation Space
-    `Box(float32)`: the request, then a slot for each engine, those that prefill first; docs/observations.md,
-    `observe_routing`. Of a decode engine `takes` and `chosen` are about the time after the prefill.
-    With `observation="dict"` a Dict of the same.
+    `Box(float32)`: the request, then a slot for each engine, prefill engines first; docs/observations.md,
+    `observe_routing`. For a decode engine `takes` and `chosen` refer to the decoding of the request. With
+    `observation="dict"`, a Dict of the same numbers.
 
     ## Rewards
-    What all engines gained since the decision before, as a share of the episode's ideal gain: they sum to the TDG
-    ratio.
+    The gain of all engines since the previous decision, divided by the episode's ideal gain, so that the rewards sum to
+    the TDG ratio.
 
     ## Starting State
     The first request has just arrived.
@@ -130,11 +134,11 @@ class DisaggregatedRoutingEnv(ServingEnv):
       `gorouting`. Its router is the base.
     - `prefill=2`, `decode=2`: engines of each kind.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
-      `ServingSpec` (docs/spec.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
+      from which scenarios are drawn.
 
     ## Version History
-    - v0: the first.
+    - v0: initial version.
     """
 
     def __init__(self, scenario: Scenario | Source | None = None, *, prefill: int = 2, decode: int = 2, **options: Any):
@@ -142,7 +146,7 @@ class DisaggregatedRoutingEnv(ServingEnv):
 
 
 class DisaggregatedRoutingVectorEnv(ServingVectorEnv):
-    """`num_envs` of `DisaggregatedRoutingEnv`."""
+    """`num_envs` environments `DisaggregatedRoutingEnv`, stepped together."""
 
     def __init__(
         self,
@@ -159,7 +163,7 @@ class DisaggregatedRoutingVectorEnv(ServingVectorEnv):
 
 
 def random_clusters(prefill: int, decode: int) -> ServingSpec:
-    """As in `cluster_routing.random_clusters`."""
+    """Spec of random clusters with 100 requests an engine."""
     return EPISODES.replaced(
         prefill=prefill, decode=decode, router="gorouting", scheduler="vllm-v1", requests=100.0 * (prefill + decode)
     )

@@ -13,7 +13,7 @@ from servegym.baselines.observations.engine import engine_layout, observe_engine
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
-from servegym.envs.interface import Interface, kinds_of
+from servegym.envs.interface import Interface, agent_pools_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.presets import EPISODES
 from servegym.simulator.batching.ranking import decider_of, scheduler_context_of
@@ -26,7 +26,7 @@ from servegym.simulator.runs.simulation import Simulation
 
 @observe
 def show_engine(episode, observation, mask, base):
-    """The engine whose batch is about to be formed."""
+    """Write the state of the engine whose batch is about to be formed."""
     run, _, functions = restore_run(episode.address)
     e, status = run.status[0].deciding_engine, run.status[0]
     if not is_agents(episode, run.engines[e]):
@@ -40,14 +40,14 @@ def show_engine(episode, observation, mask, base):
 
 @act
 def set_controls(episode, action):
-    """Set the scheduler's parameters. After them in the engine's row are the defaults, then the table of controls."""
+    """Set the scheduler's parameters. An engine's row holds them, then their defaults, then the table of controls."""
     run, _, _ = restore_run(episode.address)
     row, b, k = run.parameters[run.status[0].deciding_engine], episode.offset, episode.controls
     set_parameters(row[b : 2 * b], row[2 * b : 2 * b + 4 * k].reshape((k, 4)), action, row[:b])
 
 
 class EngineBatching(Interface):
-    """The decision before a batch, as the parameters of a base scheduler."""
+    """The decision before a batch as the parameters of a base scheduler."""
 
     stop_at = AT_BATCHES
     observe = show_engine
@@ -67,7 +67,7 @@ class EngineBatching(Interface):
         defaults = simulation.settings.parameters
         table = np.tile(self.table.ravel(), (len(defaults), 1))
         simulation.arrays = simulation.arrays._replace(parameters=np.hstack([defaults, defaults, table]))
-        episode.kinds = kinds_of(simulation)
+        episode.agent_pools = agent_pools_of(simulation)
         episode.offset, episode.controls = defaults.shape[1], len(self.controls)
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
@@ -79,19 +79,19 @@ class EngineBatchingEnv(ServingEnv):
     ## Description
     One engine (or several) serves a stream of requests under a base scheduler. Before each batch the agent sets the
     scheduler's parameters: for `slide-batching` how many requests count as urgent (gamma) and how long a batch may take
-    (eta). The scheduler ranks with them and the packer fills the batch, so the engine always works.
+    (eta). The scheduler ranks the requests and the packer fills the batch, so no action leaves the engine idle.
 
     ## Action Space
-    `Box(-1, 1, (controls,), float32)`. Number i sets parameter `controls[i]` of the engine that decides, until its next
-    decision: 0 its default, 1 its high bound, -1 its low bound, between them geometrically for parameters of a
-    logarithmic scale and linearly for others. All zeros is the base scheduler.
+    `Box(-1, 1, (controls,), float32)`. Number i sets parameter `controls[i]` of the engine that decides until its next
+    decision: 0 is its default, 1 its high bound, -1 its low bound; between them it is interpolated geometrically for
+    parameters with a logarithmic scale and linearly for others. All zeros is the base scheduler.
 
     ## Observation Space
     `Box(float32)`: the engine, its queue and its deadlines; docs/observations.md, `observe_engine`. With
-    `observation="dict"` a Dict of the same.
+    `observation="dict"`, a Dict of the same numbers.
 
     ## Rewards
-    What the batch before gained, as a share of the episode's ideal gain: they sum to the TDG ratio.
+    The gain since the previous decision, divided by the episode's ideal gain, so that the rewards sum to the TDG ratio.
 
     ## Starting State
     The first request has just arrived.
@@ -101,15 +101,15 @@ class EngineBatchingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="slide-batching:steps=ignore"`: the base, "name:key=value,...". `controls`: parameters to set;
-      None: all that are numbers with two bounds.
+    - `scheduler="slide-batching:steps=ignore"`: the base, "name:key=value,...". `controls`: names of the parameters to
+      set; None: all numbers that have two bounds.
     - `batches_per_step=1`: batches for which an action holds.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
-      `ServingSpec` (docs/spec.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
+      from which scenarios are drawn.
 
     ## Version History
-    - v0: the first.
+    - v0: initial version.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class EngineBatchingEnv(ServingEnv):
 
 
 class EngineBatchingVectorEnv(ServingVectorEnv):
-    """`num_envs` of `EngineBatchingEnv`."""
+    """`num_envs` environments `EngineBatchingEnv`, stepped together."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A Gymnasium environment over a simulation that stops at the decisions of one kind."""
+"""The base class of the environments: a Gymnasium environment over a simulation that stops at each decision."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ Source = Callable[[np.random.Generator], Scenario]
 
 
 class ServingEnv(gym.Env[Any, Any]):
-    """What all servegym environments have in common.
+    """Base class of all servegym environments.
 
-    A step goes from one decision to the next. Its reward is what was gained in between, as a share of the episode's
-    ideal gain (of all requests that arrive), so an episode's rewards sum to its TDG ratio; with `shaping`, a
-    potential-based term is added. An episode ends (terminated) when every request is finished, or (truncated) at the
-    scenario's `until_s`; the observation is all zeros then in the first case, that of the last decision in the
-    second.
+    A step goes from one decision to the next. Its reward is the gain between the two, divided by the episode's ideal
+    gain (that of all requests that arrive), so an episode's rewards sum to its TDG ratio; `shaping` adds a
+    potential-based term. An episode is terminated when every request is finished, and its last observation is all
+    zeros; it is truncated at the scenario's `until_s`, and its last observation is that of the last decision.
 
-    info: now_s; gain; tdg_ratio (so far); reward_terms {gain, shaping}; base_action, with which the base policy's own
-    decision stands; action_mask, where the actions are choices, as `action_space.sample` takes it.
+    info: now_s; gain; tdg_ratio (so far); reward_terms {gain, shaping}; base_action, which leaves the base policy's
+    decision as it is; action_mask, for discrete actions, as `action_space.sample` takes it.
 
-    scenario: a `Scenario` (every episode is the same), or a source of them, called with the environment's random
-        generator. `reset(options={"scenario": ...})` takes either, for that episode.
-    overrides: what the source is to draw instead, fields of a `ServingSpec` (load=0.9, trace="azure-code", ...; see
-        `ServingSpec.with_overrides`); and preset="overload" or another of `scenarios.presets`, for several of them.
-    observation: "flat", or "dict" for the same numbers by part.
-    shaping: weight of the potential (see docs/environments.md); discount: the learner's, for it.
+    scenario: a `Scenario` (every episode is the same), or a source of scenarios, called with the environment's random
+        generator. `reset(options={"scenario": ...})` takes either for one episode.
+    overrides: fields to change in a source that is a `ServingSpec` (load=0.9, trace="azure-code", ...; see
+        `ServingSpec.with_overrides`); preset="overload", or another of `scenarios.presets`, stands for several fields.
+    observation: "flat", or "dict" for a Dict with one entry for each part of the observation.
+    shaping: weight of the potential (see docs/environments.md). discount: the learner's discount, which shaping needs.
 
-    `simulation` and `result()` give the simulation itself. Raises EnvError for what does not suit the environment,
-    ActionError for an action that is not in the action space.
+    `simulation` and `result()` give access to the simulation. Raises EnvError for arguments or scenarios that do not
+    suit the environment, ActionError for an action outside the action space.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (as Gymnasium declares it)
@@ -76,27 +75,27 @@ class ServingEnv(gym.Env[Any, Any]):
         self._as_dict = observation == "dict"
         self._shape = interface.action_space.shape
         self._episode_batch: EpisodeBatch | None = None
-        self._said = ""  # the last action, in words
+        self._last_action = ""  # in words, for pictures
 
     @property
     def simulation(self) -> Simulation:
-        """The simulation of the episode. Raises EnvError before the first."""
+        """The simulation of the episode. Raises EnvError before the first reset."""
         simulation = self._episode_batch.simulations[0] if self._episode_batch is not None else None
         if simulation is None:
             raise EnvError("there is no simulation before the first reset")
         return simulation
 
     def result(self) -> Result:
-        """What has happened in the episode so far."""
+        """Tables and summary of the episode so far."""
         return self.simulation.result()
 
     @property
     def headroom(self) -> dict[str, dict[str, Any]]:
-        """What there is to win here, by preset (see `headroom_of`); of what other words draw nothing is known."""
+        """Measured TDG ratios of this environment by preset (see `headroom_of`); other scenarios were not measured."""
         return headroom_of(registered_name(type(self)))
 
     def action_masks(self) -> np.ndarray:
-        """bool[choices]: which actions are legal now (as sb3-contrib asks for it)."""
+        """bool[choices]: which actions are legal now, as sb3-contrib asks for them."""
         assert self._episode_batch is not None
         return self._episode_batch.masks[0].astype(bool)
 
@@ -105,8 +104,8 @@ class ServingEnv(gym.Env[Any, Any]):
         if self._episode_batch is None:
             self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
         self._episode_batch.start(0, scenario_of(self.source, options, self.np_random))
-        self._said = ""
-        self._over = False  # even without a decision there is one step, with the reward
+        self._last_action = ""
+        self._over = False  # an episode without decisions has one step, which gives the reward
         return self._observation(), self._info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -121,22 +120,22 @@ class ServingEnv(gym.Env[Any, Any]):
         batch.actions[0] = numbers if numbers.ndim == 1 else numbers.ravel()
         if self.render_mode is not None and batch.status.item(0) == DECISION:
             filled = batch.episodes["filled"].item(0)
-            self._said = self.interface.in_words(batch.actions[0], self.simulation, filled)
+            self._last_action = self.interface.in_words(batch.actions[0], self.simulation, filled)
         batch.step()
         status = batch.status.item(0)
         self._over = status in (DONE, PAUSED)
         return self._observation(), batch.reward.item(0), status == DONE, status == PAUSED, self._info()
 
     def clone_state(self) -> EpisodeState:
-        """The episode as it stands at this decision, for `restore_state`. Raises EnvError before the first."""
+        """Copy the episode at this decision, for `restore_state`. Raises EnvError before the first reset."""
         if self._episode_batch is None:
             raise EnvError("there is no episode before the first reset")
         return self._episode_batch.clone_state(0)
 
     def restore_state(self, state: EpisodeState) -> tuple[Any, dict[str, Any]]:
-        """Go on from a state of this environment, or of another of its kind. Returns what its decision showed.
+        """Continue from a state of this environment or of another of the same class.
 
-        Raises EnvError for the state of another kind of environment.
+        Returns the observation and info of that decision. Raises EnvError for a state of another class.
         """
         if self._episode_batch is None:
             self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
@@ -152,7 +151,7 @@ class ServingEnv(gym.Env[Any, Any]):
     def _info(self) -> dict[str, Any]:
         batch = self._episode_batch
         assert batch is not None
-        info = batch.said(0)
+        info = batch.info_of(0)
         info["base_action"] = self.interface.as_actions(batch.bases[0])
         if self.interface.choices:
             info["action_mask"] = self.interface.as_masks(batch.masks[0].copy())
@@ -168,14 +167,14 @@ class ServingEnv(gym.Env[Any, Any]):
         return getattr(rendering, self.render_mode)(self.simulation, **self.shown())
 
     def shown(self) -> dict[str, Any]:
-        """What pictures show beside the simulation: the last action in words, if there is a render mode, the requests
-        in slots of the next one, and the engine that has them."""
+        """Arguments of the renderers beside the simulation: `action`, the last one in words (empty without a render
+        mode), `slots`, the request in each slot of the next action, and `engine`, the engine that has them."""
         batch = self._episode_batch
         if batch is None or batch.status.item(0) != DECISION:
-            return {"action": self._said}
+            return {"action": self._last_action}
         slots = self.interface.slots_of(self.simulation, batch.episodes["filled"].item(0))
         engine = self.simulation.arrays.status[0].deciding_engine if slots else None
-        return {"action": self._said, "slots": slots, "engine": engine}
+        return {"action": self._last_action, "slots": slots, "engine": engine}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ServingEnv:
         other = type(self).__new__(type(self))
@@ -186,20 +185,21 @@ class ServingEnv(gym.Env[Any, Any]):
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        # An episode is not pickled: addresses mean nothing elsewhere. The copy begins with a reset.
+        # An episode holds addresses of this process and is not pickled; a copy has to be reset.
         return {**self.__dict__, "_episode_batch": None}
 
 
 def as_source(scenario: Scenario | Source, overrides: Mapping[str, Any] | None = None) -> Source:
-    """A source of scenarios from one, or from what already is; overrides: what it is to draw instead.
+    """Return a source of scenarios: one that always gives the same scenario, or the given source with overrides.
 
-    A preset stands for several words; those that are given beside it take their places. Raises EnvError for something
-    else, for words to a source that is not a `ServingSpec`; SpecError for unknown ones.
+    A preset among the overrides stands for several fields; fields given beside it replace those of the preset. Raises
+    EnvError for anything that is neither, and for overrides of a source that is not a `ServingSpec`; SpecError for
+    unknown fields.
     """
     if overrides and not isinstance(scenario, ServingSpec):
         raise EnvError(
-            f"{', '.join(overrides)} beside a scenario of type {type(scenario).__name__}; only a ServingSpec can be "
-            "told what to draw"
+            f"{', '.join(overrides)} with a scenario of type {type(scenario).__name__}; only fields of a ServingSpec "
+            "can be changed"
         )
     if isinstance(scenario, ServingSpec):
         return scenario.with_overrides(spelled_out(overrides)) if overrides else scenario
@@ -213,7 +213,7 @@ def as_source(scenario: Scenario | Source, overrides: Mapping[str, Any] | None =
 
 
 class Always:
-    """The same scenario each time."""
+    """A source that always gives the same scenario."""
 
     def __init__(self, scenario: Scenario):
         self.scenario = scenario
@@ -223,7 +223,7 @@ class Always:
 
 
 def scenario_of(source: Source, options: dict[str, Any] | None, rng: np.random.Generator) -> Scenario:
-    """The scenario of the next episode. Raises EnvError for an option there is not."""
+    """Draw the scenario of the next episode. Raises EnvError for an unknown reset option."""
     if options:
         unknown = sorted(set(options) - {"scenario"})
         if unknown:

@@ -1,4 +1,4 @@
-"""What an agent sees and does in a kind of environment: the part in which environments differ."""
+"""Interface: observations and actions of an environment, the part in which environments differ."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from servegym.simulator.compilation.kernels import Compiled
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.simulation import Simulation
 
-NUMBERS = "biuf"  # kinds of data types that an action can have
+NUMBERS = "biuf"  # NumPy's dtype.kind of actions
 
 
 class Interface(abc.ABC):
-    """Decisions of one kind, as observations and actions.
+    """Observations and actions for one kind of decision.
 
-    stop_at: where the event loop stops for them (simulator/records/statuses.py). observe, act: compiled
-    (envs/episodes.py).
-    layout: of the observation. action_space: of the agent. choices: length of the action mask; 0: none.
+    stop_at: where the event loop stops (simulator/records/statuses.py). observe, act: kernels (envs/episodes.py).
+    layout: fields of the observation. action_space: of the agent. choices: length of the action mask; 0: no mask.
     """
 
     stop_at: ClassVar[int]
@@ -34,14 +33,14 @@ class Interface(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, scenario: Scenario) -> Scenario:
-        """The scenario with what the agent's decisions need. Raises EnvError for one that does not suit."""
+        """Return the scenario with the policies that the agent's decisions need. Raises EnvError if it does not fit."""
 
     @abc.abstractmethod
     def begin(self, simulation: Simulation, episode: np.record) -> None:
         """Fill the fields of EPISODE that `observe` and `act` need."""
 
     def as_actions(self, numbers: np.ndarray) -> np.ndarray:
-        """Actions, as the action space has them, of their numbers: float64[..., numbers]."""
+        """Convert float64[..., numbers] to actions with the shape and data type of the action space."""
         shape = (*numbers.shape[:-1], *(self.action_space.shape or ()))
         return numbers.reshape(shape).astype(self.action_space.dtype)
 
@@ -61,7 +60,7 @@ class Interface(abc.ABC):
 
     @property
     def action_bounds(self) -> np.ndarray:
-        """float64[numbers, 3]: of each number in an action the least and the largest, and 1 if it is a whole number."""
+        """float64[numbers, 3]: lower bound, upper bound, and 1 for integers, for each number of an action."""
         space: Any = self.action_space
         whole = np.issubdtype(space.dtype, np.integer)
         if isinstance(space, gym.spaces.Box):
@@ -72,33 +71,33 @@ class Interface(abc.ABC):
         return np.column_stack([np.ravel(low), np.ravel(high), np.full(self.action_numbers, whole)]).astype("f8")
 
     def contains(self, numbers: np.ndarray) -> np.ndarray:
-        """bool[...]: whether actions, as numbers of shape (..., numbers), are in the action space."""
+        """bool[...]: whether each action of float64[..., numbers] is in the action space."""
         low, high, whole = self.action_bounds.T
         within = np.isfinite(numbers) & (low <= numbers) & (numbers <= high)
         return (within & ((whole == 0) | (numbers == np.floor(numbers)))).all(axis=-1)
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
-        """An action, float64[numbers], at the decision before which the simulation stands, for people who watch.
+        """Describe an action, float64[numbers], at the current decision, for pictures.
 
-        filled: slots with a request in them.
+        filled: number of slots that hold a request.
         """
         return ", ".join(f"{number:g}" for number in action)
 
     def slots_of(self, simulation: Simulation, filled: int) -> list[int]:
-        """The request in each slot of the action at this decision; empty where an action names no requests."""
+        """The request in each slot of an action at the current decision; empty for actions without slots."""
         return []
 
     def as_masks(self, mask: np.ndarray) -> Any:
-        """A mask, int8[choices], as `action_space.sample` takes it: of several choices a tuple with one for each."""
+        """Convert a mask, int8[choices], to what `action_space.sample` takes: a tuple of masks for MultiDiscrete."""
         if not isinstance(self.action_space, gym.spaces.MultiDiscrete):
             return mask
         return tuple(np.split(mask, np.cumsum(self.action_space.nvec)[:-1]))
 
 
-def kinds_of(simulation: Simulation) -> int:
-    """The kinds of engines whose scheduler is the scenario's, as bits. Raises EnvError if there are none."""
+def agent_pools_of(simulation: Simulation) -> int:
+    """Bit k is set if pool k uses the scenario's scheduler. Raises EnvError if no pool does."""
     pools = simulation.settings.cluster.pools
-    kinds = sum(1 << kind for kind, pool in enumerate(pools) if pool.scheduler is None)
-    if kinds == 0:
+    bits = sum(1 << k for k, pool in enumerate(pools) if pool.scheduler is None)
+    if bits == 0:
         raise EnvError("every pool of the scenario has a scheduler of its own; one should be left to the agent")
-    return kinds
+    return bits

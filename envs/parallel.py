@@ -11,7 +11,7 @@ from pettingzoo import ParallelEnv
 
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.fields import Layout
-from servegym.envs.cluster_routing import ClusterRouting, random_clusters, send_there, show_request
+from servegym.envs.cluster_routing import ClusterRouting, random_clusters, route_request, show_request
 from servegym.envs.engine_batching import EngineBatching, set_controls, show_engine
 from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
 from servegym.envs.episode_batch import EpisodeBatch
@@ -28,7 +28,7 @@ from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
 
 ROUTER = "router"
-OF_ENGINE = engine_layout().size  # numbers of an observation that are an engine's; the others are the router's
+ENGINE_NUMBERS = engine_layout().size  # an observation begins with the engine's numbers; the router's follow
 
 
 @kernel
@@ -53,15 +53,16 @@ def set_batch(episode, action):
 
 @observe
 def show_decider(episode, observation, mask, base):
-    """To each its own part: numbers of the engine come first in an observation, those of the router in an action."""
+    """Write what the router, or the engine that decides, sees: its part of the observation and of the base action."""
     run, _, _ = restore_run(episode.address)
     if run.status[0].deciding_request >= 0:
-        return show_route(episode, observation[OF_ENGINE:], mask, base[:1])
-    return show_batch(episode, observation[:OF_ENGINE], mask, base[1:])
+        return show_route(episode, observation[ENGINE_NUMBERS:], mask, base[:1])
+    return show_batch(episode, observation[:ENGINE_NUMBERS], mask, base[1:])
 
 
 @act
-def let_decider_act(episode, action):
+def act_for_decider(episode, action):
+    """Apply the router's part of an action, or the engine's, whichever decides."""
     run, _, _ = restore_run(episode.address)
     if run.status[0].deciding_request >= 0:
         set_route(episode, action[:1])
@@ -70,11 +71,11 @@ def let_decider_act(episode, action):
 
 
 class Together(Interface):
-    """The decisions of the router, and those before batches."""
+    """Decisions of the router and decisions before batches in one episode."""
 
     stop_at = AT_ROUTES | AT_BATCHES
     observe = specialised(show_decider, show_route=show_request, show_batch=show_engine)
-    act = specialised(let_decider_act, set_route=send_there, set_batch=set_controls)
+    act = specialised(act_for_decider, set_route=route_request, set_batch=set_controls)
 
     def __init__(self, routing: ClusterRouting, batching: EngineBatching):
         self.routing, self.batching = routing, batching
@@ -98,22 +99,22 @@ class Together(Interface):
 class ServingParallelEnv(ParallelEnv):
     """
     ## Description
-    Several engines serve a stream of requests. The agent `router` names the engine for each request, as in
+    Several engines serve a stream of requests. The agent `router` chooses the engine for each request, as in
     `ClusterRouting-v0`; the agents `engine_0`, `engine_1`, ... set the parameters of their engine's scheduler before
     each of its batches, as in `EngineBatching-v0`.
 
     ## Action Space
     `router`: `Discrete(engines)`, with a mask in its info. `engine_...`: `Box(-1, 1, (controls,), float32)`.
-    A step goes to the next decision of any of them, so at each step one agent decides: the one whose info has
-    `deciding` True. What the others name (PettingZoo has all agents act at each step) is not used, and may be missing.
+    A step goes to the next decision of any agent, so one agent decides at each step: the one whose info has `deciding`
+    True. PettingZoo has all agents act at each step; actions of the others are not used and may be left out.
 
     ## Observation Space
-    As in those two environments: docs/observations.md, `observe_routing` and `observe_engine`. An agent that
-    does not decide is shown again what it was shown at its last decision; zeros before its first.
+    As in those two environments: docs/observations.md, `observe_routing` and `observe_engine`. An agent that does not
+    decide gets the observation of its last decision again; before its first decision, zeros.
 
     ## Rewards
-    Shared: what all engines gained since the decision before, as a share of the episode's ideal gain. They sum to the
-    TDG ratio.
+    The same for all agents: the gain of all engines since the previous decision, divided by the episode's ideal gain,
+    so that the rewards sum to the TDG ratio.
 
     ## Starting State
     The first request has just arrived, and the router decides.
@@ -122,18 +123,19 @@ class ServingParallelEnv(ParallelEnv):
     Terminated, for all agents, when all requests are served; truncated at the scenario's `until_s`.
 
     ## Arguments
-    - `scenario`: a Scenario or a source of them, also `reset(options={"scenario": ...})`; as in `ClusterRouting-v0`.
-    - `engines=4`: most engines of a scenario. Agents of those it does not have never decide.
+    - `scenario`: a Scenario or a source of them, as in `ClusterRouting-v0`; `reset(options={"scenario": ...})` sets it
+      for one episode.
+    - `engines=4`: the most engines that a scenario may have. Agents of engines that it lacks never decide.
     - `scheduler`, `controls`: as in `EngineBatching-v0`.
     - `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
-      `ServingSpec` (docs/spec.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
+      from which scenarios are drawn.
 
-    info of each agent: deciding; base_action, with which the base policy's decision stands; action_mask of the router
-    (all ones while it does not decide); now_s, gain, tdg_ratio and reward_terms as in every environment.
+    info of each agent: deciding; base_action, which leaves the base policy's decision as it is; action_mask of the
+    router (all ones while it does not decide); now_s, gain, tdg_ratio and reward_terms as in every environment.
 
     ## Version History
-    - v0: the first.
+    - v0: initial version.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**ServingEnv.metadata, "name": "serving_v0"}
@@ -161,12 +163,12 @@ class ServingParallelEnv(ParallelEnv):
         self.agents: list[str] = []
         parts: dict[str, Interface] = {**dict.fromkeys(self.possible_agents, batching), ROUTER: routing}
         self.observation_spaces = {agent: part.observation_space for agent, part in parts.items()}
-        # A space of its own for each: to seed one does not seed the others.
+        # Each agent has its own copy of the space, so that seeding one does not seed the others.
         self.action_spaces = {agent: copy.deepcopy(part.action_space) for agent, part in parts.items()}
         self._options: dict[str, Any] = {"shaping": shaping, "discount": discount}
         self._rng: np.random.Generator | None = None
         self._episode_batch: EpisodeBatch | None = None
-        self._said = ""  # the last action, in words
+        self._last_action = ""  # in words, for pictures
 
     def observation_space(self, agent: str) -> Any:
         return self.observation_spaces[agent]
@@ -176,27 +178,27 @@ class ServingParallelEnv(ParallelEnv):
 
     @property
     def simulation(self) -> Simulation:
-        """The simulation of the episode. Raises EnvError before the first."""
+        """The simulation of the episode. Raises EnvError before the first reset."""
         simulation = self._episode_batch.simulations[0] if self._episode_batch is not None else None
         if simulation is None:
             raise EnvError("there is no simulation before the first reset")
         return simulation
 
     def result(self) -> Result:
-        """What has happened in the episode so far."""
+        """Tables and summary of the episode so far."""
         return self.simulation.result()
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
-        """Of options only `scenario` is looked at."""
+        """Begin an episode. Options other than `scenario` are ignored."""
         if seed is not None or self._rng is None:
             self._rng = gym.utils.seeding.np_random(seed)[0]
         if self._episode_batch is None:
             self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
         options = {"scenario": options["scenario"]} if options and "scenario" in options else None
         self._episode_batch.start(0, scenario_of(self.source, options, self._rng))
-        self._said = ""
+        self._last_action = ""
         self.agents = list(self.possible_agents)
         self._seen = {agent: np.zeros(space.shape, "f4") for agent, space in self.observation_spaces.items()}
         return self._observations(), self._infos()
@@ -216,8 +218,8 @@ class ServingParallelEnv(ParallelEnv):
         if decider is not None:
             numbers, shape = np.asarray(actions.get(decider)), self.action_spaces[decider].shape
             if decider not in actions or numbers.shape != shape:
-                said = f"an action of shape {numbers.shape}" if decider in actions else "no action"
-                raise ActionError(f"{said} of {decider}, which decides; it should be of shape {shape}")
+                found = f"an action of shape {numbers.shape}" if decider in actions else "no action"
+                raise ActionError(f"{found} of {decider}, which decides; it should be of shape {shape}")
             part = self.interface.routing if decider == ROUTER else self.interface.batching
             if numbers.dtype.kind not in NUMBERS or not part.contains(np.atleast_1d(numbers)):
                 raise ActionError(
@@ -226,7 +228,7 @@ class ServingParallelEnv(ParallelEnv):
             batch.actions[0] = 0.0
             batch.actions[0, part_of(decider)] = numbers
             if self.render_mode is not None:
-                self._said = f"{decider}: {part.in_words(np.atleast_1d(numbers), self.simulation, 0)}"
+                self._last_action = f"{decider}: {part.in_words(np.atleast_1d(numbers), self.simulation, 0)}"
         batch.step()
         status = batch.status.item(0)
         observations, infos = self._observations(), self._infos()
@@ -242,7 +244,7 @@ class ServingParallelEnv(ParallelEnv):
 
     @property
     def decider(self) -> str | None:
-        """The agent that decides now; None: the episode is over."""
+        """The agent that decides now; None when the episode is over."""
         batch = self._episode_batch
         if batch is None or batch.status.item(0) != DECISION:
             return None
@@ -253,7 +255,7 @@ class ServingParallelEnv(ParallelEnv):
         assert self._episode_batch is not None
         numbers, decider = self._episode_batch.observations[0], self.decider
         if decider is not None:
-            self._seen[decider] = (numbers[OF_ENGINE:] if decider == ROUTER else numbers[:OF_ENGINE]).copy()
+            self._seen[decider] = (numbers[ENGINE_NUMBERS:] if decider == ROUTER else numbers[:ENGINE_NUMBERS]).copy()
         elif self._episode_batch.status.item(0) == DONE:
             self._seen = {agent: np.zeros_like(seen) for agent, seen in self._seen.items()}
         return {agent: seen.copy() for agent, seen in self._seen.items()}
@@ -266,7 +268,7 @@ class ServingParallelEnv(ParallelEnv):
             infos[agent] = {
                 "deciding": agent == decider,
                 "base_action": np.zeros(space.shape, space.dtype),
-                **batch.said(0),
+                **batch.info_of(0),
             }
         infos[ROUTER]["action_mask"] = np.ones(self.interface.choices, "i1")
         if decider == ROUTER:
@@ -279,17 +281,17 @@ class ServingParallelEnv(ParallelEnv):
             raise EnvError("render_mode is None; make the environment with 'ansi' or 'rgb_array'")
         from servegym.envs import rendering
 
-        return getattr(rendering, self.render_mode)(self.simulation, action=self._said)
+        return getattr(rendering, self.render_mode)(self.simulation, action=self._last_action)
 
     def close(self) -> None:
         self.agents = []
         self._episode_batch = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # An episode is not pickled: addresses mean nothing elsewhere. The copy begins with a reset.
+        # An episode holds addresses of this process and is not pickled; a copy has to be reset.
         return {**self.__dict__, "_episode_batch": None, "agents": []}
 
 
 def part_of(agent: str) -> slice:
-    """Where the numbers of an agent's action are among those of an action of all."""
+    """Slice of an agent's numbers in the joint action: the router's first, then those of the engine that decides."""
     return slice(0, 1) if agent == ROUTER else slice(1, None)

@@ -1,4 +1,4 @@
-"""PrefillPreemption-v0: an agent says which prompt runs, at each arrival and completion."""
+"""PrefillPreemption-v0: an agent chooses which prompt runs, at each arrival and at each end of a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from servegym.simulator.runs.simulation import Simulation
 
 @observe
 def show_prompts(episode, observation, mask, base):
-    """The requests of an engine that prefills; batches of others are not the agent's."""
+    """Write the requests of an engine that prefills. Returns False where the agent does not decide the batches."""
     run, _, functions = restore_run(episode.address)
     engine = run.engines[run.status[0].deciding_engine]
     if engine.role == ROLE_DECODE or not is_agents(episode, engine):
@@ -30,13 +30,13 @@ def show_prompts(episode, observation, mask, base):
     show_slots(run, functions, episode, observation)
     for k in range(episode.slots):
         mask[k] = k < max(1, episode.filled)
-    base[0] = 0.0  # slots are in the base's order
+    base[0] = 0.0  # slot 0 holds the request that the base ranks first
     return True
 
 
 @act
 def put_first(episode, action):
-    """The request of that slot goes before the others, which keep the base's order."""
+    """Rank the request of the chosen slot first; the others keep the base's order."""
     run, _, _ = restore_run(episode.address)
     k = int(action[0])
     if 0 <= k < episode.filled:
@@ -44,7 +44,7 @@ def put_first(episode, action):
 
 
 class PrefillPreemption(Slots):
-    """The decision of a scheduling round, as the slot of a request."""
+    """The decision of a scheduling round as the slot of a request."""
 
     observe = show_prompts
     act = put_first
@@ -62,21 +62,22 @@ class PrefillPreemption(Slots):
 class PrefillPreemptionEnv(ServingEnv):
     """
     ## Description
-    An engine prefills prompts one batch after another, and a batch can be suspended at the end of an operator (a
-    step of a layer). When a request arrives and when a batch is done (a *round*) the agent says which request goes
-    first. If another batch is running, it is suspended at the end of its operator, and later goes on where it stopped.
+    An engine prefills prompts one batch after another, and a batch can be suspended at the end of an operator (a step
+    of a layer). At each *round*, when a request arrives or a batch ends, the agent chooses the request that goes first.
+    If the running batch does not have it, that batch is suspended at the end of its operator and resumed later.
 
     ## Action Space
-    `Discrete(slots)`: the slot of the request that goes first. `info["action_mask"]` (and `action_masks()`) says
-    which slots hold one; if the agent names an empty one, the base scheduler's choice stands. Slots are in the base's
-    order: 0 is the base.
+    `Discrete(slots)`: the slot of the request that goes first. `info["action_mask"]` (and `action_masks()`) says which
+    slots hold a request; if the agent chooses an empty slot, the base scheduler's choice stands. Slots are in the
+    base's order, so 0 is the base's choice.
 
     ## Observation Space
     `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first; docs/observations.md,
-    `observe_queue`. With `observation="dict"` a Dict of the same.
+    `observe_queue`. With `observation="dict"`, a Dict of the same numbers.
 
     ## Rewards
-    What all engines gained since the round before, as a share of the episode's ideal gain: they sum to the TDG ratio.
+    The gain of all engines since the previous round, divided by the episode's ideal gain, so that the rewards sum to
+    the TDG ratio.
 
     ## Starting State
     The first request has just arrived.
@@ -87,13 +88,13 @@ class PrefillPreemptionEnv(ServingEnv):
     ## Arguments
     - `scenario`: a Scenario or a source of them; the default draws random ones with an engine that prefills and one
       that decodes.
-    - `scheduler="flow-prefill"`: the base. `slots=16`: requests shown.
+    - `scheduler="flow-prefill"`: the base. `slots=16`: number of requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
-      `ServingSpec` (docs/spec.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
+      from which scenarios are drawn.
 
     ## Version History
-    - v0: the first.
+    - v0: initial version.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class PrefillPreemptionEnv(ServingEnv):
 
 
 class PrefillPreemptionVectorEnv(ServingVectorEnv):
-    """`num_envs` of `PrefillPreemptionEnv`."""
+    """`num_envs` environments `PrefillPreemptionEnv`, stepped together."""
 
     def __init__(
         self,
@@ -123,4 +124,5 @@ class PrefillPreemptionVectorEnv(ServingVectorEnv):
 
 
 def random_prefills() -> ServingSpec:
+    """Spec of random scenarios with one prefill engine and one decode engine."""
     return EPISODES.replaced(prefill=1, decode=1, router="min-load")

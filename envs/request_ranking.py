@@ -13,7 +13,7 @@ from servegym.baselines.observations.queue import observe_queue, queue_layout
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
-from servegym.envs.interface import Interface, kinds_of
+from servegym.envs.interface import Interface, agent_pools_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.presets import EPISODES
@@ -28,19 +28,19 @@ from servegym.simulator.runs.simulation import Simulation
 
 @kernel
 def ask_base(run, functions, episode, count):
-    """Have the base scheduler rank the queue of the engine that decides. count: how many numbers an action has."""
+    """Rank the queue of the deciding engine with the base scheduler. count: numbers in an action."""
     e, status = run.status[0].deciding_engine, run.status[0]
     numbers = run.parameters[e, episode.offset :]
     for k in range(count):
-        numbers[k] = 0.0  # no action: the base's own ranks
-    numbers[count] = 1.0  # nothing left out yet
+        numbers[k] = 0.0  # all zeros: the base's own ranks
+    numbers[count] = 1.0  # the policy leaves no request out while this is 1
     rank_queue(run, decider_of(run, functions, e), e, status.now_s)
     numbers[count] = 0.0
 
 
 @kernel
 def show_slots(run, functions, episode, observation):
-    """Have the base scheduler rank the queue of the engine that decides, and show the first requests."""
+    """Rank the queue of the deciding engine with the base scheduler, and write the first requests into slots."""
     ask_base(run, functions, episode, episode.slots)
     e, status = run.status[0].deciding_engine, run.status[0]
     context = scheduler_context_of(run, decider_of(run, functions, e).estimator, e, status.now_s)
@@ -49,7 +49,7 @@ def show_slots(run, functions, episode, observation):
 
 @observe
 def show_queue(episode, observation, mask, base):
-    """The engine whose batch is about to be formed, and its requests."""
+    """Write the state of the engine whose batch is about to be formed, and its requests."""
     run, _, functions = restore_run(episode.address)
     if not is_agents(episode, run.engines[run.status[0].deciding_engine]):
         return False
@@ -61,7 +61,7 @@ def show_queue(episode, observation, mask, base):
 
 @act
 def set_scores(episode, action):
-    """Where the scheduler looks for the scores of the slots: behind the base's numbers."""
+    """Write the scores of the slots where the scheduler reads them: after the base's numbers."""
     run, _, _ = restore_run(episode.address)
     e = run.status[0].deciding_engine
     for k in range(episode.filled):
@@ -69,13 +69,13 @@ def set_scores(episode, action):
 
 
 def check_slots(slots: int, least: int = 1) -> None:
-    """Raise EnvError for a number of slots that cannot be."""
+    """Raise EnvError unless `slots` is a whole number from `least` to 1024."""
     if not (isinstance(slots, int) and least <= slots <= 1024):
         raise EnvError(f"slots={slots}: it should be a whole number, {least} to 1024")
 
 
 class Slots(Interface):
-    """What the environments have in common that show the requests of an engine slot by slot."""
+    """Base class of interfaces that show the requests of an engine in slots."""
 
     stop_at = AT_BATCHES
 
@@ -90,32 +90,32 @@ class Slots(Interface):
         return dataclasses.replace(scenario, scheduler=self.scored)
 
     def begin(self, simulation: Simulation, episode: np.record) -> None:
-        episode.kinds = kinds_of(simulation)
+        episode.agent_pools = agent_pools_of(simulation)
         episode.slots, episode.offset = self.slots, first_score(self.scheduler)
 
     def slots_of(self, simulation: Simulation, filled: int) -> list[int]:
         return requests_in_slots(simulation, filled)
 
 
-MOST_SCORES = 4  # in words
+MOST_SCORES = 4  # that an action's description names
 BASE_ORDER = "the base's order"
 
 
 def requests_in_slots(simulation: Simulation, filled: int) -> list[int]:
-    """The request in each slot that is filled, at the decision before which the simulation stands."""
+    """The request in each filled slot at the current decision."""
     arrays = simulation.arrays
     return arrays.queues[arrays.status[0].deciding_engine][arrays.order[0][:filled]].tolist()
 
 
 def scores_in_words(scores: np.ndarray, requests: list[int]) -> str:
-    """The highest scores with their requests; nothing where all are 0."""
+    """Describe the highest nonzero scores with their requests; empty if all are 0."""
     given = scores[: len(requests)]
     best = [k for k in np.argsort(-given, kind="stable")[:MOST_SCORES].tolist() if given[k] != 0]
     return ", ".join(f"request {requests[k]} {given[k]:+.2f}" for k in best)
 
 
 class RequestRanking(Slots):
-    """The decision before a batch, as scores of requests."""
+    """The decision before a batch as scores of requests."""
 
     observe = show_queue
     act = set_scores
@@ -132,20 +132,20 @@ class RequestRankingEnv(ServingEnv):
     """
     ## Description
     One engine (or several) serves a stream of requests. Before each batch the agent scores the requests, and the packer
-    fills the batch in the order of the scores, as far as the limits of the base scheduler and the memory allow.
+    fills the batch in the order of the scores, within the limits of the base scheduler and of the KV memory.
 
     ## Action Space
-    `Box(-1, 1, (slots,), float32)`: a score for each slot; the higher runs first, equal scores in the base's order.
-    The requests in slots exchange their ranks; those in no slot keep theirs. Scores of empty slots do nothing. All
-    zeros is the base scheduler.
+    `Box(-1, 1, (slots,), float32)`: a score for each slot; higher scores run first, equal scores in the base's order.
+    The scores permute the ranks of the requests in slots; other requests keep theirs. Scores of empty slots are
+    ignored. All zeros is the base scheduler.
 
     ## Observation Space
     `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first, prefills before decodes;
-    docs/observations.md, `observe_queue`. The first number of a slot, `present`, is the mask. With
-    `observation="dict"` a Dict of the same.
+    docs/observations.md, `observe_queue`. The first number of a slot, `present`, is 1 if it holds a request. With
+    `observation="dict"`, a Dict of the same numbers.
 
     ## Rewards
-    What the batch before gained, as a share of the episode's ideal gain: they sum to the TDG ratio.
+    The gain since the previous decision, divided by the episode's ideal gain, so that the rewards sum to the TDG ratio.
 
     ## Starting State
     The first request has just arrived.
@@ -156,14 +156,14 @@ class RequestRankingEnv(ServingEnv):
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
     - `scheduler="slide-batching:steps=ignore"`: the base, which sets the limits of batches and ranks victims. It is
-      asked twice in a decision, so it must keep no numbers of its own, or declare `repeatable`.
-    - `slots=32`: requests shown.
+      called twice for each decision, so it must keep no numbers between calls, or declare `repeatable`.
+    - `slots=32`: number of requests shown.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
-      `ServingSpec` (docs/spec.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
+      from which scenarios are drawn.
 
     ## Version History
-    - v0: the first.
+    - v0: initial version.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class RequestRankingEnv(ServingEnv):
 
 
 class RequestRankingVectorEnv(ServingVectorEnv):
-    """`num_envs` of `RequestRankingEnv`."""
+    """`num_envs` environments `RequestRankingEnv`, stepped together."""
 
     def __init__(
         self,

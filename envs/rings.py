@@ -1,8 +1,8 @@
-"""Rings of episodes that two threads share: one goes round upwards, the other downwards, until they meet.
+"""Rings of episodes that two threads share: one takes episodes upwards, the other downwards, until they meet.
 
-A ring is int64[RING]: TAKEN, episodes taken so far; its episodes, FIRST to END - 1; SEAM, the first that is taken
-upwards, before which the first is that is taken downwards; ACTING, 1 if actions are put into effect; and the episodes
-at which the two threads are.
+A ring is int64[RING_NUMBERS]. TAKEN: number of episodes taken so far. FIRST, END: its episodes are FIRST to END - 1.
+SEAM: where the upward thread begins; the downward thread begins at the episode before it. ACTING: 1 if actions are
+applied. UPWARDS, DOWNWARDS: the episode at which each of the two threads is.
 """
 
 from typing import Any
@@ -14,34 +14,34 @@ from numba.extending import intrinsic
 from servegym.simulator.compilation.kernels import JIT_DISABLED, kernel
 
 TAKEN, FIRST, END, SEAM, ACTING, UPWARDS, DOWNWARDS = range(7)
-RING = 16  # numbers: two cache lines, of which others have no part
+RING_NUMBERS = 16  # two cache lines, so that no two rings share one
 NO_MORE = -1
 
 
 def ring_of(first: int, end: int, acting: bool = False) -> np.ndarray:
-    """int64[RING]: of episodes `first` to `end` - 1, of which none has been taken."""
-    ring = np.zeros(RING, "i8")
+    """int64[RING_NUMBERS]: a ring of episodes `first` to `end` - 1, none of them taken."""
+    ring = np.zeros(RING_NUMBERS, "i8")
     ring[FIRST], ring[END], ring[ACTING] = first, end, acting
     ring[SEAM], ring[UPWARDS] = first, first - 1
     return ring
 
 
 def reverse_ring(ring: np.ndarray) -> None:
-    """Swap the ends of a ring of which nothing is taken, so that the taker of one side begins where the two met."""
+    """Reset a ring so that the two threads begin where they met, each going back over the other's last episodes."""
     ring[TAKEN], ring[SEAM] = 0, ring[UPWARDS] + 1
 
 
 @kernel
 def before_first(ring, downwards):
-    """What comes before the first episode of a thread."""
+    """The place from which `next_episode` goes to a thread's first episode."""
     return ring[SEAM] if downwards else ring[SEAM] - 1
 
 
 @kernel
 def next_episode(ring, last, downwards):
-    """The episode that comes for a thread after `last`; NO_MORE: all are taken."""
+    """Take the episode that follows `last` in a thread's direction; NO_MORE: all are taken."""
     first, end = ring[FIRST], ring[END]
-    if count_one(ring) >= end - first:
+    if take_number(ring) >= end - first:
         return NO_MORE
     row = last - 1 if downwards else last + 1
     if row < first:
@@ -52,16 +52,16 @@ def next_episode(ring, last, downwards):
     return row
 
 
-def count_plainly(ring):
-    """ring[TAKEN], which grows by 1."""
+def take_number_in_python(ring):
+    """Return ring[TAKEN] and increment it."""
     number = ring[TAKEN]
     ring[TAKEN] += 1
     return number
 
 
 @intrinsic
-def count_at_once(typing_context, ring):
-    """The same in one operation of the processor, so that no two threads get the same number. ring: int64[...]."""
+def take_number_atomically(typing_context, ring):
+    """Return ring[TAKEN], the first number of int64[...], and increment it atomically."""
 
     def generate(context, builder, signature, arguments):
         pointer = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -70,4 +70,4 @@ def count_at_once(typing_context, ring):
     return types.int64(ring), generate
 
 
-count_one: Any = count_plainly if JIT_DISABLED else count_at_once
+take_number: Any = take_number_in_python if JIT_DISABLED else take_number_atomically

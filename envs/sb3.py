@@ -1,4 +1,4 @@
-"""Stable-Baselines3 on a native vector of environments."""
+"""A vector of environments as the VecEnv of Stable-Baselines3, stepped in one compiled call."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MASKS = "action_masks"
 
 
 class Sb3VecEnv(VecEnv):
-    """A `ServingVectorEnv` as Stable-Baselines3 and sb3-contrib take it.
+    """Wrap a `ServingVectorEnv` for Stable-Baselines3 and sb3-contrib.
 
-    infos[i] has something in it where the episode of i has just ended, and is empty otherwise (to fill 64 at each step
-    takes a quarter of the step's time): `terminal_observation`; `TimeLimit.truncated`, whether the episode was cut off
-    at the scenario's `until_s`; `episode`, as of a `Monitor`: sum of rewards r, steps l, seconds since the start t;
-    `tdg_ratio`; and `summary`, figures of the episode as a whole.
+    infos[i] is filled only when the episode of environment i has just ended (to fill 64 at each step takes a quarter of
+    the step's time): `terminal_observation`; `TimeLimit.truncated`, whether the scenario's `until_s` cut the episode
+    off; `episode`, as of a `Monitor`: sum of rewards r, steps l, seconds since the start t; `tdg_ratio`; and `summary`,
+    figures of the whole episode.
 
-    `seed(s)` and `set_options(...)` hold for the next `reset`, as they do everywhere in Stable-Baselines3.
-    reward_scale: on the rewards; those in `episode` are not scaled. `durations_s`: float64[n], the simulated time that
-    the last steps took; 0 where an episode ended.
+    `seed(s)` and `set_options(...)` hold for the next `reset`, as everywhere in Stable-Baselines3.
+    reward_scale: factor on the rewards; those in `episode` are not scaled. `durations_s`: float64[n], the simulated
+    time of the last step of each environment; 0 where an episode ended. Raises EnvError for another kind of vector.
     """
 
     def __init__(self, venv: ServingVectorEnv, reward_scale: float = 1.0):
@@ -37,7 +37,7 @@ class Sb3VecEnv(VecEnv):
         if self.venv.autoreset_mode != AutoresetMode.SAME_STEP:
             raise EnvError(f"autoreset_mode {self.venv.autoreset_mode.value!r}: here it should be 'SameStep'")
         self.reward_scale = reward_scale
-        self.episodes = 0  # that have ended
+        self.episodes = 0  # number of ended episodes
         super().__init__(venv.num_envs, self.venv.single_observation_space, self.venv.single_action_space)
         self.durations_s = np.zeros(self.num_envs)
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
@@ -45,14 +45,14 @@ class Sb3VecEnv(VecEnv):
 
     @property
     def rng_states(self) -> list[dict[str, Any]]:
-        """States of the generators from which the next episode of each environment is drawn."""
+        """State of the random generator of each environment, from which its next episode is drawn."""
         return [dict(rng.bit_generator.state) for rng in self.venv._rngs]
 
     @rng_states.setter
     def rng_states(self, states: Sequence[dict[str, Any]]) -> None:
         if len(states) != self.num_envs:
             raise EnvError(f"{len(states)} states of generators; there should be {self.num_envs}")
-        self._reset_seeds()  # a seed that waits for the next reset would undo this
+        self._reset_seeds()  # else a pending seed would replace these states at the next reset
         for rng, state in zip(self.venv._rngs, states, strict=True):
             rng.bit_generator.state = state
 
@@ -81,10 +81,10 @@ class Sb3VecEnv(VecEnv):
         self.durations_s = np.where(dones, 0.0, self.venv.episode_batch.now_s - before_s)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if dones.any():
-            self._tell_of_ends(np.flatnonzero(dones), truncated, vector_infos, infos)
+            self._fill_infos(np.flatnonzero(dones), truncated, vector_infos, infos)
         return observations, (self.reward_scale * rewards).astype(np.float32), dones, infos
 
-    def _tell_of_ends(self, ended: np.ndarray, truncated: np.ndarray, vector_infos: dict, infos: list[dict]) -> None:
+    def _fill_infos(self, ended: np.ndarray, truncated: np.ndarray, vector_infos: dict, infos: list[dict]) -> None:
         """Fill the infos of the environments whose episode has ended."""
         seconds, final = round(time.perf_counter() - self._begin_s, 6), vector_infos["final_info"]
         for i in ended.tolist():
@@ -99,32 +99,32 @@ class Sb3VecEnv(VecEnv):
         self.episodes += len(ended)
 
     def late_rewards(self) -> np.ndarray | float:
-        """What a rollout's steps, float32[steps, n], earned beside the rewards that they gave at once. Here nothing."""
+        """Return float32[steps, n], rewards of a rollout's steps that are known only after it; here there are none."""
         return 0.0
 
     def close(self) -> None:
         self.venv.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of the vector, once for each environment. Raises AttributeError for one that there is not."""
+        """Return an attribute of the vector, once for each environment. Raises AttributeError for an unknown one."""
         if attr_name == MASKS and not self.venv.interface.choices:
             raise AttributeError("every action is legal here: there are no action masks")
         value = getattr(self.venv, attr_name)
         return [value for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Set an attribute of the vector: of all its environments, or not at all. Raises EnvError."""
+        """Set an attribute of the vector. Raises EnvError if `indices` does not name all environments."""
         if len(list(self._get_indices(indices))) != self.num_envs:
-            raise EnvError(f"{attr_name} is one of all environments together; set it without indices")
+            raise EnvError(f"{attr_name} belongs to all environments together; set it without indices")
         setattr(self.venv, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """`action_masks`: bool[choices] of each environment. Raises AttributeError for another method."""
+        """Call `action_masks`, bool[choices] for each environment. Raises AttributeError for another method."""
         if method_name != MASKS or not self.has_attr(MASKS):
             raise AttributeError(f"no method {method_name!r} of single environments in a native vector of them")
         masks = self.venv.action_masks()
         return [masks[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """By nothing, but there are the statistics that a `Monitor` would give."""
+        """True for `Monitor` alone, whose statistics are in the infos."""
         return [issubclass(Monitor, wrapper_class) for _ in self._get_indices(indices)]

@@ -1,4 +1,4 @@
-"""Scheduling-v0: an agent says everything about a batch: ranks, time budget, what to give up, chunks and victims."""
+"""Scheduling-v0: an agent changes all of a batch: ranks, time budget, requests to give up, chunk size and victims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from servegym.baselines.observations.sessions import observe_scheduling_sessions
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
-from servegym.envs.interface import Interface, kinds_of
+from servegym.envs.interface import Interface, agent_pools_of
 from servegym.envs.request_ranking import ask_base, check_slots, requests_in_slots, scores_in_words
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
@@ -38,7 +38,7 @@ from servegym.simulator.runs.simulation import Simulation
 
 @observe
 def show_scheduling(episode, observation, mask, base):
-    """The engine whose batch is about to be formed, and its requests that are worth something."""
+    """Write the state of the engine whose batch is about to be formed, and its requests with a positive worth."""
     run, _, functions = restore_run(episode.address)
     if not is_agents(episode, run.engines[run.status[0].deciding_engine]):
         return False
@@ -59,7 +59,7 @@ def show_scheduling(episode, observation, mask, base):
 
 @act
 def steer(episode, action):
-    """Where the scheduler looks for the action; scores of empty slots are none."""
+    """Write the action where the scheduler reads it, without the scores of empty slots."""
     run, _, _ = restore_run(episode.address)
     numbers = run.parameters[run.status[0].deciding_engine, episode.offset :]
     for k in range(CONTROLS + episode.filled):
@@ -67,7 +67,7 @@ def steer(episode, action):
 
 
 class Scheduling(Interface):
-    """The decision before a batch, all of it."""
+    """The whole decision before a batch: four controls, and scores of requests."""
 
     stop_at = AT_BATCHES
     observe = show_scheduling
@@ -88,14 +88,14 @@ class Scheduling(Interface):
         return dataclasses.replace(scenario, scheduler=self.steered)
 
     def begin(self, simulation: Simulation, episode: np.record) -> None:
-        episode.kinds = kinds_of(simulation)
+        episode.agent_pools = agent_pools_of(simulation)
         episode.slots, episode.offset = self.slots, first_of_action(self.scheduler)
         episode.shows_sessions = self.sees == SESSIONS
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
-        said = [f"{name} {number:+.2f}" for name, number in zip(NAMES, action[:CONTROLS], strict=True) if number]
+        parts = [f"{name} {number:+.2f}" for name, number in zip(NAMES, action[:CONTROLS], strict=True) if number]
         scores = scores_in_words(action[CONTROLS:], self.slots_of(simulation, filled))
-        return ", ".join([*said, scores] if scores else said) or "as the base says"
+        return ", ".join([*parts, scores] if scores else parts) or "the base's decision"
 
     def slots_of(self, simulation: Simulation, filled: int) -> list[int]:
         return requests_in_slots(simulation, filled)
@@ -104,32 +104,32 @@ class Scheduling(Interface):
 class SchedulingEnv(ServingEnv):
     """
     ## Description
-    One engine (or several) serves a stream of requests. Before each batch the agent changes all that a base
-    scheduler decides about it: the order of the requests, how long the batch may take, which requests are given up, how
-    much of one prompt goes into it, and which requests lose their memory first.
+    One engine (or several) serves a stream of requests. Before each batch the agent changes everything that a base
+    scheduler decides about it: the order of the requests, the time that the batch may take, the requests to give up,
+    the largest chunk of a prompt, and the requests to evict first.
 
     ## Action Space
     `Box(-1, 1, (4 + slots,), float32)`; all zeros is the base scheduler.
 
-    | number | says |
+    | number | meaning |
     |---|---|
     | 0 | time budget b: the base's, times (7/6)^b above 0, (9/5)^b below; 0.9 TPOT SLOs become 0.5 to 1.05 |
-    | 1 | giving up g, above 0: requests worth less than g are left out while another is worth at least g |
+    | 1 | giving up g, above 0: requests with a worth below g are left out while another has at least g |
     | 2 | chunk c, above 0: a prompt gets at most 2^(-4c) of the tokens that fit the time budget |
-    | 3 | victims v, above 0: of those that the base would evict alike, requests worth less than v go first |
+    | 3 | victims v, above 0: among victims that the base ranks alike, those with a worth below v are evicted first |
     | 4 to 3 + slots | scores: s moves a request forward by s x `slots` places in the base's order |
 
-    What a request is *worth* is the share of what it could still gain that can be expected in time
-    (docs/systems/expected_gain.md). At 0 and below numbers 1 to 3 change nothing.
+    The *worth* of a request is its expected gain as a share of the gain that it can still get
+    (docs/systems/expected_gain.md). Numbers 1 to 3 change nothing at 0 and below.
 
     ## Observation Space
-    `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first and that are worth
-    something, prefills before decodes; docs/observations.md, `observe_scheduling`. Times are
-    relative to SLOs and to the constant part of a batch, so that one agent can serve all devices. With
-    `observation="dict"` a Dict of the same.
+    `Box(float32)`: the engine, then a slot for each of the requests that the base ranks first and that have a positive
+    worth, prefills before decodes; docs/observations.md, `observe_scheduling`. Times are relative to SLOs and to the
+    constant part of a batch, so that one agent can serve all devices. With `observation="dict"`, a Dict of the same
+    numbers.
 
     ## Rewards
-    What the batch before gained, as a share of the episode's ideal gain: they sum to the TDG ratio.
+    The gain since the previous decision, divided by the episode's ideal gain, so that the rewards sum to the TDG ratio.
 
     ## Starting State
     The first request has just arrived.
@@ -139,17 +139,17 @@ class SchedulingEnv(ServingEnv):
 
     ## Arguments
     - `scenario`: a Scenario or a source of them (a `ServingSpec`; by default episodes of one engine).
-    - `scheduler="expected-gain:steps=ignore"`: the base. It is asked twice in a decision, so it must keep no numbers
-      of its own, or declare `repeatable`.
-    - `sees="scheduling"`: which observation; `"scheduling-sessions"` shows the session of each request too
+    - `scheduler="expected-gain:steps=ignore"`: the base. It is called twice for each decision, so it must keep no
+      numbers between calls, or declare `repeatable`.
+    - `sees="scheduling"`: which observation; `"scheduling-sessions"` adds the session of each request
       (`observe_scheduling_sessions`).
-    - `slots=32`: requests shown and scored; 0: none, and the action is the four numbers of the whole.
+    - `slots=32`: number of requests shown and scored; with 0 the action is the first four numbers.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
-      `ServingSpec` (docs/spec.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
+      from which scenarios are drawn.
 
     ## Version History
-    - v0: the first.
+    - v0: initial version.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class SchedulingEnv(ServingEnv):
 
 
 class SchedulingVectorEnv(ServingVectorEnv):
-    """`num_envs` of `SchedulingEnv`."""
+    """`num_envs` environments `SchedulingEnv`, stepped together."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One compiled call that steps any number of episodes, each to its agent's next decision or to its end."""
+"""The compiled call that steps any number of episodes, each to its agent's next decision or to its end."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from servegym.simulator.runs.parking import restore_run
 
 
 class Handling(NamedTuple):
-    """The functions of a kind of environment."""
+    """The compiled functions of an environment."""
 
     advance: Any  # advance_signature
     observe: Any  # observe_signature
@@ -55,12 +55,11 @@ def park_handlers(address, advance, observe, act):
     )
 )
 def step_episodes(handlers, episodes, ring, downwards, actions, observations, masks, bases):
-    """Step those of a ring of episodes that are to be stepped; returns how many are then at no decision.
+    """Step the episodes of a ring that have `stepping` set; returns how many stopped elsewhere than at a decision.
 
-    ring: of which two threads can have a part each (rings.py): so neither waits long.
-    handlers: address of (advance, observe, act). actions: float64[n, numbers], all in the action space. Written where
-    there is a decision: observations: float32[n, size], masks: int8[n, choices], bases: float64[n, numbers], the base
-    policy's actions.
+    handlers: address of a parked `Handling`. ring: int64[RING_NUMBERS] (rings.py), which two threads can step from both
+    ends. actions: float64[n, numbers], all in the action space. At a decision these are written: observations,
+    float32[n, size]; masks, int8[n, choices]; bases, float64[n, numbers], the base policy's actions.
     """
     run_on, observe, act = restore_handlers(handlers)
     stopped, row = 0, before_first(ring, downwards)
@@ -73,7 +72,7 @@ def step_episodes(handlers, episodes, ring, downwards, actions, observations, ma
             continue
         run, _, _ = restore_run(episode.address)
         if ring[ACTING] == 1:
-            if episode.status == DECISION:  # an episode can be without any
+            if episode.status == DECISION:  # an episode without decisions has a step too
                 act(episode, actions[row])
             episode.left = episode.every
         status = DECISION
@@ -85,26 +84,26 @@ def step_episodes(handlers, episodes, ring, downwards, actions, observations, ma
                     break
         episode.status = status
         if status in (DECISION, DONE, PAUSED):
-            reckon(run, episode)
+            write_rewards(run, episode)
         stopped += status != DECISION
 
 
 @compiled(types.boolean(array(types.float64, 2), array(types.float64, 2)))
-def all_in(space, actions):
-    """Whether all actions are in the space, float64[numbers, 3]: the least and the largest, and 1 for whole numbers."""
+def within_bounds(bounds, actions):
+    """Whether all actions are within float64[numbers, 3]: lower bound, upper bound, and 1 for integers."""
     for row in range(actions.shape[0]):
         for column in range(actions.shape[1]):
             number = actions[row, column]
-            if not (np.isfinite(number) and space[column, 0] <= number <= space[column, 1]):
+            if not (np.isfinite(number) and bounds[column, 0] <= number <= bounds[column, 1]):
                 return False
-            if space[column, 2] == 1.0 and number != np.floor(number):
+            if bounds[column, 2] == 1.0 and number != np.floor(number):
                 return False
     return True
 
 
 @kernel
-def reckon(run, episode):
-    """The rewards of the step that has ended."""
+def write_rewards(run, episode):
+    """Write the terms of the reward of the step that has ended, and the figures SHOWN."""
     gain = run.status[0].gain
     episode.gain_reward = (gain - episode.rewarded) / episode.ideal_gain
     episode.gain = episode.rewarded = gain
@@ -120,7 +119,7 @@ def reckon(run, episode):
 
 @kernel
 def potential(run, episode):
-    """Share of the ideal gain in the next tokens of queued requests that are not late."""
+    """`shaping` times the gain of the next tokens of queued requests that are not late, divided by the ideal gain."""
     now_s, total = run.status[0].now_s, 0.0
     for e in range(run.engines.shape[0]):
         for place in range(run.engines[e].queue_length):
@@ -131,17 +130,17 @@ def potential(run, episode):
 
 
 class Handlers:
-    """The functions of a kind of environment, parked: `address`."""
+    """The compiled functions of an environment, stored for kernels at `address`."""
 
     def __init__(self, observe: Compiled, act: Compiled):
         self._observe, self._act = observe, act
         self._bytes = np.zeros(handlers_bytes.entry() + 64, "u1")
         self.address = self._bytes.ctypes.data + -self._bytes.ctypes.data % 64
-        self._loops = 0  # of LOOPS, how many cannot do more than the one that is parked
+        self._loops = 0  # 1 + index in LOOPS of the parked loop; 0: none is parked
 
     def provide(self, loop: Compiled) -> None:
-        """Episodes that need this loop will be stepped: all are, from now on, by the one that can do most."""
+        """Park `loop` unless the parked one has more features; one loop steps all episodes of a batch."""
         if self._loops <= LOOPS.index(loop):
             self._loops = LOOPS.index(loop) + 1
-            self._functions = (loop.value, self._observe.value, self._act.value)  # kept alive
+            self._functions = (loop.value, self._observe.value, self._act.value)  # referenced, as addresses are parked
             park_handlers.entry(self.address, *self._functions)

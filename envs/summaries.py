@@ -1,4 +1,4 @@
-"""What the last `info` of an episode says of it as a whole, beside the gain that it was rewarded by."""
+"""The `summary` in the last `info` of an episode: figures of the whole episode beside its gain."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ BY_PRIORITY = ("slo_attainment", "starved")
 
 
 def summary_of(simulation: Simulation) -> dict[str, float]:
-    """Figures of `Result.summary` by name; nan where an episode has none.
+    """Figures of `Result.summary` by name; nan for a figure that the episode does not have.
 
-    Of latencies "ttft_s_p99" and so on; of priorities the first, "slo_attainment_high_priority", and the last. Of
-    engines the mean number that is in service.
+    Latencies by quantile ("ttft_s_p99"); figures of the highest and of the lowest priority
+    ("slo_attainment_high_priority"); `engines_in_service`, the mean number of engines in service.
     """
-    of = simulation.result()
-    found = {name: of.figure(name) for name in FIGURES}
-    found["engines_in_service"] = of.figure("cost_engine_s") / found["span_s"] if found["span_s"] else None
-    for name, some in LATENCIES.items():
-        latencies = of.figure(name)
-        found |= {f"{name}_{quantile}": latencies[quantile] for quantile in some}
+    result = simulation.result()
+    found = {name: result.figure(name) for name in FIGURES}
+    found["engines_in_service"] = result.figure("cost_engine_s") / found["span_s"] if found["span_s"] else None
+    for name, quantiles in LATENCIES.items():
+        latencies = result.figure(name)
+        found |= {f"{name}_{quantile}": latencies[quantile] for quantile in quantiles}
     for name in BY_PRIORITY:
-        shares = of.figure(f"{name}_by_priority")
+        shares = result.figure(f"{name}_by_priority")
         found[f"{name}_high_priority"] = shares[min(shares)] if shares else None
         found[f"{name}_low_priority"] = shares[max(shares)] if len(shares) > 1 else None
     return {name: math.nan if value is None else float(value) for name, value in found.items()}

@@ -33,14 +33,14 @@ DEFAULTS = {"engines": 4, "tiers": 4}
 
 @kernel
 def show_base(moves, base):
-    """Write the base scaler's choices."""
+    """Write the base scaler's choices as an action."""
     for e in range(base.shape[0]):
         base[e] = choice_of(moves[e])
 
 
 @observe
 def show_tiers(episode, observation, mask, base):
-    """The cluster at a check, and what the base scaler would make of it."""
+    """Write the cluster at a check and the base scaler's decisions."""
     run, router_state, _ = restore_run(episode.address)
     context = scaler_context_of(run, router_state, run.status[0].now_s)
     observe_tiers(context, router_state.moves, episode.slots, observation)
@@ -50,7 +50,7 @@ def show_tiers(episode, observation, mask, base):
 
 @observe
 def show_day(episode, observation, mask, base):
-    """As `show_tiers`, with the time of day and how many engines the base wants."""
+    """Write what `show_tiers` does, the time of day, and the number of engines that the base wants."""
     run, router_state, _ = restore_run(episode.address)
     context = scaler_context_of(run, router_state, run.status[0].now_s)
     observe_day(context, router_state.moves, episode.offset, episode.slots, observation)
@@ -60,9 +60,9 @@ def show_day(episode, observation, mask, base):
 
 @act
 def move_engines(episode, action):
-    """Each engine goes where its number says; of one that names nothing, the base scaler's decision stands."""
+    """Set tier and closing of each engine from its number; out of range, the base scaler's decision stands."""
     _, router_state, _ = restore_run(episode.address)
-    choices = 2 * (router_state.known.tiers.shape[0] - 1)  # of these two are no tiers; the pool is one more
+    choices = 2 * (router_state.known.tiers.shape[0] - 1)  # 2 (tiers + 1): known.tiers has two rows that are no tiers
     for e in range(episode.slots):
         choice = int(action[e])
         if 0 <= choice < choices and choice != choice_of(router_state.moves[e]):
@@ -70,7 +70,7 @@ def move_engines(episode, action):
 
 
 class TierScaling(Interface):
-    """The decision at a check, as the tier of each engine and whether it is closed."""
+    """The decision at a check as the tier of each engine and whether it is closed."""
 
     stop_at = AT_CHECKS
     sees = NOW
@@ -108,56 +108,57 @@ class TierScaling(Interface):
 
 
 class DayScaling(TierScaling):
-    """The same, seen with the time of day."""
+    """TierScaling with the time of day in the observation."""
 
     sees = DAY
     observe = show_day
 
 
-KINDS = {NOW: TierScaling, DAY: DayScaling}  # by what they see
+INTERFACES = {NOW: TierScaling, DAY: DayScaling}  # by the argument `sees`
 
 
 class TierScalingEnv(ServingEnv):
     """
     ## Description
-    Engines are in tiers (classes of TPOT SLO) or in a common pool, from which the router takes one when a tier needs
-    it. At each check of the scaler the agent says of every engine which tier it is in, and whether it is closed to new
-    requests. Only engines in a tier cost anything.
+    An engine is in a tier (a class of TPOT SLO) or in a common pool, from which the router takes engines for tiers that
+    need one. At each check of the scaler the agent sets for every engine the tier that it is in, and whether it is
+    closed to new requests. Only engines in a tier have a cost.
 
     ## Action Space
     `MultiDiscrete([2 (tiers + 1)] * engines)`: for each engine 2 (tier + 1), plus 1 if it is closed; the pool is tier
-    -1. So 0 is the pool, 2 tier 0, 3 tier 0 and closed. Every action is legal. An engine that leaves the pool gives
-    its requests back to the router.
+    -1. So 0 is the pool, 2 is tier 0, and 3 is tier 0 and closed. Every action is legal. The requests of an engine that
+    leaves the pool go back to the router.
 
     ## Observation Space
-    `Box(float32)`: the cluster and its tiers, then a slot for each engine; docs/observations.md, `observe_day` (v0:
-    `observe_tiers`, without the time of day). What the base scaler decided is in the slots. With `observation="dict"` a
-    Dict of the same.
+    `Box(float32)`: the cluster and its tiers, then a slot for each engine, with the base scaler's decision about it;
+    docs/observations.md, `observe_day` (v0: `observe_tiers`, without the time of day). With `observation="dict"`, a
+    Dict of the same numbers.
 
     ## Rewards
-    What all engines gained since the check before, as a share of the episode's ideal gain: they sum to the TDG ratio
-    (the first reward includes what was gained before the first check). What engines cost is in
-    `result().summary["cost_engine_s"]`.
+    The gain of all engines since the previous check, divided by the episode's ideal gain, so that the rewards sum to
+    the TDG ratio; the first reward includes the gain before the first check. The cost of engines is no part of the
+    reward: `result().summary["cost_engine_s"]`.
 
     ## Starting State
     The first check, one interval after the start.
 
     ## Episode End
-    Terminated when all requests are served, or those that wait never can be; truncated at the scenario's `until_s`.
+    Terminated when all requests are served, or when those that wait can never be served; truncated at the scenario's
+    `until_s`.
 
     ## Arguments
-    - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines under `polyserve`
-      as scheduler, router and scaler, with the SLOs of its paper. Its scaler is the base; `interval_s` of that is the
-      time between decisions.
-    - `engines`, `tiers`: of every scenario; the preset's, if it sets them, else 4 and 4.
+    - `scenario`: a Scenario or a source of them; the default draws random ones on `engines` engines with `polyserve` as
+      scheduler, router and scaler, and the SLOs of its paper. The scenario's scaler is the base; its `interval_s` is
+      the time between decisions.
+    - `engines`, `tiers`: their numbers in every scenario; None: the preset's if it sets them, else 4 and 4.
     - `sees="day"`, in v0 `"tiers"`: which of the two observations.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
-    - `trace`, `load`, `device`, `slo`, `requests`, ...: what random scenarios are to draw instead, the fields of
-      `ServingSpec` (docs/spec.md).
+    - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
+      from which scenarios are drawn.
 
     ## Version History
-    - v1: the observation has the time of day, and how many engines the base wants.
-    - v0: the first.
+    - v1: the observation has the time of day, and the number of engines that the base wants.
+    - v0: initial version.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class TierScalingEnv(ServingEnv):
 
 
 class TierScalingVectorEnv(ServingVectorEnv):
-    """`num_envs` of `TierScalingEnv`."""
+    """`num_envs` environments `TierScalingEnv`, stepped together."""
 
     def __init__(
         self,
@@ -191,18 +192,19 @@ class TierScalingVectorEnv(ServingVectorEnv):
 
 
 def scaling_of(engines: int | None, tiers: int | None, sees: str, options: Mapping[str, Any]) -> TierScaling:
-    """The interface for so many engines and tiers; None: as many as the preset among the options says, or the default.
-    Raises EnvError."""
+    """Make the interface. engines, tiers: None: those of the preset among the options, else the defaults.
+
+    Raises EnvError for numbers out of range and for unknown `sees`."""
     preset = PRESETS.get(options.get("preset", ""))
-    said = DEFAULTS | (preset.arguments if preset is not None else {})
-    engines, tiers = said["engines"] if engines is None else engines, said["tiers"] if tiers is None else tiers
-    if sees not in KINDS:
-        raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, KINDS))}")
-    return KINDS[sees](engines, tiers)
+    given = DEFAULTS | (preset.arguments if preset is not None else {})
+    engines, tiers = given["engines"] if engines is None else engines, given["tiers"] if tiers is None else tiers
+    if sees not in INTERFACES:
+        raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, INTERFACES))}")
+    return INTERFACES[sees](engines, tiers)
 
 
 def random_tiers(engines: int) -> ServingSpec:
-    """Requests enough for a minute or more; polyserve checks once a second."""
+    """Spec of random scenarios that last a minute or more, as `polyserve` checks once a second."""
     return EPISODES.replaced(
         slo="polyserve",
         requests=200.0 * engines,

@@ -1,4 +1,4 @@
-"""Many environments of one kind, stepped in one compiled call."""
+"""A vector of environments of one class, stepped in one compiled call."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from servegym.simulator.records.statuses import DONE, PAUSED
 
 
 class ServingVectorEnv(VectorEnv[Any, Any, Any]):
-    """n environments as one. What each shows and earns is, byte for byte, what a single one with its seed would.
+    """num_envs environments in one. Each gives the same bytes as a single environment with its seed.
 
-    autoreset_mode: what follows the end of an episode, as Gymnasium has it. "SameStep": the next begins in the same
-        step; the last observation and info are in info["final_obs"] and info["final_info"]. "NextStep" (which some
-        wrappers ask for): it begins in the next step, whose action is not used and whose reward is 0. "Disabled": it
-        begins with a `reset`, of those that options={"reset_mask": bool[n]} names.
+    autoreset_mode: Gymnasium's `AutoresetMode`. "SameStep": the next episode begins in the step that ends the last one,
+        whose last observation and info are in info["final_obs"] and info["final_info"]. "NextStep" (which some wrappers
+        need): it begins in the next step, whose action is not used and whose reward is 0. "Disabled": it begins with
+        `reset`, for the environments that options={"reset_mask": bool[n]} names.
     `reset(seed=s)` seeds environment i with s + i.
 
-    Other arguments as those of the single environment. `observation="dict"` is for single ones only.
+    Other arguments are those of the single environment, but for `observation` and `render_mode`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_envs = num_envs
         self.interface = interface
         self.source = as_source(scenario, overrides)
-        self.autoreset_mode = mode_of(autoreset_mode)
+        self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.metadata: dict[str, Any] = {**ServingEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = interface.observation_space
         self.single_action_space = interface.action_space
@@ -56,7 +56,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         self._actions = self.episode_batch.actions.reshape(self.action_space.shape or ())
         self._over = np.ones(num_envs, bool)
         self._everywhere = np.ones(num_envs, bool)
-        self._everywhere.flags.writeable = False  # every info has it
+        self._everywhere.flags.writeable = False  # all infos share this array
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
 
     def reset(
@@ -79,33 +79,35 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         if numbers.dtype.kind not in NUMBERS:
             raise ActionError(f"actions {numbers.tolist()}: each should be in {self.single_action_space}")
         self._actions[...] = numbers
-        again = self._to_begin_anew()
+        over = self._leave_out_ended()
         stopped = batch.step()
-        for i in again:
+        for i in over:
             self._start(i, self.source(self._rngs[i]))
         rewards, infos = batch.reward.copy(), self._infos()
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         if stopped:
             terminated, truncated = batch.status == DONE, batch.status == PAUSED
-            terminated[again] = truncated[again] = False  # also of an episode without a decision: it has a step yet
+            terminated[over] = truncated[over] = False  # an episode just begun has a step, even without a decision
             self._over = terminated | truncated
             if self._over.any():
                 summaries = self._summaries()
                 if self.autoreset_mode == AutoresetMode.SAME_STEP:
-                    self._begin_anew(self._over.copy(), infos, summaries)
+                    self._autoreset(self._over.copy(), infos, summaries)
                 else:
                     infos |= summaries
         return batch.observations.copy(), rewards, terminated, truncated, infos
 
-    def _to_begin_anew(self) -> list[int]:
-        """Environments whose episode is over: not to be stepped, but begun anew. Raises ResetNeeded if DISABLED."""
+    def _leave_out_ended(self) -> list[int]:
+        """Exclude environments whose episode is over from the next step; returns them.
+
+        Raises ResetNeeded if autoreset is DISABLED."""
         if not np.count_nonzero(self._over):  # any() takes ten times as long
             return []
         over = np.flatnonzero(self._over).tolist()
         if self.autoreset_mode == AutoresetMode.DISABLED:
             raise gym.error.ResetNeeded(f"episodes {over} are over, or have not begun: call reset()")
         self.episode_batch.episodes["stepping"][over] = 0
-        self.episode_batch.actions[over] = 0.0  # whatever they are
+        self.episode_batch.actions[over] = 0.0  # unused actions need not be in the action space
         return over
 
     def _start(self, i: int, scenario: Scenario) -> None:
@@ -113,7 +115,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         self._over[i] = False
 
     def _summaries(self) -> dict[str, Any]:
-        """What single environments say of episodes that are over, as arrays over all."""
+        """Summaries of the episodes that are over, as arrays over all environments with Gymnasium's masks ("_name")."""
         over = self._over.copy()
         ended = [
             simulation for simulation, is_over in zip(self.episode_batch.simulations, over, strict=True) if is_over
@@ -126,8 +128,8 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
             summary[f"_{name}"] = over
         return {"summary": summary, "_summary": over}
 
-    def _begin_anew(self, over: np.ndarray, infos: dict[str, Any], summaries: dict[str, Any]) -> None:
-        """Start the next episode where one is over; put what the last one showed into infos."""
+    def _autoreset(self, over: np.ndarray, infos: dict[str, Any], summaries: dict[str, Any]) -> None:
+        """Start the next episode where one is over; put the last observations and infos into `infos`."""
         final = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in infos.items()}
         final |= summaries
         observations = np.full(self.num_envs, None, dtype=object)
@@ -139,7 +141,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         infos["final_info"], infos["_final_info"] = final, over
 
     def _infos(self) -> dict[str, Any]:
-        """What single environments say in `info`, as arrays over all."""
+        """The `info` of single environments as arrays over all environments with Gymnasium's masks ("_name")."""
         batch, everywhere = self.episode_batch, self._everywhere
         now_s, gain, tdg_ratio, gain_reward, shaping_reward, _ = batch.shown.copy(order="C")
         terms = {"gain": gain_reward, "shaping": shaping_reward, "_gain": everywhere, "_shaping": everywhere}
@@ -155,13 +157,13 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         return infos | {f"_{name}": everywhere for name in infos}
 
     def clone_state(self, i: int) -> EpisodeState:
-        """The episode of environment i as it stands at this decision. Raises EnvError before the first."""
+        """Copy the episode of environment i at this decision. Raises EnvError before the first reset."""
         return self.episode_batch.clone_state(i)
 
     def restore_state(self, i: int, state: EpisodeState) -> None:
-        """Environment i goes on from a state of any environment of its kind, single or in a vector.
+        """Continue in environment i from a state of an environment of the same class, single or in a vector.
 
-        Raises EnvError for the state of another kind.
+        Raises EnvError for a state of another class.
         """
         self.episode_batch.restore_state(i, state)
         self._over[i] = self.episode_batch.is_over(i)
@@ -174,8 +176,8 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         self.episode_batch.simulations.clear()
 
 
-def mode_of(mode: AutoresetMode | str) -> AutoresetMode:
-    """Raises EnvError for one that there is not."""
+def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
+    """Convert a name such as "SameStep". Raises EnvError for an unknown one."""
     try:
         return AutoresetMode(mode)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How many threads share a step of many episodes, and which episodes are whose."""
+"""Divides the episodes of a step among threads, as many as are worth it."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import numpy as np
 
 from servegym.envs.rings import reverse_ring, ring_of
 
-# A thread that is woken costs 50 to 150 us of processor time, about as much by the clock, and its part of the episodes
-# is in another core's cache. So it gets no less to do than this.
-WORTH_A_THREAD_S = 100e-6
-TIMED = 8  # one step in so many is timed: to read clocks takes a microsecond
-SMOOTHING = 0.1  # weight of the last timed step in what a step takes
+# To wake a thread takes 50 to 150 us of processor and wall-clock time, and the episodes it takes over are in another
+# core's cache. A thread is used when its part takes at least this long.
+MIN_PART_S = 100e-6
+TIMED_EVERY = 8  # steps; to read the clocks takes a microsecond
+SMOOTHING = 0.1  # weight of the last timed step in the moving average of a step's time
 
 
 class Part(NamedTuple):
-    """What one thread does: its way round a ring of episodes (rings.py), as far as it comes."""
+    """A thread's part of a step: a ring of episodes (rings.py) and its direction, until it meets the other thread."""
 
     ring: np.ndarray
     downwards: bool
 
 
 @functools.cache
-def helpers(process: int) -> ThreadPoolExecutor:
-    """Threads beside the caller's own, of a process (a fork has none of its parent's). Kernels run without the GIL."""
+def worker_threads(process: int) -> ThreadPoolExecutor:
+    """The threads of a process beside the caller's own; a fork needs new ones. Kernels run without the GIL."""
     return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "servegym-episodes")
 
 
-class Sharing:
-    """Of n episodes among as many threads as are worth it. `threads`: those of the next step. `timed`: whether this one
-    is to be measured, for `took`.
+class WorkSharing:
+    """Divide n episodes among as many threads as are worth it.
 
-    most: threads at most; None: one a core. What comes out of a step does not depend on it.
+    most: the most threads; None: one a core. The results of a step do not depend on it. `threads`: used in the next
+    step. `timed`: whether the caller is to time this step and give it to `record`.
     """
 
     def __init__(self, n: int, most: int | None = None):
@@ -45,21 +45,21 @@ class Sharing:
         self._use(1)
 
     def begin(self) -> list[Part]:
-        """The parts of a step: the first for the caller's thread, others for `helpers`.
+        """Return the parts of the next step: the first for the caller's thread, the others for `worker_threads`.
 
-        Each thread turns round where it came to in the step before: what it did last is still in its core's cache.
+        Each thread starts where it stopped in the previous step and goes back: those episodes are in its core's cache.
         """
         for ring in self._rings:
             reverse_ring(ring)
         self._ways.reverse()
         self._steps += 1
-        self.timed = self._steps % TIMED == 0
+        self.timed = self._steps % TIMED_EVERY == 0
         return self._ways[0]
 
-    def took(self, seconds: float) -> None:
-        """What the parts of a step took of processor time, added up."""
+    def record(self, seconds: float) -> None:
+        """Take the processor time of a step, summed over its parts, and choose the number of threads."""
         self._step_s += SMOOTHING * (seconds - self._step_s)
-        threads = max(1, min(self._most, int(self._step_s / WORTH_A_THREAD_S)))
+        threads = max(1, min(self._most, int(self._step_s / MIN_PART_S)))
         if threads != self.threads:
             self._use(threads)
 

@@ -1,9 +1,9 @@
-"""Pictures and texts of a simulation, for people who watch an environment.
+"""Renders a simulation as a picture or as text, for people who watch an environment.
 
-Both show one engine (its KV memory, its batch, its requests and their deadlines), or, of a cluster, its engines side by
-side and what its router is about to decide. They show what schedulers and routers can know, so no output lengths of
-requests that are being served, and the TDG ratio of the episode. `scene.py` has what a picture consists of,
-`engine.py` and `cluster.py` describe a simulation so, and `picture.py` and `text.py` draw any such description.
+Both show one engine (its KV memory, its batch, its requests and their deadlines), or the engines of a cluster side by
+side and the router's next decision. They show the TDG ratio of the episode and what schedulers and routers can know, so
+never the output length of an unfinished request. `scene.py` defines the parts of a picture, `engine.py` and
+`cluster.py` describe a simulation with them, and `picture.py` and `text.py` draw any such description.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def scene_of(simulation: Simulation, engine: int | None = None, action: str = "", slots: Sequence[int] = ()) -> Scene:
-    """What there is to see of the simulation as it stands now.
+    """Describe the simulation as it is now.
 
-    engine: the one to be shown; None: the only one, or the cluster as a whole. action: the last one, in words.
-    slots: the request in each slot of the next one. Raises EnvError for an engine that there is not.
+    engine: index of the engine to show; None: the whole cluster, or its only engine. action: the last action in words.
+    slots: the request in each slot of the next action. Raises EnvError for an unknown engine.
     """
     if engine is None and len(simulation.arrays.engines) > 1:
         from servegym.envs.rendering.cluster import cluster_scene
@@ -40,16 +40,16 @@ def ansi(
     action: str = "",
     slots: Sequence[int] = (),
 ) -> str:
-    """The scene as text of at most 100 columns, with ANSI colour codes if `colour`."""
-    from servegym.envs.rendering.text import written
+    """Render the scene as text of at most 100 columns, with ANSI colour codes if `colour`."""
+    from servegym.envs.rendering.text import scene_text
 
-    return written(scene_of(simulation, engine, action, slots), colour)
+    return scene_text(scene_of(simulation, engine, action, slots), colour)
 
 
 def rgb_array(
     simulation: Simulation, engine: int | None = None, action: str = "", slots: Sequence[int] = ()
 ) -> np.ndarray:
-    """uint8[720, 1280, 3]: the scene as a picture."""
-    from servegym.envs.rendering.picture import drawn
+    """Render the scene as a picture, uint8[720, 1280, 3]."""
+    from servegym.envs.rendering.picture import scene_picture
 
-    return drawn(scene_of(simulation, engine, action, slots))
+    return scene_picture(scene_of(simulation, engine, action, slots))

@@ -1,4 +1,4 @@
-"""Many engines and their router, described."""
+"""The scene of a cluster: its engines, its router and its held queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REMARK = "▶ named by the router, or to decide. Batch: requests, estimated time
 
 
 def cluster_scene(simulation: Simulation, action: str = "") -> s.Scene:
-    """action: the last, in words."""
+    """Describe a cluster. action: the last action in words."""
     scenario, engines = simulation.scenario, simulation.arrays.engines
     names = [f"router {scenario.router.name if scenario.router else 'in turn'}"]
     if scenario.scaler:
@@ -49,14 +49,14 @@ def cluster_scene(simulation: Simulation, action: str = "") -> s.Scene:
 
 
 def queued_of(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
-    """int64[requests], the engines at which they are; and REQUEST[requests]."""
+    """The queued requests of all engines: int64[requests], the engine of each; and REQUEST[requests]."""
     queues, lengths = simulation.arrays.queues, simulation.arrays.engines["queue_length"]
     index = np.concatenate([queue[:length] for queue, length in zip(queues, lengths, strict=True)])
     return np.repeat(np.arange(len(lengths)), lengths), rows_of(simulation, index)
 
 
 def engines_table(simulation: Simulation, where: np.ndarray, queued: np.ndarray) -> s.Table:
-    """Engine by engine: its state, its KV memory, its requests, its batch, and what the router believes is there."""
+    """One row an engine: its state, KV memory, requests, batch, and the number of requests that the router knows of."""
     status, engines = simulation.arrays.status[0], simulation.arrays.engines
     n, known, route = len(engines), simulation.router_state.known, simulation.router_state.route[0]
     counts = {
@@ -69,7 +69,7 @@ def engines_table(simulation: Simulation, where: np.ndarray, queued: np.ndarray)
     }
     next_s = np.full(n, np.inf)
     np.minimum.at(next_s, where[~queued["late"]], queued["remain_s"][~queued["late"]])
-    # Requests that fill a bar: a power of 2, so that it seldom changes.
+    # Requests that fill a bar: a power of 2, so that the scale seldom changes between frames.
     scale = 2 ** math.ceil(math.log2(max(16, *sum(counts.values(), np.zeros(n)))))
     named = {int(status.deciding_engine)} - {-1}
     if status.deciding_request >= 0:
@@ -138,7 +138,7 @@ def engines_table(simulation: Simulation, where: np.ndarray, queued: np.ndarray)
 
 
 def state_of(engine: np.record, closing: bool) -> str:
-    """closing: it will be closed, as the scaler has said."""
+    """State of an engine in a word. closing: the scaler has decided to close it."""
     if not engine.up:
         return "failed"
     if engine.drained:
@@ -147,7 +147,7 @@ def state_of(engine: np.record, closing: bool) -> str:
 
 
 def deciding_table(simulation: Simulation) -> s.Table:
-    """The request to be routed, and what the router says of it."""
+    """The request to be routed, and the router's choice."""
     r, route = simulation.arrays.status[0].deciding_request, simulation.router_state.route[0]
     title = "No request is to be routed now"
     if r >= 0:
@@ -157,7 +157,7 @@ def deciding_table(simulation: Simulation) -> s.Table:
 
 
 def base_route(route: np.record) -> str:
-    """What the router has said of the request being decided, in words."""
+    """Describe the router's choice for the request being routed."""
     if route.engine == HOLD:
         return "hold it"
     if route.engine == REFUSE:
@@ -168,7 +168,7 @@ def base_route(route: np.record) -> str:
 
 
 def held_table(simulation: Simulation) -> s.Table:
-    """The lines in which requests are held at the router."""
+    """One row for each held queue of the router that is not empty."""
     tiers = simulation.router_state.known.tiers
     names = [*(f"tier {i}" for i in range(len(tiers) - 2)), "best effort", "to be routed now"]
     first = rows_of(simulation, np.where(tiers["waiting"] > 0, tiers["first"], 0))

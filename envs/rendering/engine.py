@@ -1,4 +1,4 @@
-"""One engine, described: its KV memory, its batch, and its queue."""
+"""The scene of one engine: its KV memory, its batch and its queue."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ REMARK = "▶ in the running batch. [k] slot of the action. Deadline: of the nex
 
 
 def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequence[int] = ()) -> s.Scene:
-    """action: the last, in words. slots: the request in each slot of the next one.
+    """Describe engine e. action: the last action in words. slots: the request in each slot of the next action.
 
-    Raises EnvError for an engine that there is not.
+    Raises EnvError for an unknown engine.
     """
     engines = simulation.arrays.engines
     if not 0 <= e < len(engines):
@@ -57,7 +57,7 @@ def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequen
 
 
 def memory_of(simulation: Simulation, e: int, queue: np.ndarray) -> tuple[str, str, int, s.Bar]:
-    """KV blocks of an engine: of its decodes, of its prefills, and of requests with KV in transfer to it or from it."""
+    """Meter of KV blocks: those of decodes, of prefills, and of requests with KV in transfer to or from the engine."""
     engine, blocks = simulation.arrays.engines[e], simulation.arrays.requests["blocks"][queue["index"]]
     total, used = int(engine.total_blocks), int(engine.total_blocks - engine.free_blocks)
     decodes, prefills = int(blocks[queue["decoding"]].sum()), int(blocks[~queue["decoding"]].sum())
@@ -68,7 +68,7 @@ def memory_of(simulation: Simulation, e: int, queue: np.ndarray) -> tuple[str, s
 
 
 def batch_of(simulation: Simulation, e: int) -> tuple[str, str, int, s.Bar]:
-    """The running batch, or the last: what it has, how long it should take, and how much of that has gone by."""
+    """Meter of the running batch, else the last one: requests, tokens, estimated time, and time so far."""
     engine, entries = simulation.arrays.engines[e], entries_of(simulation, e)
     name = "Running batch" if engine.batch_length > 0 else "Last batch"
     if not len(entries):

@@ -1,4 +1,4 @@
-"""A scene as a picture: rectangles, bars and short texts drawn into an array."""
+"""Draws a scene as a picture with Pillow: rectangles, bars and short texts."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from servegym.envs.rendering.scene import Bar, Row, Scene, Table, Words
 from servegym.envs.rendering.words import deadline_place
 
 WIDTH, HEIGHT, LEFT, GAP = 1280, 720, 20, 10
-# As in the HTML reports. Neighbours in a bar differ in lightness, so that a picture is legible in grey.
+# The colours of the HTML reports. Neighbouring parts of a bar differ in lightness, so a picture is legible in grey.
 INK, FAINT, LINE, TILE, PAPER = "#1b1b1b", "#5c5c5c", "#d5d5d5", "#f4f4f2", "#ffffff"
 DARK, LIGHT, MOVING, LATE, CHOSEN = "#2c5f8a", "#9cc7e6", "#e3b23c", "#b02a1e", "#ffe9a8"
-PARTS = {  # colour, and whether it is striped
+PARTS = {  # (colour, striped)
     kinds.DECODES: (DARK, False), kinds.PREFILLS: (LIGHT, False), kinds.MOVING: (MOVING, True),
     kinds.LATE: (LATE, True), kinds.FREE: (PAPER, False), kinds.FAILED: (LINE, True),
 }  # fmt: skip
-TONES = {  # colour, and whether it is bold
+TONES = {  # (colour, bold)
     kinds.PLAIN: (INK, False), kinds.STRONG: (INK, True), kinds.FAINT: (FAINT, False), kinds.BAD: (LATE, True),
 }  # fmt: skip
 TICKS = (-10.0, "-10 s"), (-1.0, "-1"), (-0.1, "-0.1"), (0.0, "0"), (0.1, "0.1"), (1.0, "1"), (10.0, "10 s")
-BINS = 81  # of deadlines; the middle one stays empty, so that every bar is on one side
-GRIDS = (8, 5), (12, 8), (16, 12)  # of tiles
+BINS = 81  # of deadlines; the middle one stays empty, so that every bar is either late or in time
+GRIDS = (8, 5), (12, 8), (16, 12)  # (columns, rows) of tiles
 BAND = 84  # height of the last of several bands of tables
 
 
 @functools.cache
 def font(size: int, bold: bool = False) -> Any:
-    """DejaVu Sans, which comes with matplotlib: its figures are equally wide."""
+    """DejaVu Sans, which comes with matplotlib and has digits of equal width."""
     import matplotlib
     from PIL import ImageFont
 
@@ -42,9 +42,9 @@ def font(size: int, bold: bool = False) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def stamp(text: str, size: int, bold: bool, anchor: str) -> tuple[Any, int, int]:
-    """A text as a mask, and where its corner is from the anchor, in pixels.
+    """Draw a text as a mask. Returns it with the offset of its upper left corner from the anchor, in pixels.
 
-    From frame to frame most texts are the same, and drawing them anew was most of the time of a picture.
+    Cached, as most texts stay the same from frame to frame and drawing them takes most of a picture's time.
     """
     from PIL import Image, ImageDraw
 
@@ -56,7 +56,7 @@ def stamp(text: str, size: int, bold: bool, anchor: str) -> tuple[Any, int, int]
 
 
 class Canvas:
-    """A white picture of WIDTH x HEIGHT pixels; x to the right and y down, in pixels."""
+    """A white picture of WIDTH x HEIGHT pixels. x and y are in pixels from the upper left corner."""
 
     def __init__(self) -> None:
         from PIL import Image, ImageDraw
@@ -79,7 +79,7 @@ class Canvas:
         self, x: float, y: float, text: str, size: int = 12, colour: str = INK, anchor: str = "lm", bold: bool = False,
         width: float = WIDTH,
     ) -> None:  # fmt: skip
-        """anchor: l, m or r of the text is at x and its middle at y (Pillow's anchors). width: it is cut off there."""
+        """Draw text with its anchor (one of Pillow's: "lm", "mm", "rm") at x, y; cut it off after `width` pixels."""
         mask, left, top = stamp(text, size, bold, anchor)
         if mask.width > width + 1:
             while text and font(size, bold).getlength(text + "…") > width:
@@ -88,14 +88,14 @@ class Canvas:
         self.image.paste(colour, (int(x) + left, int(y) + top), mask)
 
     def part(self, x: float, y: float, width: float, height: float, kind: str, line: str | None = None) -> None:
-        """A part of a bar, with vertical stripes if its kind has them, which mark it in grey too."""
+        """Draw a part of a bar, striped if its kind is, so that it can be told apart in grey."""
         colour, striped = PARTS[kind]
         self.box(x, y, width, height, colour, line)
         for place in range(round(x) + 2, round(x + width) - 1, 4) if striped else ():
             self.rule(place, y, place, y + height - 1, PAPER)
 
     def bar(self, x: float, y: float, width: float, height: float, bar: Bar) -> None:
-        """A part that is not nothing is at least a pixel wide."""
+        """Draw a bar; a part with a positive share is at least a pixel wide."""
         width = width if bar.length is None else max(4.0, width * bar.length)
         self.box(x, y, width, height, PAPER, LINE if bar.length is None else FAINT)
         at = x
@@ -103,14 +103,14 @@ class Canvas:
             length = min(max(part * width, 1.0 if part > 0 else 0.0), x + width - at)
             self.part(at, y, length, height, kind)
             if PARTS[kind][1] and at > x and length > 1:
-                self.rule(at, y, at, y + height - 1, PAPER)  # next to a part as dark
+                self.rule(at, y, at, y + height - 1, PAPER)  # separates it from a neighbour of the same lightness
             at += length
         if bar.tick is not None:
             self.rule(x + width * bar.tick, y - 3, x + width * bar.tick, y + height + 2, FAINT)
         self.text(x + width - 6, y + height / 2, bar.words, 11, FAINT, anchor="rm")
 
     def due(self, x: float, y: float, width: float, height: float, remain_s: float) -> None:
-        """A bar from the middle to the right for time left, to the left for a deadline missed."""
+        """Draw the time to a deadline: a bar from the middle to the right, or to the left for a missed deadline."""
         middle, length = x + width / 2, max(2.0, abs(deadline_place(remain_s)) * width / 2)
         if remain_s > 0:
             self.part(middle + 1, y, length, height, kinds.DECODES)
@@ -119,8 +119,8 @@ class Canvas:
         self.rule(middle, y - 2, middle, y + height + 1, FAINT)
 
 
-def drawn(scene: Scene) -> np.ndarray:
-    """uint8[HEIGHT, WIDTH, 3]"""
+def scene_picture(scene: Scene) -> np.ndarray:
+    """Draw a scene as uint8[HEIGHT, WIDTH, 3]."""
     canvas = Canvas()
     clock = f"t = {scene.now_s:.3f} s"
     decisions = f"last action: {scene.action}; {scene.decision}" if scene.action else scene.decision
@@ -153,7 +153,7 @@ def drawn(scene: Scene) -> np.ndarray:
 
 
 def draw_figures(canvas: Canvas, y: float, figures: Sequence[tuple[str, str, bool]]) -> None:
-    """Figures and what they are, in tiles."""
+    """Draw each figure with its title in a tile."""
     width = (WIDTH - 2 * LEFT - (len(figures) - 1) * GAP) / len(figures)
     for k, (title, figure, bad) in enumerate(figures):
         x = LEFT + k * (width + GAP)
@@ -163,7 +163,7 @@ def draw_figures(canvas: Canvas, y: float, figures: Sequence[tuple[str, str, boo
 
 
 def draw_deadlines(canvas: Canvas, y: float, title: str, remain_s: np.ndarray) -> None:
-    """How many requests have how much time to the deadline of their next token, float64[requests]."""
+    """Draw a histogram of the time to the next token's deadline, remain_s: float64[requests]."""
     canvas.text(LEFT, y + 6, title)
     width, height, base = WIDTH - 2 * LEFT, 42, y + 58
     middle, bar = WIDTH / 2, width / BINS
@@ -187,12 +187,12 @@ def draw_deadlines(canvas: Canvas, y: float, title: str, remain_s: np.ndarray) -
 
 
 def draw_table(canvas: Canvas, table: Table, x: float, y: float, width: float, height: float) -> None:
-    """A row each; of a long table those for which there is room, and how many more there are."""
+    """Draw the rows for which there is room, and the number of rows left out."""
     canvas.box(x, y, width, 20, TILE)
     canvas.text(x + 6, y + 10, table.title, bold=True, width=width - 12)
     shown, more = table.cut(table.lines if table.count <= table.lines else table.lines - 1)
     if font(12, True).getlength(table.title) > table.columns[0].pixels:
-        y += 16  # titles of columns below
+        y += 16  # a long title: the titles of columns go below it
     tall = min(table.tall, (height - 22) / max(1, min(table.count, table.lines)))
     place = x + 12
     for column in table.columns:
@@ -227,7 +227,7 @@ def draw_row(canvas: Canvas, table: Table, row: Row, x: float, y: float, width: 
 
 
 def draw_tiles(canvas: Canvas, table: Table, x: float, y: float, width: float, height: float) -> None:
-    """Rows as tiles: the first cell, the note, and the first two bars below one another."""
+    """Draw each row as a tile: its first cell, its note, and its first two bars below one another."""
     across, down = next((grid for grid in GRIDS if grid[0] * grid[1] >= table.count), GRIDS[-1])
     wide, tall = width / across, (height - 24) / down
     bars = [

@@ -1,4 +1,4 @@
-"""Requests as pictures show them, one a row: what a scheduler knows of them, so never how long the answer will be."""
+"""Rows of requests in pictures: what a scheduler knows of them, so never their output lengths."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from servegym.simulator.features.front import has_arrived
 from servegym.simulator.runs.simulation import Simulation
 
 IN_BATCH, IN_MEMORY, SUSPENDED, WAITING = range(4)
-# context: prompt and emitted tokens, of which `computed` have their KV in the engine and `offloaded` in host memory.
-# batch: tokens in the running (else the last) batch. remain_s: to the deadline of the next token; at 0 or below it is
-# late. decoding: all that is left is the token emitted last (docs/simulation.md, "Words"). slot: of the next action;
-# -1: in none.
+# context: prompt and output tokens so far, of which `computed` have their KV in the engine and `offloaded` in host
+# memory. out: output tokens so far. batch: its tokens in the running (else the last) batch. remain_s: time to the
+# deadline of the next token, which is late at 0 or below. decoding: only the last output token is left to compute
+# (docs/simulation.md, "Words"). slot: in the next action; -1: in none.
 REQUEST = np.dtype(
     [
         (name, "i8")
@@ -36,7 +36,7 @@ COLUMNS = [
 
 
 def rows_of(simulation: Simulation, index: np.ndarray) -> np.ndarray:
-    """REQUEST[...] of the workload, as WAITING as if they had just come."""
+    """REQUEST[...] of requests of the workload, with state WAITING and no slot."""
     requests, rows = simulation.arrays.requests[index], np.zeros(len(index), REQUEST)
     rows["index"], rows["priority"], rows["out"] = index, requests["priority"], requests["num_output_tokens"]
     rows["context"] = requests["prompt_tokens"] + rows["out"]
@@ -50,7 +50,7 @@ def rows_of(simulation: Simulation, index: np.ndarray) -> np.ndarray:
 
 
 def rows_of_engine(simulation: Simulation, e: int, slots: Sequence[int] = ()) -> np.ndarray:
-    """REQUEST[...]: those in slots, by slot, then the rest of the queue of an engine in order of arrival."""
+    """REQUEST[...] of an engine's queue: the requests in slots, by slot, then the others in order of arrival."""
     engine = simulation.arrays.engines[e]
     queue = simulation.arrays.queues[e][: engine.queue_length]
     rows, requests, entries = rows_of(simulation, queue), simulation.arrays.requests[queue], entries_of(simulation, e)
@@ -66,7 +66,7 @@ def rows_of_engine(simulation: Simulation, e: int, slots: Sequence[int] = ()) ->
 
 
 def entries_of(simulation: Simulation, e: int) -> np.ndarray:
-    """ENTRY[...]: the running batch of an engine, or the last; empty if it has failed."""
+    """ENTRY[...] of an engine's running batch, else of its last batch; empty if the engine has failed."""
     engine = simulation.arrays.engines[e]
     length = (engine.batch_length or engine.last_batch_length) if engine.up else 0
     batches = simulation.router_state.running if engine.ahead.on else simulation.arrays.entries
@@ -74,16 +74,16 @@ def entries_of(simulation: Simulation, e: int) -> np.ndarray:
 
 
 def longest_prompt(simulation: Simulation) -> int:
-    """Tokens of the longest prompt that has come so far: the scale of prompts in pictures."""
+    """Tokens of the longest prompt that has arrived: the scale of prompts in pictures."""
     arrays = simulation.arrays
-    come = has_arrived(arrays)
+    arrived = has_arrived(arrays)
     if arrays.status[0].deciding_request >= 0:
-        come[arrays.status[0].deciding_request] = True
-    return int(arrays.requests["prompt_tokens"][come].max(initial=1))
+        arrived[arrays.status[0].deciding_request] = True
+    return int(arrays.requests["prompt_tokens"][arrived].max(initial=1))
 
 
 def requests_table(title: str, rows: np.ndarray, longest_prompt: int, lines: int, most: int) -> s.Table:
-    """Requests one a row; contexts are as long as they are beside the longest prompt."""
+    """One row a request; the bar of its context is scaled by the longest prompt."""
 
     def row(k: int) -> s.Row:
         one = rows[k]

@@ -1,4 +1,4 @@
-"""What a picture consists of: figures, bars, and tables. A cell of a table is words, a bar or a deadline."""
+"""The parts of a picture: figures, meters and tables. A cell of a table is a text, a bar or a deadline."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from servegym.envs.rendering.words import ratio, share
 from servegym.simulator.features.front import has_arrived
 from servegym.simulator.runs.simulation import Simulation
 
-# Kinds of parts of bars.
+# Kinds of a bar's parts.
 DECODES, PREFILLS, MOVING, LATE, FREE, FAILED = "decodes", "prefills", "moving", "late", "free", "failed"
-# Tones of words and rows.
+# Tones of texts and rows.
 PLAIN, STRONG, FAINT, BAD, CHOSEN = "plain", "strong", "faint", "bad", "chosen"
 
 
@@ -25,8 +25,8 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """parts: (share of the frame, kind) from the left; the rest is free. length: of the frame, as a share
-    of its place; None: all of it. tick: a mark at this share of the frame; words: written into it."""
+    """A bar in a frame. parts: (share of the frame, kind) from the left; the rest is free. length: of the frame, as a
+    share of its cell; None: the whole cell. tick: a mark at this share of the frame. words: a text in the bar."""
 
     parts: list[tuple[float, str]]
     length: float | None = None
@@ -36,14 +36,14 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True)
 class Due:
-    """Time to a deadline as a bar, to the right of the middle if it can be met, else to the left."""
+    """Time to a deadline in seconds, drawn as a bar to the right of the middle, or to the left if it is missed."""
 
     remain_s: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """pixels and columns: its width in a picture and in a text (0: it is left out)."""
+    """A column of a table. pixels, columns: its width in a picture and in a text (0: left out). right: aligned so."""
 
     title: str
     pixels: int
@@ -53,7 +53,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """marked: with an arrow in front. note: what a tile of the row says beside its first cell."""
+    """A row of a table. marked: with an arrow in front. note: the text beside the first cell in a tile."""
 
     cells: list[Words | Bar | Due]
     tone: str = PLAIN
@@ -63,9 +63,9 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """row: makes row k of `count`. first: rows that are shown in any case. late: bool[count], of requests.
-    lines: rows in a picture, each at most `tall` pixels high; tiles: more of them are drawn as tiles.
-    most: rows in a text. empty: what is written if there are none."""
+    """A table of `count` rows. row: makes row k. first: rows that are always shown. late: bool[count], for requests.
+    lines: most rows in a picture, each at most `tall` pixels high; tiles: a longer table is drawn as tiles.
+    most: most rows in a text. empty: text in place of rows if there are none."""
 
     title: str
     columns: list[Column]
@@ -80,7 +80,7 @@ class Table:
     empty: str = "none"
 
     def cut(self, most: int) -> tuple[list[int], str]:
-        """The rows for which there is room, and in words how many there are beside them."""
+        """Choose at most `most` rows to show. Returns them, and a text that counts the others."""
         if self.count <= most:
             return list(range(self.count)), "" if self.count else self.empty
         first = list(self.first[:most])
@@ -93,9 +93,9 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """figures: (title, figure, whether it is bad news). meters: (words, remark of a picture, width in a picture, bar).
-    deadlines: a title and float64[...], times to deadlines. bands: tables side by side, below one another.
-    legend: what parts of bars stand for."""
+    """Everything that a picture shows. figures: (title, figure, whether it is bad). meters: (words, remark in a
+    picture, width in a picture, bar). deadlines: a title and float64[...], times to deadlines in seconds. bands: rows
+    of tables side by side. legend: (kind, meaning) of the parts of bars."""
 
     name: str
     now_s: float
@@ -111,7 +111,7 @@ class Scene:
 
 
 def tdg_ratio(simulation: Simulation) -> float:
-    """Gain so far / ideal gain of all requests of the episode, as in `info`; nan: there is none to gain."""
+    """Gain so far / ideal gain of all requests of the episode, as in `info`; nan if the ideal gain is 0."""
     arriving = ~(simulation.arrays.outcomes["ready_s"] > simulation.scenario.until_s)
     ideal = simulation.scenario.gain.ideal(simulation.scenario.workload)[arriving].sum()
     return float(simulation.arrays.status[0].gain / ideal) if ideal > 0 else np.nan
@@ -120,7 +120,7 @@ def tdg_ratio(simulation: Simulation) -> float:
 def scene(
     simulation: Simulation, name: str, action: str, figures: list[tuple[str, str, bool]], **parts: object
 ) -> Scene:
-    """A scene with what all have: time, progress, the next decision, and the gain so far in front of other figures."""
+    """Make a scene, filling in what all have in common: time, progress, next decision, and the figures of the gain."""
     arrays, status = simulation.arrays, simulation.arrays.status[0]
     arrived = has_arrived(arrays)
     tokens = int(arrays.requests["num_output_tokens"][arrived].sum())
@@ -142,14 +142,14 @@ def scene(
 
 
 def ran_s(simulation: Simulation, e: int) -> float:
-    """How long the running batch of an engine has run, with what it ran before it was suspended."""
+    """Seconds that the running batch of an engine has run, with its time before a suspension."""
     engine = simulation.arrays.engines[e]
     before_s = simulation.arrays.state.tasks[e, engine.running_task].executed_s if engine.running_task >= 0 else 0.0
     return float(simulation.arrays.status[0].now_s - engine.batch_start_s + before_s)
 
 
 def decision_of(simulation: Simulation) -> str:
-    """What is to be decided next, in words."""
+    """Describe the next decision."""
     status = simulation.arrays.status[0]
     if simulation.ended:
         return "the episode is over"

@@ -1,4 +1,4 @@
-"""A scene as plain text, at most WIDTH columns wide, with colours if asked for."""
+"""Writes a scene as plain text of at most WIDTH columns, with ANSI colours if asked for."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ BOLD, PLAIN = "\033[1m", "\033[0m"
 COLOURS = {s.BAD: "\033[31m", s.CHOSEN: "\033[34m", s.FAINT: "\033[2m"}
 
 
-def written(scene: s.Scene, colour: bool = False) -> str:
-    """The lines of a scene: figures, meters, tables, legend."""
+def scene_text(scene: s.Scene, colour: bool = False) -> str:
+    """Write the lines of a scene: figures, meters, tables, legend."""
     lines = head_lines(scene)
     if colour:
         lines[0] = BOLD + lines[0] + PLAIN
     for words, _, _, bar in scene.meters:
-        lines.append(fitted(f"{bar_text(bar, 20)} {words}{', ' if bar.words else ''}{bar.words}", WIDTH))
+        lines.append(truncated(f"{bar_text(bar, 20)} {words}{', ' if bar.words else ''}{bar.words}", WIDTH))
     for table in [table for band in scene.bands for table in band]:
         lines += ["", *table_lines(table, colour)]
     legend = "; ".join(f"{LETTERS[kind]} {words}" for kind, words in scene.legend)
@@ -30,15 +30,15 @@ def written(scene: s.Scene, colour: bool = False) -> str:
 def head_lines(scene: s.Scene) -> list[str]:
     when = f"t = {scene.now_s:.3f} s"
     return [
-        f"{fitted(scene.name, WIDTH - len(when) - 1):<{WIDTH - len(when) - 1}} {when}",
-        fitted(f"{scene.progress}; {scene.decision}", WIDTH),
-        *([fitted(f"Last action: {scene.action}", WIDTH)] if scene.action else []),
+        f"{truncated(scene.name, WIDTH - len(when) - 1):<{WIDTH - len(when) - 1}} {when}",
+        truncated(f"{scene.progress}; {scene.decision}", WIDTH),
+        *([truncated(f"Last action: {scene.action}", WIDTH)] if scene.action else []),
         *wrapped("; ".join(f"{title} {figure}" for title, figure, _ in scene.figures)),
     ]
 
 
-def fitted(text: str, width: int) -> str:
-    """The text, cut off where it has more columns."""
+def truncated(text: str, width: int) -> str:
+    """Cut a text off after `width` columns and mark the cut with "~"."""
     return text[: width - 1] + "~" if len(text) > width else text
 
 
@@ -75,7 +75,7 @@ def cell_text(cell: s.Words | s.Bar | s.Due, width: int) -> str:
 
 
 def bar_text(bar: s.Bar, width: int) -> str:
-    """DDDPP>..., by the shares of the frame; a part that is not nothing is seen."""
+    """Write a bar as DDDPP>...; a part with a positive share has at least one letter."""
     width = width if bar.length is None else max(1, round(width * bar.length))
     text, whole = "", 0.0
     for part, kind in bar.parts:
@@ -85,7 +85,7 @@ def bar_text(bar: s.Bar, width: int) -> str:
 
 
 def due_text(remain_s: float, side: int) -> str:
-    """<<<<|     or      |===: how late the next token is, or how much time it has, with so many columns a side."""
+    """Write a deadline as <<<<|     (missed) or      |=== (time left), with `side` columns on each side."""
     length = max(1, math.ceil(abs(deadline_place(remain_s)) * side))
     left, right = ("<" * length, "") if remain_s <= 0 else ("", "=" * length)
     return f"{left:>{side}}|{right}"

@@ -1,4 +1,4 @@
-"""Times, numbers and places on the scale of deadlines, alike in texts and pictures."""
+"""Formats of times and numbers, and the scale of deadlines, the same in texts and pictures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 from servegym.simulator.records.types import POOL
 
-SHORTEST_S, LONGEST_S = 0.01, 10.0  # of the scale of deadlines
+SHORTEST_S, LONGEST_S = 0.01, 10.0  # ends of the scale of deadlines
 
 
 def duration(seconds: float) -> str:
-    """Three figures and the unit: 12.3 ms, 1.25 s, 340 s; - for none."""
+    """Write a time with three digits and its unit: 12.3 ms, 1.25 s, 340 s; "-" if it is not finite."""
     if not math.isfinite(seconds):
         return "-"
     size = abs(seconds)
@@ -20,7 +20,7 @@ def duration(seconds: float) -> str:
 
 
 def remaining(remain_s: float) -> str:
-    """Time left to a deadline, or by how much it has been missed."""
+    """Write the time left to a deadline, or the lateness: "late 12 ms"."""
     return f"late {duration(abs(remain_s))}" if remain_s <= 0 else duration(remain_s)
 
 
@@ -33,8 +33,8 @@ def ratio(value: float) -> str:
 
 
 def deadline_place(remain_s: float) -> float:
-    """-1 to 1 on the signed scale of deadlines, which is logarithmic so that milliseconds and seconds can both be seen:
-    0 at 0, 1 at LONGEST_S and beyond."""
+    """Map a time to a deadline to -1 to 1, logarithmically on both sides of 0, so that milliseconds and seconds can
+    both be seen: 0 at 0, 1 from LONGEST_S on."""
     if not math.isfinite(remain_s):
         return 1.0
     place = math.log1p(abs(remain_s) / SHORTEST_S) / math.log1p(LONGEST_S / SHORTEST_S)
@@ -42,5 +42,5 @@ def deadline_place(remain_s: float) -> float:
 
 
 def tier_names(tier: int) -> str:
-    """A tier's number, or the common pool."""
+    """A tier's number, or "pool" for the common pool."""
     return "pool" if tier == POOL else str(tier)

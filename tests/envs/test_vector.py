@@ -105,7 +105,7 @@ def test_spaces_are_those_of_single_ones(name: str) -> None:
 @pytest.mark.parametrize("threads", [2, 3])
 def test_episodes_in_threads_are_the_same(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little there is to do it is split between threads, and more than one episode ends in a step."""
-    monkeypatch.setattr(work_sharing, "WORTH_A_THREAD_S", 1e-12)
+    monkeypatch.setattr(work_sharing, "MIN_PART_S", 1e-12)
     monkeypatch.setattr(work_sharing.os, "cpu_count", lambda: threads)
     name, n = "RequestRanking-v0", 35
     vector = make_vector(name, n, scenario=drawn(name))

@@ -74,7 +74,7 @@ def env_of(preset: str, **overrides: Any) -> ServingEnv:
 def test_presets_there_are_not() -> None:
     with pytest.raises(SpecError, match="unknown preset 'heavy'; there are light, overload"):
         env_of("heavy")
-    with pytest.raises(EnvError, match="preset beside a scenario"):
+    with pytest.raises(EnvError, match="preset with a scenario"):
         make("EngineBatching-v0", drawn("EngineBatching-v0"), preset="light")
 
 
@@ -133,7 +133,7 @@ def test_wrong_words(name: str, overrides: dict[str, Any], message: str) -> None
 
 @pytest.mark.parametrize("name", IDS)
 def test_a_scenario_is_what_it_is(name: str) -> None:
-    with pytest.raises(EnvError, match=r"^load, slo beside a scenario of type Scenario; only a ServingSpec can be"):
+    with pytest.raises(EnvError, match=r"^load, slo with a scenario of type Scenario; only fields of a ServingSpec"):
         make(name, drawn(name), load=0.9, slo="qoserve")
 
 

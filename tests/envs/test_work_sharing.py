@@ -5,32 +5,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.envs.rings import END, FIRST, NO_MORE, before_first, next_episode
-from servegym.envs.work_sharing import WORTH_A_THREAD_S, Sharing
+from servegym.envs.work_sharing import MIN_PART_S, WorkSharing
 
 pytestmark = pytest.mark.nojit
 
 
 @pytest.mark.parametrize(("work", "threads"), [(0.5, 1), (1.9, 1), (2.1, 2), (3.5, 3), (100.0, 4)])
 def test_threads_follow_the_work(work: float, threads: int) -> None:
-    sharing = Sharing(64, 4)
+    sharing = WorkSharing(64, 4)
     assert sharing.threads == 1
     for _ in range(200):
-        sharing.took(work * WORTH_A_THREAD_S)
+        sharing.record(work * MIN_PART_S)
     assert sharing.threads == threads == len(sharing.begin())
 
 
 def test_one_long_step_wakes_none() -> None:
-    sharing = Sharing(64, 4)
+    sharing = WorkSharing(64, 4)
     for work in [0.5] * 50 + [10.0]:
-        sharing.took(work * WORTH_A_THREAD_S)
+        sharing.record(work * MIN_PART_S)
     assert sharing.threads == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_parts_cover_all_episodes(threads: int) -> None:
-    sharing = Sharing(7, threads)
+    sharing = WorkSharing(7, threads)
     for _ in range(200):
-        sharing.took(1.0)
+        sharing.record(1.0)
     rings = {id(part.ring): part.ring for part in sharing.begin()}
     covered = [episode for ring in rings.values() for episode in range(ring[FIRST], ring[END])]
     assert sorted(covered) == list(range(7))
@@ -39,15 +39,15 @@ def test_parts_cover_all_episodes(threads: int) -> None:
 
 
 def test_no_more_threads_than_episodes() -> None:
-    sharing = Sharing(1, 8)
+    sharing = WorkSharing(1, 8)
     for _ in range(200):
-        sharing.took(1.0)
+        sharing.record(1.0)
     assert sharing.threads == 1
 
 
 @given(st.integers(1, 9), st.lists(st.lists(st.integers(0, 1), max_size=12), min_size=1, max_size=6))
 def test_each_episode_is_taken_once_and_threads_turn_round(n: int, turns_of_steps: list[list[int]]) -> None:
-    sharing = Sharing(n, 2)
+    sharing = WorkSharing(n, 2)
     sharing._use(min(2, n))
     did: list[list[int]] = [[] for _ in range(sharing.threads)]
     for turns in turns_of_steps:

@@ -10,7 +10,7 @@ from experiments.environments import headroom
 from experiments.environments.headroom import EPISODES, Rules, measured, measured_presets, tables, write_page
 from servegym.baselines import registry
 from servegym.envs.registration import DEFAULT, headroom_of
-from servegym.envs.registration import measured as known
+from servegym.envs.registration import measured_headroom as known
 from tests.envs.small import IDS, make
 
 PAGE = Path(__file__).parents[2] / "docs/results/environments.md"
