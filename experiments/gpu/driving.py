@@ -7,9 +7,10 @@ empty KV cache. HTTP, texts and other processes are not in the times; handing a 
 
 from __future__ import annotations
 
+import gc
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,10 +42,20 @@ class Clock:
         self._origin_s -= max(0.0, time_s - self.now_s())
 
 
+class Step(NamedTuple):
+    """A decision of the scheduler, and what it took from the results before it to its own, in seconds: by the clock, of
+    this thread's processor time, and of Python's garbage collection."""
+
+    decision: Any
+    took_s: float
+    thread_s: float
+    collecting_s: float
+
+
 class Served(NamedTuple):
     """arrival_s: float64[requests], when each was due; nan: it was not sent. token_s: of each, when its tokens came
     out. decision_s: float64[steps] of the policy, and running: int64[steps], how many ran then. counts: of the plug-in.
-    cut: the time was up. batches, step_s: what was computed, and how long each step took (`Log`)."""
+    cut: the time was up. batches, steps: what was computed, and what each step took (`Log`)."""
 
     arrival_s: np.ndarray
     token_s: list[list[float]]
@@ -53,7 +64,7 @@ class Served(NamedTuple):
     counts: dict[str, float]
     cut: bool
     batches: Sequence[Batch] = ()
-    step_s: Sequence[float] = ()
+    steps: Sequence[Step] = ()
 
     def figures(self, workload: Workload) -> dict[str, Any]:
         """Latencies of those that have all their tokens."""
@@ -88,9 +99,15 @@ class Served(NamedTuple):
             **{name: workload.table[name] for name in columns},
             "token_request": request[order].astype("i4"),
             "token_us": np.diff(time_us[order], prepend=0),
-            "step_us": np.round(1e6 * np.asarray(self.step_s, "f8")).astype("i8"),
+            "step_us": microseconds(step.took_s for step in self.steps),
+            "step_thread_us": microseconds(step.thread_s for step in self.steps),
+            "step_collecting_us": microseconds(step.collecting_s for step in self.steps),
             "step_sums": np.column_stack([sums[name] for name in BATCH_SUMS]).astype("i8"),
         }
+
+
+def microseconds(seconds: Iterable[float]) -> np.ndarray:
+    return np.round(1e6 * np.fromiter(seconds, "f8")).astype("i8")
 
 
 def summary_of(values: np.ndarray) -> dict[str, float]:
@@ -104,13 +121,15 @@ class Log:
 
     A step takes from the results before it, or from its own decision if that came later, to its own results: with
     asynchronous scheduling the next batch is decided while one is computed.
+
+    collecting_s: the seconds of garbage collection so far.
     """
 
-    def __init__(self, scheduler: Any, clock: Clock):
-        self.steps: list[tuple[Any, float]] = []
+    def __init__(self, scheduler: Any, clock: Clock, collecting_s: Callable[[], float]):
+        self.steps: list[Step] = []
         schedule, update = scheduler.schedule, scheduler.update_from_output
         decided_s: dict[int, float] = {}
-        before_s = -np.inf
+        before_s, thread_s, collected_s = -np.inf, time.thread_time(), collecting_s()
 
         def watched_schedule(*given: Any, **named: Any) -> Any:
             decision = schedule(*given, **named)
@@ -118,14 +137,34 @@ class Log:
             return decision
 
         def watched_update(decision: Any, *given: Any, **named: Any) -> Any:
-            nonlocal before_s
-            now_s = clock.now_s()
+            nonlocal before_s, thread_s, collected_s
+            now_s, now_thread_s, now_collected_s = clock.now_s(), time.thread_time(), collecting_s()
             if decision.total_num_scheduled_tokens:
-                self.steps.append((decision, now_s - max(before_s, decided_s.pop(id(decision), before_s))))
-                before_s = now_s
+                took_s = now_s - max(before_s, decided_s.pop(id(decision), before_s))
+                self.steps.append(Step(decision, took_s, now_thread_s - thread_s, now_collected_s - collected_s))
+                before_s, thread_s, collected_s = now_s, now_thread_s, now_collected_s
             return update(decision, *given, **named)
 
         scheduler.schedule, scheduler.update_from_output = watched_schedule, watched_update
+
+
+@contextmanager
+def collections() -> Iterator[Callable[[], float]]:
+    """Yields a function that returns the seconds which Python's garbage collection has taken since."""
+    total_s = began_s = 0.0
+
+    def watch(phase: str, info: dict[str, int]) -> None:
+        nonlocal total_s, began_s
+        if phase == "start":
+            began_s = time.perf_counter()
+        else:
+            total_s += time.perf_counter() - began_s
+
+    gc.callbacks.append(watch)
+    try:
+        yield lambda: total_s
+    finally:
+        gc.callbacks.remove(watch)
 
 
 @contextmanager
@@ -169,15 +208,14 @@ def serve(meter: VllmMeter, workload: Workload, policy: Path | None, limit_s: fl
     """Serve the workload until its end, or until `limit_s` real seconds have passed. Answers have its lengths."""
     bodies = Bodies("", vocabulary=max(FIRST_ID + 1, meter.vocabulary), seed=seed)
     prompts = [bodies.prompt_of(workload, index) for index in range(len(workload))]
-    with deciding(meter, policy) as scheduler:
+    with deciding(meter, policy) as scheduler, collections() as collecting_s:
         clock = Clock()
         plugin = getattr(scheduler, "servegym", None)
         if plugin is not None:
             scheduler.use_clock(clock.now_s)
-        log = Log(scheduler, clock)
+        log = Log(scheduler, clock, collecting_s)
         served = _served(meter, workload, prompts, plugin, clock, time.monotonic() + limit_s)
-        batches = [meter.computed(decision) for decision, _ in log.steps]
-        return served._replace(batches=batches, step_s=[seconds for _, seconds in log.steps])
+        return served._replace(batches=[meter.computed(step.decision) for step in log.steps], steps=log.steps)
 
 
 def _served(

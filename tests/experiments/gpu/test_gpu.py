@@ -1,6 +1,7 @@
 """Runs on a GPU without a GPU: what is planned, kept and packed, and an engine that is driven."""
 
 import ast
+import gc
 import itertools
 import json
 import zipfile
@@ -146,7 +147,8 @@ def test_a_step_lasts_from_the_results_before_it_or_from_its_own_decision() -> N
         schedule=lambda tokens: SimpleNamespace(total_num_scheduled_tokens=tokens),
         update_from_output=lambda decision: decision.total_num_scheduled_tokens,
     )
-    log = driving.Log(scheduler, clock)  # type: ignore[arg-type]
+    collecting_s = iter([0.0, 0.25, 0.25, 0.25, 0.75])  # asked for at the start and with each result
+    log = driving.Log(scheduler, clock, lambda: next(collecting_s))  # type: ignore[arg-type]
     first = scheduler.schedule(5)
     now_s[0] = 1.0
     second, nothing = scheduler.schedule(6), scheduler.schedule(0)  # while the first is computed
@@ -158,9 +160,19 @@ def test_a_step_lasts_from_the_results_before_it_or_from_its_own_decision() -> N
     third = scheduler.schedule(7)
     now_s[0] = 12.0
     scheduler.update_from_output(third)
-    assert [(decision.total_num_scheduled_tokens, seconds) for decision, seconds in log.steps] == [
-        (5, 3.0), (6, 1.0), (7, 2.0)
-    ]  # fmt: skip
+    steps = [(step.decision.total_num_scheduled_tokens, step.took_s, step.collecting_s) for step in log.steps]
+    assert steps == [(5, 3.0, 0.25), (6, 1.0, 0.0), (7, 2.0, 0.5)]
+    assert all(0.0 <= step.thread_s < 1.0 for step in log.steps)
+
+
+def test_garbage_collection_is_timed() -> None:
+    with driving.collections() as collecting_s:
+        assert collecting_s() == 0.0
+        gc.collect()
+        assert collecting_s() > 0.0
+    took_s = collecting_s()
+    gc.collect()
+    assert collecting_s() == took_s
 
 
 def test_a_run_whose_time_is_up_says_so() -> None:

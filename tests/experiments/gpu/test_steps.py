@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.gpu.compare import deployment_of, scheduler_of
-from experiments.gpu.driving import Served
+from experiments.gpu.driving import Served, Step
 from experiments.gpu.records import RUNS, coded
 from experiments.gpu.step_times import reconstructed
 from experiments.gpu.steps import steps
@@ -87,9 +87,8 @@ def test_a_log_of_steps_is_taken_as_it_is_at_any_load(tmp_path: Path) -> None:
     batches = [Batch((Prefill(100, 20),)), *(Batch(decodes=(120 + n,)) for n in range(8))]
     workload = workload_of("azure-conv", 2, 1.0, 0, CONTEXT, load_profile(PROFILE))
     empty: list[list[float]] = [[], []]
-    served = Served(
-        workload.table["arrival_s"], empty, np.zeros(0), np.zeros(0, "i8"), {}, False, batches, [0.02] + [0.01] * 8
-    )
+    took = [Step(None, took_s, 0.0, 0.0) for took_s in [0.02] + [0.01] * 8]
+    served = Served(workload.table["arrival_s"], empty, np.zeros(0), np.zeros(0, "i8"), {}, False, batches, took)
     line = {"run": "a", "done": True, "load": 0.8, "engine": ENGINE, "arrays": coded(served.arrays(workload))}
     (tmp_path / RUNS).write_text(json.dumps(line) + "\n")
     table = steps(tmp_path, 0.8)
