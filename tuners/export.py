@@ -11,11 +11,8 @@ from servegym.tuners.actors import Actor
 
 
 def actor_layers(model: Any) -> list[nn.Linear]:
-    """The linear layers of a model's actor, in order: an `Actor`, or that of SAC."""
-    actor = getattr(model.policy, "actor", None)
-    if actor is None:
-        return list(model.policy.action_net.layers)
-    return [layer for layer in actor.latent_pi if isinstance(layer, nn.Linear)] + [actor.mu]
+    """The linear layers of a model's `Actor`, in order."""
+    return list(model.policy.action_net.layers)
 
 
 def network_of(layers: list[nn.Linear], shape: Shape) -> Network:

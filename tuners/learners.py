@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import torch
 from sb3_contrib import MaskablePPO
-from stable_baselines3 import PPO, SAC
+from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -23,12 +22,13 @@ from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, Timed
 from servegym.tuners.export import actor_layers
 from servegym.tuners.problem import Problem
 
-CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO, "sac": SAC}
+CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO}
 OURS = {"policy", "env", "policy_kwargs", "tensorboard_log", "verbose", "seed", "device"}  # not hyperparameters
 # Hyperparameters of ours: what the learning rate falls to, in proportion to the budget used; and, of PPO, discounting
 # over time instead of steps (tuners/discounting.py).
 END = "learning_rate_end"
 OVER_TIME = ("horizon_s", "trace_s")
+POLICIES: dict[str, Any] = {"ppo": CompilablePolicy, "maskable-ppo": MaskableCompilablePolicy}
 BUFFERS: dict[str, Any] = {"ppo": TimedRolloutBuffer, "maskable-ppo": TimedMaskableRolloutBuffer}
 
 
@@ -59,15 +59,15 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "You have specified a mini-batch size")
             model: BaseAlgorithm = CLASSES[config.algorithm](
-                policy_of(problem), env, policy_kwargs=policy_arguments(problem), device="cpu", seed=config.seed, **more
+                POLICIES[config.algorithm],
+                env,
+                policy_kwargs=policy_arguments(problem),
+                device="cpu",
+                seed=config.seed,
+                **more,
             )
     except (TypeError, ValueError, AssertionError) as error:
         raise TrainingError(f"hyperparameters of {config.algorithm}: {error}") from None
-    if config.algorithm == "sac":
-        with torch.no_grad():
-            last = actor_layers(model)[-1]
-            last.weight.zero_()
-            last.bias.zero_()
     if config.start is not None:
         start_from(model, problem, config.start)
     return with_clock(model, env)
@@ -90,16 +90,12 @@ def load_model(problem: Problem, env: VecEnv, path: Path) -> BaseAlgorithm:
 
 def check_suits(problem: Problem) -> None:
     """Raise TrainingError where the algorithm does not suit the environment's actions."""
-    config, space = problem.config, problem.venv.single_action_space
+    config = problem.config
     if config.algorithm not in CLASSES:
         raise TrainingError(f"algorithm is {config.algorithm!r}; here it should be one of {', '.join(CLASSES)}")
-    suitable = ["maskable-ppo"] if problem.venv.interface.choices else ["ppo"]
-    if isinstance(space, gym.spaces.Box) and problem.head.kind == "dense":
-        suitable.append("sac")
-    if config.algorithm not in suitable:
-        raise TrainingError(
-            f"algorithm is {config.algorithm!r}; for {config.environment} it should be {' or '.join(suitable)}"
-        )
+    suitable = "maskable-ppo" if problem.venv.interface.choices else "ppo"
+    if config.algorithm != suitable:
+        raise TrainingError(f"algorithm is {config.algorithm!r}; for {config.environment} it should be {suitable}")
 
 
 def check_credit(problem: Problem) -> None:
@@ -116,9 +112,7 @@ def check_credit(problem: Problem) -> None:
 def hyperparameters(problem: Problem) -> dict[str, Any]:
     """As the algorithm's class takes them. Raises TrainingError for one that it does not have."""
     config = problem.config
-    known = set(inspect.signature(CLASSES[config.algorithm]).parameters) - OURS | {END}
-    if config.algorithm in BUFFERS:
-        known |= set(OVER_TIME)
+    known = set(inspect.signature(CLASSES[config.algorithm]).parameters) - OURS | {END, *OVER_TIME}
     known = {name for name in known if not name.startswith("_")}
     given = dict(config.hyperparameters)
     if unknown := sorted(set(given) - known):
@@ -136,23 +130,14 @@ def hyperparameters(problem: Problem) -> dict[str, Any]:
     return given
 
 
-def policy_of(problem: Problem) -> Any:
-    return {"ppo": CompilablePolicy, "maskable-ppo": MaskableCompilablePolicy, "sac": "MlpPolicy"}[
-        problem.config.algorithm
-    ]
-
-
 def policy_arguments(problem: Problem) -> dict[str, Any]:
     network, shape = problem.config.network, problem.shape
-    activation = ACTIVATIONS[network.activation]
-    if problem.config.algorithm == "sac":
-        return {"net_arch": {"pi": list(network.hidden), "qf": list(network.critic)}, "activation_fn": activation}
     base_bias = problem.head.base_bias if network.base_bias > 0 else None
     arguments: dict[str, Any] = {
         "shape": shape,
         "base_bias": base_bias and base_bias.times(network.base_bias),
         "net_arch": {"pi": [], "vf": list(network.critic)},  # the actor takes the observation as it is
-        "activation_fn": activation,
+        "activation_fn": ACTIVATIONS[network.activation],
     }
     if isinstance(problem.venv.single_action_space, gym.spaces.Box):
         arguments["log_std_init"] = network.log_std

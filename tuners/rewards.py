@@ -124,7 +124,7 @@ class TrainingVecEnv(Sb3VecEnv):
         for i in ended:
             summary = infos[i]["summary"]
             if self.objective.by_request:  # which of them attain their SLOs is in `late_rewards`
-                rewards[i] -= self.reward_scale * self.objective.penalty_of(summary)
+                rewards[i] -= self.reward_scale * self.objective.cost_of(summary)
             else:
                 rewards[i] += self.reward_scale * self.objective.beside_gain(summary)
         if ended:

@@ -20,7 +20,6 @@ from stable_baselines3.common.logger import configure
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.evaluation.intervals import Interval
 from servegym.tuners.config import TrainingConfig
-from servegym.tuners.curriculum import curriculum_of
 from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed, load_model, new_model
 from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, save_policy, validation_provenance
@@ -29,7 +28,7 @@ from servegym.tuners.rewards import TrainingVecEnv
 from servegym.tuners.runs import POLICY, TENSORBOARD, RunFolder
 from servegym.tuners.validation import Judge
 
-MODEL, REPLAY = "model.zip", "replay.pkl"
+MODEL = "model.zip"
 FOREVER = 2**62  # steps, where a budget has none
 
 
@@ -135,7 +134,7 @@ class Training(BaseCallback):
             "numpy": np.random.get_state(),  # noqa: NPY002 (Stable-Baselines3 draws from it)
             "python": random.getstate(),
         }
-        self.folder.checkpoint(self.num_timesteps, state, lambda draft: save_model(self.model, draft))
+        self.folder.checkpoint(self.num_timesteps, state, lambda draft: self.model.save(draft / MODEL))
 
 
 def train(
@@ -149,15 +148,13 @@ def train(
     problem, folder = problem_of(config), RunFolder(out)
     found = folder.last_checkpoint() if resume else None
     state = found[1]["training"] if found else State()
-    if config.curriculum.references:
-        problem.venv.source = curriculum_of(problem.source, problem.head, config.curriculum, config.seed)
     env = TrainingVecEnv(problem.venv, problem.head, config.objective, config.reward_scale)
     with torch_threads(config.torch_threads):
         model = load_model(problem, env, found[0] / MODEL) if found else new_model(problem, env)
         if not resume:
             folder.begin(config)
         if found:
-            restore(model, env, found)
+            restore(env, found[1])
         watch = Training(problem, folder, state, progress)
         learn(model, watch)
     return finish(problem, folder, state)
@@ -182,17 +179,8 @@ def learn(model: BaseAlgorithm, watch: Training) -> None:
         raise Stopped(model.num_timesteps)
 
 
-def save_model(model: BaseAlgorithm, folder: Path) -> None:
-    model.save(folder / MODEL)
-    if hasattr(model, "save_replay_buffer"):
-        model.save_replay_buffer(folder / REPLAY)
-
-
-def restore(model: BaseAlgorithm, env: TrainingVecEnv, found: tuple[Path, dict[str, Any]]) -> None:
+def restore(env: TrainingVecEnv, state: dict[str, Any]) -> None:
     """Restore all random states. Running episodes are lost: each environment begins a new one."""
-    folder, state = found
-    if hasattr(model, "load_replay_buffer"):
-        model.load_replay_buffer(folder / REPLAY)
     env.rng_states, env.episodes = state["generators"], state["episodes"]
     torch.set_rng_state(torch.as_tensor(state["torch"]))
     np.random.set_state(state["numpy"])  # noqa: NPY002

@@ -3,8 +3,8 @@
 python -m experiments.pages.code_account [CHECKOUT]
 
 Every commit since `BASE` counts for the feature that `FEATURES` names it under: the lines of Python that it added to
-the product, less those that it deleted. All other commits count for what was there before: names, parts, hooks, moves, deletions,
-corrections, help texts and tables of commands. A file that moves out of the product is deleted from it.
+the product, less those that it deleted. All other commits count for what was there before: names, parts, hooks, moves,
+deletions, corrections, help texts and tables of commands. A file that moves out of the product is deleted from it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def changes(root: Path, base: str, folders: Sequence[str]) -> list[Change]:
-    """Commits since `base`, oldest first, of Python below these folders; moves inside of them add and delete nothing."""
+    """Commits since `base`, oldest first, of Python below these folders; moves among them add and delete nothing."""
     asked = ("log", "--reverse", "-M", "--raw", "--numstat", "--format=@%h\t%s", "--abbrev=8", f"{base}..HEAD", "--")
     found: list[Change] = []
     for line in git(root, *asked, *(f"{folder}/**.py" for folder in folders)).splitlines():

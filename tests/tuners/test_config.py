@@ -17,6 +17,7 @@ BASE = {
 def written(path: Path, **changes: str | None) -> Path:
     """A file with the lines of BASE, some of them changed or left out."""
     lines = {key: value for key, value in (BASE | changes).items() if value is not None}
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
     return path
 
@@ -29,6 +30,15 @@ def test_what_ships_can_be_read_and_written(name: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy.yaml"
     copy.write_text(to_text(config))
     assert load_config(copy) == config
+
+
+def test_an_earlier_folder_is_read_where_it_used_nothing_that_was_removed(tmp_path: Path) -> None:
+    unused = {
+        "curriculum": "{references: [], pool: 256, even: 0.2}",
+        "objective": "{paired: true, attainment_floor: null, wait_cap_s: null, penalty: 1.0}",
+    }
+    path = written(tmp_path / "a.yaml", objective="{paired: true}")
+    assert load_config(path) == load_config(written(tmp_path / "earlier/a.yaml", **unused))
 
 
 def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
@@ -48,7 +58,10 @@ def test_either_budget_replaces_the_other(tmp_path: Path) -> None:
         ({"environment": None}, "environment is missing"),
         ({"environment": "3"}, "environment is 3; it should be a text"),
         ({"speed": "3"}, "speed: there is no such key; there are environment, algorithm,"),
-        ({"algorithm": "dqn"}, "algorithm is 'dqn'; it should be one of ppo, maskable-ppo, sac, cma, bc"),
+        ({"algorithm": "dqn"}, "algorithm is 'dqn'; it should be one of ppo, maskable-ppo, cma, bc"),
+        ({"algorithm": "sac"}, "algorithm sac was removed: it fell behind its base; take ppo or cma, or export what"),
+        ({"curriculum": "{references: [sjf]}"}, "curriculum was removed: no policy trained with it was ahead of"),
+        ({"objective": "{attainment_floor: 0.9}"}, "objective.attainment_floor was removed: no policy trained with"),
         ({"environments": "4.5"}, "environments is 4.5; it should be a whole number"),
         ({"environments": "0"}, "environments is 0; it should be 1 or more"),
         ({"environments": "true"}, "environments is True; it should be a whole number"),

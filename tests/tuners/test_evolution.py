@@ -67,17 +67,17 @@ def test_it_begins_with_the_decisions_of_the_base(environment):
         assert ours.arrays.outcomes.tobytes() == base.arrays.outcomes.tobytes()
 
 
-def test_candidates_score_less_where_they_lack_what_is_asked():
+def test_candidates_score_what_is_asked_beside_gain():
     problem = problem_of(config_of(SCHEDULING))
     policies, scenarios = [problem.head.base], generations.scenarios_of(problem, 0, 2)
-    asked = Objective(attainment_floor=1.0, penalty=2.0)
-    plain, punished = (
+    asked = Objective(attainment=2.0)
+    plain, rewarded = (
         generations.scores_of(problem.head, policies, scenarios, ThreadRunner(), objective)
         for objective in (Objective(), asked)
     )
     runs = [Simulation(problem.head.with_policy(scenario)).run().summary for scenario in scenarios]
     assert plain == pytest.approx(np.mean([run["tdg_ratio"] for run in runs]))
-    assert plain - punished == pytest.approx(2.0 * np.mean([1.0 - run["slo_attainment"] for run in runs]))
+    assert rewarded - plain == pytest.approx(2.0 * np.mean([run["slo_attainment"] for run in runs]))
 
 
 def test_the_lead_of_the_base_passes_hidden_layers_and_is_as_large_as_said():

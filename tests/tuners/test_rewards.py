@@ -1,4 +1,4 @@
-"""What a learner is told: rewards beside the base's run, penalties, discounting over time, scenarios by headroom."""
+"""What a learner is told: rewards beside the base's run, what is earned beside gain, discounting over time."""
 
 import math
 from types import SimpleNamespace
@@ -9,11 +9,8 @@ import pytest
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from servegym.baselines.registry import scheduler
 from servegym.errors import TrainingError
 from servegym.simulator.runs.simulation import Simulation
-from servegym.tuners.config import CurriculumConfig
-from servegym.tuners.curriculum import Curriculum, curriculum_of
 from servegym.tuners.discounting import TimedRolloutBuffer
 from servegym.tuners.learners import new_model
 from servegym.tuners.objective import Objective
@@ -97,24 +94,18 @@ def test_a_decision_earns_whether_its_request_attains_its_slos() -> None:
     assert told == pytest.approx(infos[0]["tdg_ratio"] + 2 * summary["slo_attainment"], abs=1e-5)
 
 
-def test_the_penalty_comes_at_the_end(problem: Problem) -> None:
+def test_attainment_and_cost_come_at_the_end(problem: Problem) -> None:
     plain, info, _ = episode(problem, Objective(), 1.0)
     assert plain == pytest.approx(3.0 * info["tdg_ratio"], abs=1e-4)
-    objective = Objective(attainment_floor=1.0, wait_cap_s=1e-3, penalty=0.5)
-    punished, _, _ = episode(problem, objective, 1.0)
-    assert plain - punished == pytest.approx(3.0 * objective.penalty_of(info["summary"]), abs=1e-4)
-    assert plain - punished > 0.5
+    objective = Objective(attainment=0.5, cost=0.25)
+    other, _, _ = episode(problem, objective, 1.0)
+    assert other - plain == pytest.approx(3.0 * objective.beside_gain(info["summary"]), abs=1e-4)
+    assert abs(other - plain) > 0.1
 
 
-def test_penalties_by_hand() -> None:
-    summary = {"slo_attainment": 0.6, "ttft_s_p99": 40.0}
-    assert Objective().penalty_of(summary) == 0 and not Objective(paired=True).has_penalty
-    assert Objective(attainment_floor=0.7).penalty_of(summary) == pytest.approx(0.1)
-    assert Objective(wait_cap_s=10.0, penalty=2.0).penalty_of(summary) == pytest.approx(1.5)
-    assert Objective(attainment_floor=0.5, wait_cap_s=50.0).penalty_of(summary) == 0
-    nothing_served = {"slo_attainment": math.nan, "ttft_s_p99": math.nan}
-    assert Objective(attainment_floor=0.5).penalty_of(nothing_served) == 0
-    assert Objective(attainment=2.0, attainment_floor=0.7).beside_gain(summary) == pytest.approx(1.2 - 0.1)
+def test_what_is_earned_beside_gain_by_hand() -> None:
+    summary, nothing_served = {"slo_attainment": 0.6}, {"slo_attainment": math.nan}
+    assert Objective().beside_gain(summary) == 0 and Objective(paired=True).is_gain_alone
     assert Objective(cost=0.1, attainment=1.0).beside_gain(summary | {"engines_in_service": 2.5}) == pytest.approx(0.35)
     assert not Objective(cost=0.1).is_gain_alone
     assert Objective(attainment=2.0).beside_gain(nothing_served) == 2 and not Objective(attainment=2.0).is_gain_alone
@@ -156,25 +147,3 @@ def test_discounting_over_time_takes_both_numbers() -> None:
     problem = problem_of(tiny("ppo-scheduling", hyperparameters={"horizon_s": 2.0}))
     with pytest.raises(TrainingError, match=r"^hyperparameters.trace_s is missing; discounting over time takes both"):
         new_model(problem, TrainingVecEnv(problem.venv, problem.head))
-
-
-def test_scenarios_are_drawn_by_headroom() -> None:
-    curriculum = Curriculum(lambda rng: int(rng.integers(10**6)), np.array([0.0, 0.3, -0.2, 0.1]), range(4), even=0.2)
-    assert curriculum.shares == pytest.approx([0.05, 0.65, 0.05, 0.25])
-    drawn = [curriculum(np.random.default_rng(i)) for i in range(200)]
-    seeds = [int(np.random.default_rng(seed).integers(10**6)) for seed in range(4)]
-    assert set(drawn) <= set(seeds) and drawn.count(seeds[1]) > drawn.count(seeds[3]) > drawn.count(seeds[0])
-    nowhere = Curriculum(lambda rng: 0, np.zeros(4), range(4), even=0.0)
-    assert nowhere.shares == pytest.approx([0.25] * 4)
-
-
-def test_headroom_is_the_best_reference_less_the_base(problem: Problem) -> None:
-    config = CurriculumConfig(references=("sjf", "edf"), pool=3)
-    found = curriculum_of(problem.source, problem.head, config, seed=7)
-    for seed, headroom in zip(range(7, 10), found.headroom, strict=True):
-        scenario = problem.source(np.random.default_rng(seed))
-        base, sjf, edf = (
-            Simulation(problem.head.with_policy(scenario, policy)).run().summary["tdg_ratio"]
-            for policy in (None, scheduler("sjf"), scheduler("edf"))
-        )
-        assert headroom == pytest.approx(max(sjf, edf) - base)

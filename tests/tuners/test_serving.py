@@ -31,8 +31,8 @@ def test_a_run_brought_to_a_standstill_counts_as_if_nothing_had_been_served() ->
         Simulation(stalled).run()
     assert tdg_ratio(stalled) == 0.0
     assert outcome_of([stalled], 0) == Outcome(0.0, 0.0, LATEST_S, 2.0)
-    wait = Objective(attainment=1.0, wait_cap_s=1.0)
-    assert wait.beside_gain(outcome_of([stalled], 0)._asdict()) == pytest.approx(-1.0)
+    asked = Objective(attainment=1.0, cost=0.5)
+    assert asked.beside_gain(outcome_of([stalled], 0)._asdict()) == pytest.approx(-1.0)
 
 
 def test_a_run_that_ends_counts_as_its_figures() -> None:

@@ -8,10 +8,6 @@ SCENARIOS = {"trace": ["azure-conv"], "load": 4.0, "slo_scale": 0.4, "requests":
 PPO = {"n_steps": 8, "batch_size": 32, "n_epochs": 1}
 CASES: dict[str, dict[str, Any]] = {
     "ppo-engine-batching": {"environment": "EngineBatching-v0", "algorithm": "ppo", "hyperparameters": PPO},
-    "sac-engine-batching": {
-        "environment": "EngineBatching-v0", "algorithm": "sac",
-        "hyperparameters": {"buffer_size": 1000, "learning_starts": 16, "batch_size": 16},
-    },
     "ppo-request-ranking": {
         "environment": "RequestRanking-v0", "algorithm": "ppo", "hyperparameters": PPO, "arguments": {"slots": 6},
     },

@@ -52,7 +52,7 @@ def train(
         Path | None, option("DIR", "Resume the training in this folder from its last checkpoint.", options.ON_WHAT)
     ] = None,
     algorithm: Annotated[
-        str | None, option("NAME", "ppo, maskable-ppo, sac, cma or bc, instead of the configuration's.", options.WHAT)
+        str | None, option("NAME", "ppo, maskable-ppo, cma or bc, instead of the configuration's.", options.WHAT)
     ] = None,
     load_policies: options.LoadPolicies = None,
     minutes: Annotated[
