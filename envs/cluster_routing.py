@@ -170,19 +170,7 @@ class ClusterRoutingEnv(ServingEnv):
 class ClusterRoutingVectorEnv(ServingVectorEnv):
     """`num_envs` environments `ClusterRoutingEnv`, stepped together."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        scenario: Scenario | Source | None = None,
-        *,
-        engines: int = 4,
-        sees: str = QUEUES,
-        refuse: bool = False,
-        **options: Any,
-    ):
-        super().__init__(
-            ClusterRouting(engines, sees, refuse), scenario or random_clusters(engines), num_envs, **options
-        )
+    env_class = ClusterRoutingEnv
 
 
 def random_clusters(engines: int) -> ServingSpec:

@@ -148,18 +148,7 @@ class DisaggregatedRoutingEnv(ServingEnv):
 class DisaggregatedRoutingVectorEnv(ServingVectorEnv):
     """`num_envs` environments `DisaggregatedRoutingEnv`, stepped together."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        scenario: Scenario | Source | None = None,
-        *,
-        prefill: int = 2,
-        decode: int = 2,
-        **options: Any,
-    ):
-        super().__init__(
-            DisaggregatedRouting(prefill, decode), scenario or random_clusters(prefill, decode), num_envs, **options
-        )
+    env_class = DisaggregatedRoutingEnv
 
 
 def random_clusters(prefill: int, decode: int) -> ServingSpec:

@@ -127,20 +127,4 @@ class EngineBatchingEnv(ServingEnv):
 class EngineBatchingVectorEnv(ServingVectorEnv):
     """`num_envs` environments `EngineBatchingEnv`, stepped together."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        scenario: Scenario | Source | None = None,
-        *,
-        scheduler: str | Policy = "slide-batching:steps=ignore",
-        controls: tuple[str, ...] | None = None,
-        batches_per_step: int = 1,
-        **options: Any,
-    ):
-        super().__init__(
-            EngineBatching(scheduler, controls),
-            scenario or EPISODES,
-            num_envs,
-            repeat=batches_per_step,
-            **options,
-        )
+    env_class = EngineBatchingEnv

@@ -71,7 +71,7 @@ class ServingEnv(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self.observation_space = interface.dict_space if observation == "dict" else interface.observation_space
         self.action_space = interface.action_space
-        self._options: dict[str, Any] = {"repeat": repeat, "shaping": shaping, "discount": discount}
+        self.episode_options: dict[str, Any] = {"repeat": repeat, "shaping": shaping, "discount": discount}
         self._as_dict = observation == "dict"
         self._shape = interface.action_space.shape
         self._episode_batch: EpisodeBatch | None = None
@@ -102,7 +102,7 @@ class ServingEnv(gym.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if self._episode_batch is None:
-            self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
+            self._episode_batch = EpisodeBatch(self.interface, 1, **self.episode_options)
         self._episode_batch.start(0, scenario_of(self.source, options, self.np_random))
         self._last_action = ""
         self._over = False  # an episode without decisions has one step, which gives the reward
@@ -138,7 +138,7 @@ class ServingEnv(gym.Env[Any, Any]):
         Returns the observation and info of that decision. Raises EnvError for a state of another class.
         """
         if self._episode_batch is None:
-            self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
+            self._episode_batch = EpisodeBatch(self.interface, 1, **self.episode_options)
         self._episode_batch.restore_state(0, state)
         self._over = self._episode_batch.is_over(0)
         return self._observation(), self._info()

@@ -165,7 +165,7 @@ class ServingParallelEnv(ParallelEnv):
         self.observation_spaces = {agent: part.observation_space for agent, part in parts.items()}
         # Each agent has its own copy of the space, so that seeding one does not seed the others.
         self.action_spaces = {agent: copy.deepcopy(part.action_space) for agent, part in parts.items()}
-        self._options: dict[str, Any] = {"shaping": shaping, "discount": discount}
+        self.episode_options: dict[str, Any] = {"shaping": shaping, "discount": discount}
         self._rng: np.random.Generator | None = None
         self._episode_batch: EpisodeBatch | None = None
         self._last_action = ""  # in words, for pictures
@@ -195,7 +195,7 @@ class ServingParallelEnv(ParallelEnv):
         if seed is not None or self._rng is None:
             self._rng = gym.utils.seeding.np_random(seed)[0]
         if self._episode_batch is None:
-            self._episode_batch = EpisodeBatch(self.interface, 1, **self._options)
+            self._episode_batch = EpisodeBatch(self.interface, 1, **self.episode_options)
         options = {"scenario": options["scenario"]} if options and "scenario" in options else None
         self._episode_batch.start(0, scenario_of(self.source, options, self._rng))
         self._last_action = ""

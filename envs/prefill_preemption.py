@@ -111,16 +111,7 @@ class PrefillPreemptionEnv(ServingEnv):
 class PrefillPreemptionVectorEnv(ServingVectorEnv):
     """`num_envs` environments `PrefillPreemptionEnv`, stepped together."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        scenario: Scenario | Source | None = None,
-        *,
-        scheduler: str | Policy = "flow-prefill",
-        slots: int = 16,
-        **options: Any,
-    ):
-        super().__init__(PrefillPreemption(scheduler, slots), scenario or random_prefills(), num_envs, **options)
+    env_class = PrefillPreemptionEnv
 
 
 def random_prefills() -> ServingSpec:

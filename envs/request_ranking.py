@@ -180,13 +180,4 @@ class RequestRankingEnv(ServingEnv):
 class RequestRankingVectorEnv(ServingVectorEnv):
     """`num_envs` environments `RequestRankingEnv`, stepped together."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        scenario: Scenario | Source | None = None,
-        *,
-        scheduler: str | Policy = "slide-batching:steps=ignore",
-        slots: int = 32,
-        **options: Any,
-    ):
-        super().__init__(RequestRanking(scheduler, slots), scenario or EPISODES, num_envs, **options)
+    env_class = RequestRankingEnv

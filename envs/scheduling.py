@@ -167,14 +167,4 @@ class SchedulingEnv(ServingEnv):
 class SchedulingVectorEnv(ServingVectorEnv):
     """`num_envs` environments `SchedulingEnv`, stepped together."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        scenario: Scenario | Source | None = None,
-        *,
-        scheduler: str | Policy = "expected-gain:steps=ignore",
-        slots: int = 32,
-        sees: str = REQUESTS,
-        **options: Any,
-    ):
-        super().__init__(Scheduling(scheduler, slots, sees), scenario or EPISODES, num_envs, **options)
+    env_class = SchedulingEnv

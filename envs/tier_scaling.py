@@ -177,18 +177,7 @@ class TierScalingEnv(ServingEnv):
 class TierScalingVectorEnv(ServingVectorEnv):
     """`num_envs` environments `TierScalingEnv`, stepped together."""
 
-    def __init__(
-        self,
-        num_envs: int,
-        scenario: Scenario | Source | None = None,
-        *,
-        engines: int | None = None,
-        tiers: int | None = None,
-        sees: str = NOW,
-        **options: Any,
-    ):
-        interface = scaling_of(engines, tiers, sees, options)
-        super().__init__(interface, scenario or random_tiers(interface.engines), num_envs, **options)
+    env_class = TierScalingEnv
 
 
 def scaling_of(engines: int | None, tiers: int | None, sees: str, options: Mapping[str, Any]) -> TierScaling:

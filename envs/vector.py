@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from servegym.envs.env import ServingEnv, Source, as_source, check_options, scenario_of
+from servegym.envs.env import ServingEnv, Source, scenario_of
 from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
-from servegym.envs.interface import NUMBERS, Interface
+from servegym.envs.interface import NUMBERS
 from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError
 from servegym.simulator.inputs.scenario import Scenario
@@ -27,32 +28,32 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         `reset`, for the environments that options={"reset_mask": bool[n]} names.
     `reset(seed=s)` seeds environment i with s + i.
 
-    Other arguments are those of the single environment, but for `observation` and `render_mode`.
+    Other arguments are those of the single environment, `env_class`, but for `observation` and `render_mode`: EnvError.
     """
+
+    env_class: ClassVar[Callable[..., ServingEnv]]
 
     def __init__(
         self,
-        interface: Interface,
-        scenario: Scenario | Source,
         num_envs: int,
+        scenario: Scenario | Source | None = None,
         *,
-        repeat: int = 1,
-        shaping: float = 0.0,
-        discount: float = 1.0,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
-        **overrides: Any,
+        **arguments: Any,
     ):
-        check_options("flat", repeat, shaping, discount)
+        if of_one := sorted({"observation", "render_mode"} & set(arguments)):
+            raise EnvError(f"{of_one[0]} is for a single environment; a vector has none")
+        single = self.env_class(scenario, **arguments)
         self.num_envs = num_envs
-        self.interface = interface
-        self.source = as_source(scenario, overrides)
+        self.interface = interface = single.interface
+        self.source = single.source
         self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.metadata: dict[str, Any] = {**ServingEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = interface.observation_space
         self.single_action_space = interface.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.episode_batch = EpisodeBatch(interface, num_envs, repeat, shaping, discount)
+        self.episode_batch = EpisodeBatch(interface, num_envs, **single.episode_options)
         self._actions = self.episode_batch.actions.reshape(self.action_space.shape or ())
         self._over = np.ones(num_envs, bool)
         self._everywhere = np.ones(num_envs, bool)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Settings = TypeVar("Settings")
 
 
 def parse(doc: str | None, **defaults: Any) -> argparse.Namespace:
@@ -25,3 +28,12 @@ def parse(doc: str | None, **defaults: Any) -> argparse.Namespace:
             help="default: %(default)s",
         )
     return parser.parse_args()
+
+
+def settings_from_command_line(kind: type[Settings], doc: str | None) -> Settings:
+    """The settings' defaults, changed by options of their names."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        option = f"--{field.name.replace('_', '-')}"
+        parser.add_argument(option, type=type(field.default), default=field.default, help=" ")
+    return kind(**vars(parser.parse_args()))

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments.arguments import settings_from_command_line
 from experiments.engines.servers import MODEL, Emulated, counters, running
 from experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
 from experiments.engines.stretching import restored, slowed
 from experiments.engines.virtual_run import Job, run_virtually
-from experiments.environments.measuring import settings_from_command_line
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.records import FINISHED, Record, Replayed

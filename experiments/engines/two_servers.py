@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.arguments import settings_from_command_line
 from experiments.engines.servers import HOST, MODEL, Emulated, answers, counters, kill, start, stop, wait_for
 from experiments.engines.serving import DECISION_LIMIT_S, artifact_for, overload
 from experiments.engines.stretching import restored, slowed
-from experiments.environments.measuring import settings_from_command_line
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.sending import Endpoint, replay

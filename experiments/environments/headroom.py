@@ -31,11 +31,12 @@ from servegym.evaluation.markdown import table
 from servegym.scenarios.presets import PRESETS, presets_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.statuses import AT_CHECKS, AT_ROUTES
 from servegym.simulator.runs.simulation import Simulation
 
 EPISODES, BUDGET = 8, 100  # of each preset; runs of a search in each
-ROLES = {"ClusterRouting-v0": "router", "DisaggregatedRouting-v0": "router", "TierScaling-v0": "scaler"}
-SCHEDULER = "scheduler"  # the role of the others
+SCHEDULER = "scheduler"
+ROLES = {AT_ROUTES: "router", AT_CHECKS: "scaler"}  # whose decisions an environment has; else the scheduler's
 BEGIN, END = "<!-- headroom: written by experiments.environments.headroom -->", "<!-- end of headroom -->"
 
 
@@ -99,7 +100,7 @@ def measured(name: str, preset: str, rules: Rules) -> dict[str, Any]:
     words: dict[str, Any] = {} if preset == DEFAULT else {"preset": preset}
     env = gym.make(f"servegym:{name}", disable_env_checker=True, split="test", **words).unwrapped
     assert isinstance(env, ServingEnv)
-    best, rule, found = rules.measured(env.source, ROLES.get(name, SCHEDULER))
+    best, rule, found = rules.measured(env.source, ROLES.get(env.interface.stop_at, SCHEDULER))
     seeds = range(rules.episodes)
     random = np.array([play(env, RandomAgent(env.action_space, seed), seed) for seed in seeds])
     base = np.array([play(env, BaseAgent(), seed) for seed in seeds])

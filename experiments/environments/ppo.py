@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-from experiments.environments.measuring import settings_from_command_line
+from experiments.arguments import settings_from_command_line
 from servegym.evaluation.intervals import Interval, student_interval
 
 

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from experiments.environments.disaggregated_routing import SoonestAndEmptiest
-from experiments.environments.prefill_preemption import ShortestInTime
-from experiments.environments.tier_scaling import OneEach
+from experiments.gallery.agents import OneEach, ShortestInTime, SoonestAndEmptiest
 from servegym.baselines.registry import scheduler as find_scheduler
 from servegym.envs.agents import Agent, BaseAgent, RandomAgent
 from servegym.envs.env import ServingEnv

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 from servegym.envs.agents import BaseAgent, RandomAgent
 from servegym.envs.registration import ENVIRONMENTS
-from tests.envs.small import IDS, SMALL, frozen, make, played, steps
+from tests.envs.small import IDS, frozen, make, played, steps
 
 SECTIONS = (
     "Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End", "Arguments",
@@ -21,7 +21,6 @@ SECTIONS = (
 
 
 def test_every_registered_environment_is_checked() -> None:
-    assert set(IDS) == set(SMALL)
     assert set(IDS) <= set(gym.registry)
 
 
