@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +16,10 @@ import numpy as np
 
 from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0, Range
+from experiments.outcomes import cells_of, outcomes_of
 from experiments.prose import sections
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
-from servegym.evaluation.running import ThreadRunner, results_of
 from servegym.scenarios.demand import Demand
 from servegym.scenarios.parts import Fleet, Policies
 from servegym.scenarios.spec import ServingSpec
@@ -58,9 +57,8 @@ CELLS = tuple(Cell(*values) for values in itertools.product((FEW, SOME, MANY), R
 Outcomes = Mapping[str, np.ndarray]  # of a router, float64[seeds, figures]
 
 
-def outcome_of(runs: list[tuple[Cell, str, int]], index: int) -> tuple[float, ...]:
-    """`FIGURES` of one of some runs."""
-    cell, router, seed = runs[index]
+def figures_of(cell: Cell, router: str, seed: int) -> tuple[float, ...]:
+    """`FIGURES` of a run."""
     result = Simulation(SPEC.replaced(**cell._asdict(), router=router).build(seed)).run()
     summary, engines = result.summary, result.engines
     return (
@@ -69,10 +67,9 @@ def outcome_of(runs: list[tuple[Cell, str, int]], index: int) -> tuple[float, ..
     )  # fmt: skip
 
 
-def outcomes_of(seeds: range) -> dict[Cell, Outcomes]:
-    runs = [(cell, router, seed) for cell in CELLS for router in ROUTERS for seed in seeds]
-    found = np.array(results_of(ThreadRunner(), partial(outcome_of, runs), range(len(runs))))
-    by_cell = found.reshape(len(CELLS), len(ROUTERS), len(seeds), -1)
+def by_cell_and_router(seeds: range) -> dict[Cell, Outcomes]:
+    found = outcomes_of(figures_of, list(itertools.product(CELLS, ROUTERS)), seeds)
+    by_cell = found.reshape(len(CELLS), len(ROUTERS), *found.shape[1:])
     return {cell: dict(zip(ROUTERS, values, strict=True)) for cell, values in zip(CELLS, by_cell, strict=True)}
 
 
@@ -100,8 +97,13 @@ def answers(cells: Mapping[Cell, Outcomes]) -> str:
 def rows_of(outcomes: Outcomes) -> str:
     rows = []
     for router, found in outcomes.items():
-        cells = [student_interval(column).text(style) for column, style in zip(found.T, FIGURES.values(), strict=True)]
-        rows.append((f"`{router}`", *cells, "" if router == BASE else ahead(outcomes, router).text("+.3f")))
+        rows.append(
+            (
+                f"`{router}`",
+                *cells_of(found, FIGURES.values()),
+                "" if router == BASE else ahead(outcomes, router).text("+.3f"),
+            )
+        )
     return table(("router", *FIGURES, f"TDG less `{BASE}`"), rows)
 
 
@@ -134,7 +136,7 @@ def page(cells: Mapping[Cell, Outcomes], seeds: int) -> str:
 
 def main() -> None:
     options = arguments.parse(__doc__, seeds=8)
-    cells = outcomes_of(range(FIRST_SEED, FIRST_SEED + options.seeds))
+    cells = by_cell_and_router(range(FIRST_SEED, FIRST_SEED + options.seeds))
     for cell, outcomes in cells.items():
         print(f"{cell.title}\n{rows_of(outcomes)}", flush=True)
     print(answers(cells))

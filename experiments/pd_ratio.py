@@ -18,10 +18,10 @@ import numpy as np
 
 from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0, Range
+from experiments.outcomes import cells_of, outcomes_of
 from experiments.prose import sections
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
-from servegym.evaluation.running import ThreadRunner, results_of
 from servegym.scenarios.demand import Demand
 from servegym.scenarios.parts import Fleet, Policies
 from servegym.scenarios.spec import ServingSpec
@@ -89,9 +89,8 @@ def grid() -> list[Ratio]:
     return found
 
 
-def outcome_of(runs: Sequence[tuple[Ratio, Mapping[str, Any], int]], index: int) -> tuple[float, ...]:
-    """`FIGURES` of one of some runs."""
-    ratio, place, seed = runs[index]
+def figures_of(place: Mapping[str, Any], ratio: Ratio, seed: int) -> tuple[float, ...]:
+    """`FIGURES` of a run."""
     said = {"prefill": ratio.prefill, "decode": ENGINES - ratio.prefill, "scaler": ratio.scaler, **place}
     result = Simulation(BASE.replaced(**said).build(seed)).run()
     columns, changes = result.columns, result.arrays.engines["totals"]["role_changes"].sum()
@@ -102,10 +101,9 @@ def outcome_of(runs: Sequence[tuple[Ratio, Mapping[str, Any], int]], index: int)
     )  # fmt: skip
 
 
-def outcomes_of(ratios: Sequence[Ratio], place: Mapping[str, Any], seeds: range) -> Outcomes:
-    runs = [(ratio, place, seed) for ratio in ratios for seed in seeds]
-    found = np.array(results_of(ThreadRunner(), partial(outcome_of, runs), range(len(runs))))
-    return dict(zip(ratios, found.reshape(len(ratios), len(seeds), -1), strict=True))
+def by_ratio(ratios: Sequence[Ratio], place: Mapping[str, Any], seeds: range) -> Outcomes:
+    found = outcomes_of(partial(figures_of, place), [(ratio,) for ratio in ratios], seeds)
+    return dict(zip(ratios, found, strict=True))
 
 
 def best(outcomes: Outcomes) -> Ratio:
@@ -141,9 +139,8 @@ def rows_of(outcomes: Outcomes, ours: Ratio) -> str:
     """A row a ratio: `FIGURES`, and the attainment of ours less its own on the same seeds."""
     rows = []
     for ratio, found in outcomes.items():
-        cells = [student_interval(column).text(style) for column, style in zip(found.T, FIGURES.values(), strict=True)]
         less = "" if ratio == ours else ahead(outcomes, ours, ratio, ATTAINMENT).text("+.3f")
-        rows.append((ratio.label, *cells, less))
+        rows.append((ratio.label, *cells_of(found, FIGURES.values()), less))
     return table(("prefill : decode", *FIGURES, "attainment of the tuned less this"), rows)
 
 
@@ -178,11 +175,11 @@ def main() -> None:
     options = arguments.parse(__doc__, seeds=8)
     settings = grid()
     training = range(FIRST_SEED, FIRST_SEED + TRAINING_SEEDS)
-    ours = best(outcomes_of(settings, {}, training))
+    ours = best(by_ratio(settings, {}, training))
     print(f"chosen: {ours.scaler}", flush=True)
     held_out, places = range(FIRST_SEED + 100, FIRST_SEED + 100 + options.seeds), {}
     for name, place in PLACES.items():
-        places[name] = outcomes_of([*STATIC, Ratio(FIRST_PREFILL, DEFAULTS), ours], place, held_out)
+        places[name] = by_ratio([*STATIC, Ratio(FIRST_PREFILL, DEFAULTS), ours], place, held_out)
         print(f"{name}\n{rows_of(places[name], ours)}", flush=True)
     options.page.write_text(page(places, ours, len(settings), options.seeds), encoding="utf-8")
 

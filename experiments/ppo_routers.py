@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments.one_choice import changes_table
 from experiments.prose import sections
-from experiments.session_fleet import ATTAINMENT, FIGURES, TDG, TUNED, Outcomes, outcomes_of, routers
+from experiments.session_fleet import ATTAINMENT, FIGURES, TDG, TUNED, Outcomes, by_router, routers
 from servegym.baselines.artifact.files import load_artifact
 from servegym.envs.cluster_routing import random_clusters
 from servegym.evaluation.intervals import Interval, student_interval
@@ -143,7 +143,7 @@ def judged(place: str, found: Sequence[Trained]) -> Outcomes:
     for one in found:
         for path in one.policies:
             policies[path.parent.name] = load_artifact(path).policy("router")
-    return outcomes_of(policies, scenarios)
+    return by_router(policies, scenarios)
 
 
 def of_arm(outcomes: Outcomes, one: Trained) -> np.ndarray:

@@ -7,17 +7,17 @@ Hypotheses: program_aware.md.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0, Range
+from experiments.claims.harness.rows import values
+from experiments.outcomes import runs_of
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
 from servegym.scenarios.spec import ServingSpec
@@ -61,14 +61,7 @@ def figures_of(scheduler: str, agents: int, seed: int, requests: int) -> dict[st
 
 def runs(schedulers: Iterable[str], agents: Iterable[int], seeds: Iterable[int], requests: int) -> pd.DataFrame:
     """A row a run: scheduler, agents, seed, and its figures."""
-    import pandas as pd
-
-    cells = list(itertools.product(schedulers, agents, seeds))
-    rows = []
-    for scheduler, clients, seed in track(cells, "runs", console=Console(stderr=True)):
-        keys = {"scheduler": scheduler, "agents": clients, "seed": seed}
-        rows.append(keys | figures_of(scheduler, clients, seed, requests))
-    return pd.DataFrame(rows)
+    return runs_of(partial(figures_of, requests=requests), scheduler=schedulers, agents=agents, seed=seeds)
 
 
 def chosen(training: pd.DataFrame) -> str:
@@ -78,8 +71,7 @@ def chosen(training: pd.DataFrame) -> str:
 
 def by_seed(rows: pd.DataFrame, scheduler: str, agents: int, figure: str) -> np.ndarray:
     """float64[seeds]."""
-    those = rows[(rows["scheduler"] == scheduler) & (rows["agents"] == agents)]
-    return those.sort_values("seed")[figure].to_numpy("f8")
+    return values(rows, figure, scheduler=scheduler, agents=agents)
 
 
 def ratio(rows: pd.DataFrame, ours: str, agents: int, figure: str) -> Interval:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ import numpy as np
 
 from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0, Range
+from experiments.outcomes import cells_of, outcomes_of
 from experiments.prose import sections
 from servegym.baselines import registry
 from servegym.envs.cluster_routing import random_clusters
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import table
-from servegym.evaluation.running import ThreadRunner, results_of
 from servegym.scenarios.presets import spelled_out
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
@@ -55,9 +54,9 @@ def with_refusal(name: str, refuse: float) -> Policy:
     return registry.router(name).with_settings(**({"refuse": refuse} if refuse else {}))
 
 
-def outcome_of(runs: list[Scenario], index: int) -> tuple[float, ...]:
-    """`FIGURES` of one of some scenarios; shares are of all requests, those that followed a refused one too."""
-    result = Simulation(runs[index]).run()
+def figures_of(policy: Policy, scenario: Scenario) -> tuple[float, ...]:
+    """`FIGURES` under a router; shares are of all requests, those that followed a refused one too."""
+    result = Simulation(dataclasses.replace(scenario, router=policy)).run()
     summary = result.summary
     assert summary["requests"] == len(result.scenario.workload)
     return (
@@ -66,11 +65,9 @@ def outcome_of(runs: list[Scenario], index: int) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-def outcomes_of(policies: list[Policy], scenarios: list[Scenario]) -> Outcomes:
-    runs = [dataclasses.replace(one, router=policy) for policy in policies for one in scenarios]
-    found = np.array(results_of(ThreadRunner(), partial(outcome_of, runs), range(len(runs))))
-    labels = [policy.label for policy in policies]
-    return dict(zip(labels, found.reshape(len(policies), len(scenarios), -1), strict=True))
+def by_label(policies: list[Policy], scenarios: list[Scenario]) -> Outcomes:
+    found = outcomes_of(figures_of, [(policy,) for policy in policies], scenarios)
+    return {policy.label: one for policy, one in zip(policies, found, strict=True)}
 
 
 def scenarios_of(place: str, seeds: int, split: str = "test") -> list[Scenario]:
@@ -84,7 +81,7 @@ def chosen() -> tuple[float, dict[str, Outcomes]]:
     """The weight with the highest TDG ratio + attainment over `SERVED` and `OVERLOAD` on training sessions, and what
     all of them came to."""
     policies = [with_refusal(COST, weight) for weight in WEIGHTS]
-    tried = {place: outcomes_of(policies, scenarios_of(place, TRAINING_SEEDS, "train")) for place in (SERVED, OVERLOAD)}
+    tried = {place: by_label(policies, scenarios_of(place, TRAINING_SEEDS, "train")) for place in (SERVED, OVERLOAD)}
     worth = [sum(one[policy.label][:, : ATTAINMENT + 1].mean() for one in tried.values()) for policy in policies]
     return WEIGHTS[int(np.argmax(worth))], tried
 
@@ -118,10 +115,7 @@ def answers(places: Mapping[str, Outcomes], weight: float) -> str:
 
 
 def rows_of(outcomes: Outcomes) -> str:
-    rows = []
-    for name, found in outcomes.items():
-        cells = [student_interval(column).text(style) for column, style in zip(found.T, FIGURES.values(), strict=True)]
-        rows.append((f"`{name}`", *cells))
+    rows = [(f"`{name}`", *cells_of(found, FIGURES.values())) for name, found in outcomes.items()]
     return table(("router", *FIGURES), rows)
 
 
@@ -168,7 +162,7 @@ def main() -> None:
     )
     places = {}
     for place in PLACES:
-        places[place] = outcomes_of(routers(weight), scenarios_of(place, asked.seeds))
+        places[place] = by_label(routers(weight), scenarios_of(place, asked.seeds))
         print(place, {name: found.mean(0).round(3).tolist() for name, found in places[place].items()}, flush=True)
     asked.page.write_text(page(weight, tried, places, asked.seeds), encoding="utf-8")
 

@@ -10,18 +10,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from experiments.outcomes import cells_of, outcomes_of
 from experiments.prose import sections
 from servegym.baselines import registry
 from servegym.baselines.artifact.files import load_artifact
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
-from servegym.evaluation.running import ThreadRunner, results_of
 from servegym.scenarios.documents import load_spec
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
@@ -107,9 +106,9 @@ def first_day_engine_s(simulation: Simulation) -> float:
     return float(simulation.result().figure("cost_engine_s"))
 
 
-def outcome_of(runs: Sequence[tuple[str, float, Place, int]], index: int) -> tuple[float, ...]:
-    """`FIGURES` of the second day of one of some runs."""
-    simulation = Simulation(scenario_of(*runs[index]))
+def figures_of(family: str, value: float, place: Place, seed: int) -> tuple[float, ...]:
+    """`FIGURES` of the second day of a run."""
+    simulation = Simulation(scenario_of(family, value, place, seed))
     before_s = first_day_engine_s(simulation)
     result = simulation.run()
     columns = result.columns
@@ -119,13 +118,6 @@ def outcome_of(runs: Sequence[tuple[str, float, Place, int]], index: int) -> tup
         np.nanquantile(columns["ttft_s"][today], 0.99), columns["starved"][today].mean(),
         (result.figure("cost_engine_s") - before_s) / (result.figure("span_s") - DAY_S),
     )  # fmt: skip
-
-
-def outcomes_of(settings: Sequence[tuple[str, float]], place: Place, seeds: range) -> np.ndarray:
-    """float64[settings, seeds, figures]."""
-    runs = [(family, value, place, seed) for family, value in settings for seed in seeds]
-    found = np.array(results_of(ThreadRunner(), partial(outcome_of, runs), range(len(runs))))
-    return found.reshape(len(settings), len(seeds), -1)
 
 
 class Judged(NamedTuple):
@@ -150,12 +142,12 @@ def chosen(values: Sequence[float], trained: np.ndarray) -> tuple[float, bool]:
 def judged_at(place: Place, learned: Sequence[str], training: range, held_out: range) -> dict[str, Judged]:
     """Every family, and learned scalers, at a place."""
     tried = VALUES | dict.fromkeys(learned, OF_LEARNED)
-    settings = [(family, value) for family, values in tried.items() for value in values]
-    trained, found = outcomes_of(settings, place, training), {}
+    settings = [(family, value, place) for family, values in tried.items() for value in values]
+    trained, found = outcomes_of(figures_of, settings, training), {}
     for family, values in tried.items():
-        rows = [row for row, (name, _) in enumerate(settings) if name == family]
+        rows = [row for row, (name, *_) in enumerate(settings) if name == family]
         found[family] = chosen(values, trained[rows])
-    judged = outcomes_of([(family, value) for family, (value, _) in found.items()], place, held_out)
+    judged = outcomes_of(figures_of, [(family, value, place) for family, (value, _) in found.items()], held_out)
     return {family: Judged(*said, figures) for (family, said), figures in zip(found.items(), judged, strict=True)}
 
 
@@ -176,7 +168,7 @@ def rows_of(place: Mapping[str, Judged]) -> str:
     rows = []
     for family, (value, reaches, figures) in place.items():
         label = f"{named(family)} {value:g}" + ("" if reaches else ", below 0.99")
-        means = [student_interval(column).text(style) for column, style in zip(figures.T, STYLES, strict=True)]
+        means = cells_of(figures, STYLES)
         less = ["" if family == other else cheaper(place, family, other).text("+.2f") for other in (TARGET, FORECAST)]
         rows.append((label, *means, *less))
     return table(("scaler", *FIGURES, "less target-utilisation", "less forecast"), rows)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.environments.rules import rules_of
+from experiments.outcomes import cells_of, outcomes_of
 from experiments.prose import sections
 from servegym.baselines.artifact.files import load_artifact
 from servegym.baselines.learned.derived import LearnedPolicy
@@ -24,7 +24,6 @@ from servegym.baselines.registry import learned_path
 from servegym.envs.cluster_routing import random_clusters
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
-from servegym.evaluation.running import ThreadRunner, results_of
 from servegym.scenarios.presets import spelled_out
 from servegym.scenarios.values import Pool
 from servegym.simulator.fleet.incidents import Incident
@@ -69,19 +68,18 @@ def scenarios_of(changes: Mapping[str, Any], seeds: int) -> list[Scenario]:
     return [source(np.random.default_rng(FIRST_SEED + seed)) for seed in range(seeds)]
 
 
-def outcome_of(runs: list[Scenario], index: int) -> tuple[float, ...]:
-    """`FIGURES` of one of some scenarios."""
-    summary = Simulation(runs[index]).run().summary
+def figures_of(policy: Policy, scenario: Scenario) -> tuple[float, ...]:
+    """`FIGURES` under a router."""
+    summary = Simulation(dataclasses.replace(scenario, router=policy)).run().summary
     return (
         summary["tdg_ratio"], summary["slo_attainment"], summary["ttft_s"]["p99"], 1000 * summary["tpot_s"]["p99"],
         summary["starved"],
     )  # fmt: skip
 
 
-def outcomes_of(policies: Mapping[str, Policy], scenarios: list[Scenario]) -> Outcomes:
-    runs = [dataclasses.replace(one, router=policy) for policy in policies.values() for one in scenarios]
-    found = np.array(results_of(ThreadRunner(), partial(outcome_of, runs), range(len(runs))))
-    return dict(zip(policies, found.reshape(len(policies), len(scenarios), -1), strict=True))
+def by_router(policies: Mapping[str, Policy], scenarios: list[Scenario]) -> Outcomes:
+    found = outcomes_of(figures_of, [(policy,) for policy in policies.values()], scenarios)
+    return dict(zip(policies, found, strict=True))
 
 
 def heuristics(outcomes: Outcomes) -> list[str]:
@@ -94,8 +92,7 @@ def all_routers(outcomes: Outcomes) -> str:
     styles = (".4f", ".3f", ".1f", ".1f", ".3f")
     rows = []
     for name in sorted(outcomes, key=lambda name: -outcomes[name][:, ATTAINMENT].mean()):
-        means = [student_interval(column).text(style) for column, style in zip(outcomes[name].T, styles, strict=True)]
-        rows.append((f"`{name}`" if name != TUNED else TUNED, *means))
+        rows.append((f"`{name}`" if name != TUNED else TUNED, *cells_of(outcomes[name], styles)))
     return table(("router", *FIGURES), rows)
 
 
@@ -183,7 +180,7 @@ def main() -> None:
     policies = routers()
     places = {}
     for place, changes in PLACES.items():
-        places[place] = outcomes_of(policies, scenarios_of(changes, options.seeds))
+        places[place] = by_router(policies, scenarios_of(changes, options.seeds))
         print(f"{place}: {verdict(places[place])}", flush=True)
     options.page.write_text(page(places, options.seeds), encoding="utf-8")
 

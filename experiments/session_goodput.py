@@ -7,17 +7,16 @@ Hypotheses: session_goodput.md.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0
+from experiments.claims.harness.rows import values
+from experiments.outcomes import runs_of
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
 from servegym.scenarios.spec import ServingSpec
@@ -40,31 +39,18 @@ STYLES = {
 }  # fmt: skip
 
 
-def figures_of(scheduler: str, rate_per_s: float, seed: int, requests: int) -> dict[str, float]:
+def figures_of(scheduler: str, rate: float, seed: int, requests: int) -> dict[str, float]:
     spec = ServingSpec().with_overrides({
-        "device": DEVICE, "trace": "agent-sessions", "max_prompt_tokens": 32_768, "rate_per_s": rate_per_s,
+        "device": DEVICE, "trace": "agent-sessions", "max_prompt_tokens": 32_768, "rate_per_s": rate,
         "requests": requests, "prefix_caching": "on", "scheduler": scheduler, "gain": "session-slo", "seed": seed,
     })  # fmt: skip
     result = Simulation(spec.build()).run()
     return {name: result.figure(name) for name in STYLES}
 
 
-def runs(schedulers: Iterable[str], rates: Iterable[float], seeds: Iterable[int], requests: int) -> pd.DataFrame:
-    """A row a run: scheduler, rate, seed, and its figures."""
-    import pandas as pd
-
-    cells = list(itertools.product(schedulers, rates, seeds))
-    rows = []
-    for scheduler, rate_per_s, seed in track(cells, "runs", console=Console(stderr=True)):
-        keys = {"scheduler": scheduler, "rate": rate_per_s, "seed": seed}
-        rows.append(keys | figures_of(scheduler, rate_per_s, seed, requests))
-    return pd.DataFrame(rows)
-
-
 def by_seed(rows: pd.DataFrame, scheduler: str, rate_per_s: float, figure: str) -> np.ndarray:
     """float64[seeds]."""
-    those = rows[(rows["scheduler"] == scheduler) & (rows["rate"] == rate_per_s)]
-    return those.sort_values("seed")[figure].to_numpy("f8")
+    return values(rows, figure, scheduler=scheduler, rate=rate_per_s)
 
 
 def lead(rows: pd.DataFrame, one: str, other: str, figure: str) -> np.ndarray:
@@ -113,7 +99,8 @@ def page(rows: pd.DataFrame, seeds: int, requests: int) -> str:
 
 def main() -> None:
     asked = arguments.parse(__doc__, seeds=20, requests=1500)
-    rows = runs(SCHEDULERS, RATES_PER_S, range(FIRST_SEED, FIRST_SEED + asked.seeds), asked.requests)
+    seeds = range(FIRST_SEED, FIRST_SEED + asked.seeds)
+    rows = runs_of(partial(figures_of, requests=asked.requests), scheduler=SCHEDULERS, rate=RATES_PER_S, seed=seeds)
     asked.page.write_text(page(rows, asked.seeds, asked.requests), encoding="utf-8")
 
 

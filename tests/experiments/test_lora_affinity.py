@@ -13,7 +13,7 @@ from experiments.lora_affinity import (
     SPEC,
     THREE,
     answers,
-    outcome_of,
+    figures_of,
     rows_of,
 )
 
@@ -42,6 +42,6 @@ def test_verdicts():
 def test_every_cell_can_be_built_and_serves():
     for cell in CELLS:
         SPEC.replaced(**cell._asdict(), requests=20).build(0)
-    tdg, attainment, *_, loads, activations = outcome_of([(CELLS[0], ONE, 1)], 0)
+    tdg, attainment, *_, loads, activations = figures_of(CELLS[0], ONE, 1)
     assert 0.0 < tdg <= 1.0 and 0.0 < attainment <= 1.0
     assert 0 < loads <= activations

@@ -1,11 +1,9 @@
 """What the page of refusing says of its hypotheses, and that shares are of all requests."""
 
-import dataclasses
-
 import numpy as np
 
 from experiments import refusing
-from experiments.refusing import OVERLOAD, SERVED, answers, outcome_of, routers, rows_of
+from experiments.refusing import OVERLOAD, SERVED, answers, figures_of, routers, rows_of
 from servegym.baselines.registry import router
 from tests.simulator.test_refusing import ROUTER
 from tests.simulator.test_sessions import served, workload_of
@@ -37,5 +35,5 @@ def test_a_row_has_all_figures() -> None:
 def test_turns_after_a_refused_one_are_requests_that_were_refused() -> None:
     scenario = served(workload_of([0] * 3, [-1, 0, 1], prompt_tokens=[4, 7, 4]), engines=2).scenario
     policies = (ROUTER, router("min-load"))
-    refused, plain = (outcome_of([dataclasses.replace(scenario, router=policy)], 0) for policy in policies)
+    refused, plain = (figures_of(policy, scenario) for policy in policies)
     assert refused[refusing.REFUSED] == 2 / 3 and plain[refusing.REFUSED] == 0 == refused[refusing.STARVED]
