@@ -19,10 +19,9 @@ from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network
 from servegym.envs.env import ServingEnv
 from servegym.errors import TrainingError
-from servegym.tuners.actors import Actor, begin_with_base, load_network
+from servegym.tuners.actors import Actor, begin_with_base, load_network, network_of
 from servegym.tuners.config import TrainingConfig, from_plain
 from servegym.tuners.decision_head import NetworkAgent
-from servegym.tuners.export import network_of
 from servegym.tuners.outcome import Progress, State, Stopwatch, finish
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.runs import RunFolder

@@ -17,9 +17,8 @@ from servegym.baselines.learned.artifact import load
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
 from servegym.simulator.records.statuses import AT_ROUTES
-from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, load_network
+from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, actor_layers, load_network
 from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, TimedRolloutBuffer
-from servegym.tuners.export import actor_layers
 from servegym.tuners.problem import Problem
 
 CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO}

@@ -18,9 +18,8 @@ from servegym.errors import TrainingError
 from servegym.evaluation.identity import versions
 from servegym.scenarios.sampling import SPLITS
 from servegym.scenarios.spec import ServingSpec
-from servegym.tuners.actors import Actor
+from servegym.tuners.actors import Actor, network_of
 from servegym.tuners.decision_head import DecisionHead, head_of
-from servegym.tuners.export import network_of
 from servegym.tuners.problem import cases_of
 
 ACTIVATIONS: dict[type, str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}

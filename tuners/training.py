@@ -19,8 +19,8 @@ from stable_baselines3.common.logger import configure
 
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.evaluation.intervals import Interval
+from servegym.tuners.actors import actor_layers, network_of
 from servegym.tuners.config import TrainingConfig
-from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed, load_model, new_model
 from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, save_policy, validation_provenance
 from servegym.tuners.problem import Problem, problem_of

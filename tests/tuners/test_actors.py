@@ -11,9 +11,8 @@ from servegym.envs.env import ServingEnv
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
 from servegym.simulator.runs.simulation import Simulation
-from servegym.tuners.actors import Actor, begin_with_base, load_network
+from servegym.tuners.actors import Actor, actor_in_float64, actor_layers, begin_with_base, load_network, network_of
 from servegym.tuners.decision_head import NetworkAgent
-from servegym.tuners.export import actor_in_float64, actor_layers, network_of
 from servegym.tuners.learners import new_model
 from servegym.tuners.problem import Problem, problem_of
 from tests.envs.small import outcome_bytes, steps

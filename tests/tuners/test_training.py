@@ -24,8 +24,8 @@ from servegym.baselines.registry import scheduler
 from servegym.errors import TrainingError
 from servegym.evaluation.running import ThreadRunner
 from servegym.simulator.runs.simulation import Simulation
+from servegym.tuners.actors import actor_layers, network_of
 from servegym.tuners.config import load_config, to_text
-from servegym.tuners.export import actor_layers, network_of
 from servegym.tuners.learners import Annealed
 from servegym.tuners.objective import Objective
 from servegym.tuners.problem import problem_of
