@@ -7,71 +7,12 @@ from .requests import INF, Request
 from .routers import GoRouting, MinCycleTime, MinLoad, MinTokens, Router, smallest
 from .scenes import SECONDS, row
 from .schedulers.sarathi import SarathiFcfs
-from .simulator import Log, Pool, simulate_cluster
+from .simulator import Pool, simulate_cluster
 from .snapshots import EngineSnapshot, RouterState
-from .transfers import Link
 
 
 def pool(role: str = "both", engines: int = 1, blocks: int = 1000, watermark: float = 0.0) -> Pool:
     return Pool(engines, 1, blocks, watermark, SarathiFcfs(512), SECONDS, SECONDS, role)
-
-
-def ran(log: Log, engine: int) -> list[tuple]:
-    return [(i.start_s, i.end_s, i.batch) for i in log.iterations if i.engine == engine]
-
-
-def way(log: Log, request: int) -> list[tuple]:
-    return [(move.kind, move.time_s, move.engine) for move in log.moves if move.request == request]
-
-
-def test_from_prefill_to_decode():
-    # 0-7: both prompts (4 + 2). r1 has all its tokens; r0 departs, its 4 tokens take 1 + 4 x 2 / 4 = 3 s, then it
-    # decodes: 10-12 and 12-14. r2 is computed meanwhile (9-11).
-    rows = [row(4, 3), row(2, 1), row(1, 1, 9.0)]
-    log = simulate_cluster(rows, [pool("prefill"), pool("decode")], link=Link(2, 4, 1))
-    assert way(log, 0) == [("arrival", 0, 0), ("departed", 7, 0), ("received", 10, 1)]
-    assert way(log, 1) == [("arrival", 0, 0)]
-    assert ran(log, 0) == [(0, 7, [(0, 4), (1, 2)]), (9, 11, [(2, 1)])]
-    assert ran(log, 1) == [(10, 12, [(0, 1)]), (12, 14, [(0, 1)])]
-    # Its 4 blocks are taken on both engines until 10: 1 more in the batch that starts at 9.
-    assert [i.free_blocks for i in log.iterations if i.engine == 0] == [994, 995]
-    assert log.emission_s == [[7, 12, 14], [7], [11]]
-
-
-def test_a_transfer_waits_for_memory_and_an_engine_for_a_transfer():
-    # 0-9: r0 and r1 (3 + 5) on 9 blocks. At 9 both depart to a decode engine of 7: r0's KV is there at once, r1's 5
-    # do not fit beside its 3. r0 decodes until 17, with 4, 5, 6 blocks at 11, 13, 15. At 17 r1 is sent: 17-19. r2 (6)
-    # finds 9 - 5 blocks: 4 tokens, 9-14. Then it needs 6 and only r1's KV is in its way: it waits, until 17.
-    rows = [row(3, 5), row(5, 2), row(6, 1, 1.0)]
-    log = simulate_cluster(rows, [pool("prefill", blocks=9), pool("decode", blocks=7)])
-    assert ran(log, 0) == [(0, 9, [(0, 3), (1, 5)]), (9, 14, [(2, 4)]), (17, 20, [(2, 2)])]
-    decoded = [(9, 11), (11, 13), (13, 15), (15, 17)]
-    assert ran(log, 1) == [(start, end, [(0, 1)]) for start, end in decoded] + [(17, 19, [(1, 1)])]
-    assert way(log, 1) == [("arrival", 0, 0), ("departed", 9, 0), ("received", 17, 1)]
-    assert log.evictions == 0
-
-
-def test_the_watermark_holds_for_transfers():
-    # r0 and r1 (2 + 2): 0-5. On a decode engine of 8 blocks, 4 of them watermark, r1 needs 2 + 4 beside r0's 2, and has
-    # exactly that: both arrive at 5. With 7 blocks (3 of watermark, 3.5 rounded down) too: 2 + 3 of 5. With 6 and a
-    # watermark of 0.6 (3 blocks) it has 4 of 5 and waits until r0 is out, at 7.
-    for blocks, watermark, arrival_s in ((8, 0.5, 5), (7, 0.5, 5), (6, 0.6, 7)):
-        pools = [pool("prefill"), pool("decode", blocks=blocks, watermark=watermark)]
-        log = simulate_cluster([row(2, 2), row(2, 2)], pools)
-        assert way(log, 1)[-1] == ("received", arrival_s, 1), blocks
-
-
-def test_own_links_and_a_shared_one():
-    # 0-5: three prompts (2 + 1 + 1), to decode engines 1, 2 and (request 2 of 2 engines) 1 again; 3 s each. A shared
-    # link sends r0 first, as it joins first; then both lines have one whose first token came at 5: that to the lower
-    # engine.
-    def received(shared: bool) -> list[tuple]:
-        rows = [row(2, 2), row(1, 2), row(1, 2)]
-        log = simulate_cluster(rows, [pool("prefill"), pool("decode", 2)], link=Link(latency_s=3, shared=shared))
-        return [(move.request, move.engine, move.time_s) for move in log.moves if move.kind == "received"]
-
-    assert received(shared=False) == [(0, 1, 8), (1, 2, 8), (2, 1, 11)]
-    assert received(shared=True) == [(0, 1, 8), (2, 1, 11), (1, 2, 14)]
 
 
 @pytest.mark.parametrize(("delay_s", "engine"), [(0, 0), (0.5, 0), (1, 1), (4, 1)])
