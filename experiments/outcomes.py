@@ -36,4 +36,4 @@ def runs_of(measured: Callable[..., Mapping[str, Any]], **axes: Iterable[Any]) -
     import pandas as pd
 
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    return pd.DataFrame([cell | measured(**cell) for cell in track(cells, "runs", console=Console(stderr=True))])
+    return pd.DataFrame([{**cell, **measured(**cell)} for cell in track(cells, "runs", console=Console(stderr=True))])
