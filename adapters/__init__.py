@@ -1,4 +1,4 @@
-"""Policies outside the simulator: in vLLM, Ray Serve, xLLM and before live servers; and what is measured there."""
+"""Policies outside the simulator: in vLLM, SGLang, xLLM, Ray Serve and proxies; and measurements of live engines."""
 
 if not __name__.startswith("servegym."):
     raise ImportError("this folder is the package servegym.adapters: import it under that name")

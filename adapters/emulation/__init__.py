@@ -1,8 +1,8 @@
-"""An emulated device for vLLM: its frontend, engine core and scheduler as they are, steps timed by a latency profile.
+"""An emulated device for vLLM: vLLM's own frontend, engine core and scheduler, with steps timed by a latency profile.
 
     SERVEGYM_DEVICE=a100-llama3-8b vllm serve MODEL --distributed-executor-backend servegym.adapters.emulation.Executor
 
-See docs/emulation.md. Nothing here imports vLLM until `Executor` or `Platform` is asked for.
+See docs/emulation.md. vLLM is imported on the first access to `Executor` or `Platform`.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register_platform() -> str | None:
-    """vLLM's hook for platforms (entry point vllm.platform_plugins): ours where a device is to be emulated."""
+    """vLLM's hook for platforms (entry point vllm.platform_plugins): returns ours if SERVEGYM_DEVICE is set."""
     import os
 
     return f"{__name__}.Platform" if os.environ.get("SERVEGYM_DEVICE") else None

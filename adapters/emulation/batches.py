@@ -1,4 +1,4 @@
-"""From a step as vLLM scheduled it to the sums of a batch that the simulator's device models take."""
+"""Converts steps that vLLM scheduled to BATCH records, which the simulator's device models take."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from servegym.simulator.records.batches import add
 from servegym.simulator.records.types import BATCH
 
-OUTPUT_TOKENS = "output_tokens"  # key of vllm_xargs: number of tokens after which the emulated model ends its answer
+OUTPUT_TOKENS = "output_tokens"  # key of vllm_xargs: the emulated model ends its answer after so many tokens
 
 
 @dataclass
 class Held:
-    """A request that has been scheduled and has not left. output_tokens: 0: the model never ends the answer."""
+    """A request that has been scheduled and not finished. output_tokens: 0: the model does not end the answer."""
 
     prompt_tokens: int
     computed_tokens: int
@@ -26,8 +26,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Step:
-    """One batch. sums: BATCH[1]. ids: its requests, in the order scheduled. emitted: how many tokens of each are out
-    after it, 0 where it emits none (its prompt is not done). ends: whether that token is its last.
+    """One batch. sums: BATCH[1]. ids: its requests, in the order scheduled. emitted: output tokens of each after the
+    step; 0 for a request that emits none (its prompt is not done). ends: whether its token of this step is its last.
     """
 
     sums: np.ndarray
@@ -37,18 +37,18 @@ class Step:
 
 
 class Requests:
-    """What a worker knows of the requests from the scheduler's outputs, which it gets in order."""
+    """The requests as a worker knows them from the scheduler's outputs, which it gets in order."""
 
     def __init__(self) -> None:
         self.held: dict[str, Held] = {}
 
     def leave(self, scheduled: Any) -> None:
-        """Forget those that have finished."""
+        """Forget the requests that have finished."""
         for name in scheduled.finished_req_ids:
             self.held.pop(name, None)
 
     def step(self, scheduled: Any) -> Step:
-        """Take in a SchedulerOutput; returns the sums of its batch, and which requests emit a token at its end."""
+        """Convert a SchedulerOutput to a Step, and update the requests."""
         self.leave(scheduled)
         for new in scheduled.scheduled_new_reqs:
             self.held[new.req_id] = first_seen(new)
@@ -56,8 +56,8 @@ class Requests:
         for name, computed, emitted in zip(
             cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
         ):
-            # A preempted request is back at 0. With asynchronous scheduling the step before counts as done, and its
-            # token as out: steps come here in order, so it is.
+            # num_computed_tokens is 0 again after a preemption. With asynchronous scheduling it counts the step before
+            # as done; steps arrive here in order, so that step is done.
             request = self.held[name]
             request.computed_tokens, request.num_output_tokens = computed, emitted
         sums = np.zeros(1, BATCH)
@@ -75,7 +75,7 @@ class Requests:
 
 
 def first_seen(new: Any) -> Held:
-    """A NewRequestData. vLLM's second model runner has preempted requests come as new ones, with the tokens out."""
+    """Convert a NewRequestData. vLLM's second model runner gets preempted requests as new ones with output tokens."""
     prompt = len(new.prompt_token_ids or ())
     context = getattr(new, "prefill_token_ids", None)
     emitted = 0 if context is None else len(context) - prompt

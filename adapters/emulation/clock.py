@@ -1,4 +1,4 @@
-"""Clocks of an emulated device: the machine's, or one that the device's steps advance."""
+"""Clocks of an emulated device: the machine's clock, or a virtual one that the device's steps advance."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from unittest import mock
 
 class Clock(Protocol):
     def now_s(self) -> float:
-        """Seconds since some moment that stays the same."""
+        """Seconds since a fixed moment."""
 
     def wait_until(self, time_s: float) -> None:
-        """Return when it is `time_s`, or later."""
+        """Return at `time_s` or later."""
 
 
 class RealClock:
-    """The machine's."""
+    """The machine's monotonic clock."""
 
     def now_s(self) -> float:
         return time.perf_counter()
@@ -30,10 +30,10 @@ class RealClock:
 
 
 class VirtualClock:
-    """A clock that advances only when something waits: waiting sets it to the time waited for.
+    """A clock that advances only in `wait_until`, to the time waited for.
 
-    While it is `installed`, it is what time.time() and time.monotonic() say in this process, so that vLLM's arrival
-    times, its metrics and a scheduler plug-in all read it. time.perf_counter() stays real: it measures code.
+    While it is `installed`, time.time() and time.monotonic() return it in this process, so that vLLM's arrival times,
+    its metrics and a scheduler plug-in all read it. time.perf_counter() stays real, as it measures code.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,11 @@ class VirtualClock:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """From 0 on."""
+        """Set the clock to 0 and replace time.time() and time.monotonic() by it inside the with block."""
         self._now_s = 0.0
         with mock.patch.object(time, "time", self.now_s), mock.patch.object(time, "monotonic", self.now_s):
             yield
 
 
-# The process's one virtual clock: executors are made by vLLM, which hands them nothing.
+# One clock for the process, as vLLM makes executors and passes them no settings.
 VIRTUAL_CLOCK = VirtualClock()

@@ -1,4 +1,4 @@
-"""The emulated device: how long a batch takes, and when it is done."""
+"""The emulated device: the duration and the end of each batch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from servegym.adapters.emulation.clock import VIRTUAL_CLOCK, Clock, RealClock
 from servegym.adapters.emulation.settings import Settings
 from servegym.simulator.records.types import BATCH_SUMS
 
-# Seconds of the device: when a step was handed over, when it began and should have ended, and when its result was
-# taken, all by the device's clock from its first step on; how long the profile says it takes; the sums of its batch.
+# All times are in seconds of the device's clock since its first step: when a step was submitted, began, should have
+# ended, and when its result was taken. duration_s: the profile's time of the batch. Then the sums of the batch.
 LOG_COLUMNS = ("handed_over_s", "start_s", "end_s", "taken_s", "duration_s", *BATCH_SUMS)
 
 
 class Device:
-    """One device that runs batches one after the other, each for as long as its profile says."""
+    """A device that runs batches one after the other, each for the time that the profile gives."""
 
     def __init__(self, settings: Settings) -> None:
         self.clock: Clock = VIRTUAL_CLOCK if settings.virtual else RealClock()
@@ -32,11 +32,11 @@ class Device:
             self._log.write(",".join(LOG_COLUMNS) + "\n")
 
     def duration_s(self, sums: np.ndarray) -> float:
-        """Seconds that a batch (BATCH[1]) takes, by the same function that the simulator calls."""
+        """Seconds that a batch, BATCH[1], takes, by the function that the simulator calls."""
         return float(self._model.batch_s(sums[0], self._model.coefficients))
 
     def run(self, sums: np.ndarray, result: Any) -> DeviceFuture:
-        """Begin a batch as soon as the device is free; its future gives `result` when it is done."""
+        """Queue a batch, which begins when the device is free. Returns a future that gives `result` at its end."""
         now_s = self.clock.now_s()
         start_s = max(now_s, self.free_s)
         duration_s = self.duration_s(sums)
@@ -64,7 +64,7 @@ class Device:
 
 
 class DeviceFuture(Future):
-    """Done when the device's clock says so: asking for its result waits until then."""
+    """A future that is done at a time of the device's clock; `result` waits until then."""
 
     def __init__(self, device: Device, result: Any, done_s: float, line: tuple[Any, ...] | None) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class DeviceFuture(Future):
 
 
 def finished(result: Any) -> Future:
-    """A future that is done."""
+    """Make a future that is done already."""
     future: Future = Future()
     future.set_result(result)
     return future

@@ -18,15 +18,15 @@ from servegym.adapters.emulation.settings import DEVICE, TIME, Settings
 from servegym.errors import EmulationError
 
 NULL_BLOCKS = 1  # vLLM keeps one block for itself
-LAYOUT = "LBHNC"  # arbitrary: blocks have no contents
-LETTERS, FIRST_LETTER = 26, 64  # "a" in byte-level vocabularies, where "!" is 0
+LAYOUT = "LBHNC"  # any of vLLM's would do, as blocks have no contents
+LETTERS, FIRST_LETTER = 26, 64  # 64 is the id of "a" in byte-level vocabularies, where "!" is 0
 
 
 class Executor(VllmExecutor):
-    """Runs no model: a step takes as long as the profile says, and its tokens are letters.
+    """Runs no model: a step takes the profile's time, and its tokens are letters.
 
     An answer ends at `max_tokens`, or after `output_tokens` of vllm_xargs with the model's end-of-sequence token.
-    Raises EmulationError if the engine is configured for something that the device cannot do.
+    Raises EmulationError for a configuration of the engine that is not emulated.
     """
 
     supports_pp = False
@@ -44,7 +44,7 @@ class Executor(VllmExecutor):
         profile, parallel = self.settings.profile, self.parallel_config
         if self.settings.virtual and multiprocessing.parent_process() is not None:
             raise EmulationError(
-                f"{TIME}=virtual needs the engine in the process that drives it: clients of a server live in real time "
+                f"{TIME}=virtual needs the engine in the process that drives it: clients of a server are in real time "
                 "(see experiments.engines.virtual_time)"
             )
         if profile.kv.groups:
@@ -60,12 +60,12 @@ class Executor(VllmExecutor):
         for name, value in (("tensor", parallel.tensor_parallel_size), ("pipeline", parallel.pipeline_parallel_size)):
             if value != 1:
                 raise EmulationError(
-                    f"{name} parallel size is {value}: a profile stands for all its devices; leave it at 1"
+                    f"{name} parallel size is {value}: the profile is that of all devices together; leave it at 1"
                 )
         if self.vllm_config.speculative_config is not None:
             raise EmulationError("speculative decoding is not emulated; start vLLM without it")
 
-    # What vLLM asks of its workers, answered here.
+    # Calls of vLLM to its workers
 
     def collective_rpc(
         self,
@@ -75,7 +75,7 @@ class Executor(VllmExecutor):
         kwargs: dict[str, Any] | None = None,
         non_block: bool = False,
     ) -> Any:
-        """Answer for the workers, which would do nothing for any call but those named below."""
+        """Answer the calls that this class has methods for; workers would do nothing for any other."""
         name = method if isinstance(method, str) else getattr(method, "__name__", "")
         answer = {"get_supported_tasks": ("generate",)}.get(name)
         return finished([answer]) if non_block else [answer]
@@ -92,14 +92,14 @@ class Executor(VllmExecutor):
         return [{f"model.layers.{layer}.self_attn.attn": spec for layer in range(model.get_num_layers(parallel))}]
 
     def determine_available_memory(self) -> list[int]:
-        """Bytes that hold the profile's number of blocks at the served model's block size."""
+        """Bytes of the profile's number of KV blocks, at the served model's bytes a block."""
         return [(self.settings.profile.kv.total_blocks + NULL_BLOCKS) * self._bytes_per_block]
 
     def initialize_from_config(self, kv_cache_configs: list[Any]) -> None:
         wanted, got = self.settings.profile.kv.total_blocks + NULL_BLOCKS, kv_cache_configs[0].num_blocks
         if got != wanted and self.cache_config.num_gpu_blocks_override is None:
             raise EmulationError(
-                f"vLLM made {got} KV blocks of what should hold {wanted}; is the model no plain decoder?"
+                f"vLLM made {got} KV blocks of memory for {wanted}; is the model something else than a plain decoder?"
             )
 
     def compile_or_warm_up_model(self) -> None:
@@ -121,7 +121,7 @@ class Executor(VllmExecutor):
     def supports_async_scheduling(cls) -> bool:
         return True
 
-    # A step: first execute_model, which has no result yet, then sample_tokens.
+    # vLLM calls execute_model, which has no result yet, then sample_tokens.
 
     def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
         future: Future

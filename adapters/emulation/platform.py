@@ -1,4 +1,4 @@
-"""A platform for vLLM that keeps settings which its CPU platform overrides and an emulated device supports."""
+"""A vLLM platform for emulated devices, which keeps settings that vLLM's CPU platform would override."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from servegym.adapters.emulation.settings import DEVICE, Settings
 
 
 class Platform(CpuPlatform):
-    """Keeps the asynchronous scheduling that was asked for; the KV block size is the profile's by default."""
+    """Keeps asynchronous scheduling as configured, and takes the profile's KV block size as the default."""
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:

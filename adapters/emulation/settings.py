@@ -16,8 +16,8 @@ VIRTUAL = math.inf
 
 @dataclass(frozen=True)
 class Settings:
-    """profile: what is emulated. speed: its seconds that pass in a real second; VIRTUAL: steps take no real time,
-    and the clock is the device's. log: a CSV file with a line a step; None: none is written.
+    """Settings of an emulated device. speed: device seconds a real second; VIRTUAL: steps take no real time, and the
+    clock is the device's. log: a CSV file for a line a step; None: no log.
     """
 
     profile: Profile
@@ -30,7 +30,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises EmulationError or ProfileError."""
+        """Read the settings from environment variables. Raises EmulationError or ProfileError."""
         device = environment.get(DEVICE)
         if not device:
             raise EmulationError(f"{DEVICE} is not set: give it the name of a profile or the path of its JSON file")
@@ -39,7 +39,7 @@ class Settings:
 
 
 def parse_speed(text: str) -> float:
-    """'real', 'virtual', or the device's seconds that pass in a real second. Raises EmulationError."""
+    """Parse 'real', 'virtual', or a number of device seconds a real second. Raises EmulationError."""
     if text in ("real", "virtual"):
         return 1.0 if text == "real" else VIRTUAL
     try:
@@ -48,7 +48,7 @@ def parse_speed(text: str) -> float:
         speed = math.nan
     if not 0 < speed < math.inf:
         raise EmulationError(
-            f"{TIME} is {text!r}: it should be real, virtual, or a number above 0 (0.25: the device runs four times "
-            "slower than it is)"
+            f"{TIME} is {text!r}: it should be real, virtual, or a number above 0 (0.25: steps take four times as long "
+            "as on the device)"
         )
     return speed

@@ -1,1 +1,1 @@
-"""Measuring what batches take on a live engine, or as operators of a model shape."""
+"""Measures the time of batches on a live engine, or as operators of a model shape."""

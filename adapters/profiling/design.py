@@ -1,4 +1,4 @@
-"""Which batches are measured: a few that cover the space of batches that an engine may form."""
+"""Designs the batches to measure: a few that cover the space of batches that an engine may form."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ KV_SHARE = 0.8  # largest share of the KV memory that a designed batch takes
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What an engine may put into a batch.
+    """The limits of an engine's batches.
 
-    batch_tokens: tokens computed in a batch. sequences: requests. context_tokens: of a request, prompt and output.
-    kv_tokens: of all requests together. Raises ProfilingError for a space that no batch is in.
+    batch_tokens: most tokens computed in a batch. sequences: most requests. context_tokens: most tokens of a request,
+    prompt and output. kv_tokens: most tokens of all requests together. Raises ProfilingError for a space without a
+    batch.
     """
 
     batch_tokens: int = 2048
@@ -38,7 +39,7 @@ class Space:
 
 @dataclasses.dataclass(frozen=True)
 class Prefill:
-    """A prompt, or a chunk of one: tokens computed, and tokens cached before them."""
+    """A prompt or a chunk of one: the tokens that it computes, and the tokens cached before them."""
 
     tokens: int
     cached: int = 0
@@ -46,13 +47,13 @@ class Prefill:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Requests that run together. decodes: for each decode, the tokens cached before the one that it computes."""
+    """A batch. decodes: for each decode, the tokens cached before the one that it computes."""
 
     prefills: tuple[Prefill, ...] = ()
     decodes: tuple[int, ...] = ()
 
     def sums(self) -> np.ndarray:
-        """The BATCH record (simulator/records/types.py) of it, array[1]."""
+        """Sum the batch to a BATCH record (simulator/records/types.py), array[1]."""
         batch = np.zeros(1, BATCH)
         for name, value in (
             ("prefill_requests", len(self.prefills)),
@@ -70,7 +71,7 @@ class Batch:
 
 
 def mean_sums(batches: Sequence[Batch]) -> np.ndarray:
-    """The BATCH record of the means of their sums, array[1]."""
+    """The means of the sums of batches, a BATCH record, array[1]."""
     each_sums = np.concatenate([batch.sums() for batch in batches])
     mean = np.zeros(1, BATCH)
     for name in BATCH_SUMS:
@@ -79,13 +80,13 @@ def mean_sums(batches: Sequence[Batch]) -> np.ndarray:
 
 
 def design(space: Space, count: int, seed: int = 0) -> list[Batch]:
-    """`count` batches: by turns decodes only, prefills only, and both.
+    """Design `count` batches, in turn of decodes only, of prefills only, and of both.
 
-    Numbers of requests, tokens and cached tokens are spread over their logarithms by scrambled Halton sequences, so
-    any beginning of the list covers the space too. Each regime has a sequence of its own: every third point of one has
-    the same leading digit to base 3, and so is in the same third of a dimension. A batch has at most four prefills, of
-    which the first may continue a prompt; the contexts of its decodes go evenly from half to one and a half times
-    their mean. Raises ProfilingError for a count below 1.
+    Numbers of requests, tokens and cached tokens are spread over their logarithms by scrambled Halton sequences, so any
+    first part of the list covers the space too. Each regime has its own sequence, as every third point of one sequence
+    has the same leading digit to base 3 and lies in the same third of a dimension. A batch has at most four prefills,
+    of which the first may continue a prompt; the contexts of its decodes are evenly spaced from half to one and a half
+    times their mean. Raises ProfilingError for a count below 1.
     """
     from scipy.stats import qmc
 
@@ -118,7 +119,7 @@ def _batch(space: Space, regime: str, point: np.ndarray) -> Batch:
 
 
 def _decodes(space: Space, count: int, long: float) -> tuple[int, ...]:
-    """Contexts from half to one and a half times a mean."""
+    """Contexts of `count` decodes, evenly spaced from half to one and a half times their mean."""
     most = min((space.context_tokens - 64) / 1.5, KV_SHARE * space.kv_tokens / count / 1.5)
     mean = _between(SHORTEST_CONTEXT, int(most), long)
     spread = np.linspace(0.5, 1.5, count) if count > 1 else np.ones(1)
@@ -126,7 +127,7 @@ def _decodes(space: Space, count: int, long: float) -> tuple[int, ...]:
 
 
 def _between(low: int, high: int, share: float) -> int:
-    """A whole number from low to high, even over logarithms; `high` where that is below `low`."""
+    """Map a share of 0 to 1 to a whole number from low to high, evenly over logarithms; `high` if high < low."""
     if high <= low:
         return max(1, high)
     return min(high, round(math.exp(math.log(low) + share * (math.log(high + 0.5) - math.log(low)))))

@@ -1,10 +1,9 @@
-"""Measuring a server from outside, by the tokens it streams.
+"""Measures the steps of a server from outside, by the times of the tokens that it streams.
 
-Requests that decode together get a token at the end of each step, so the time between two tokens of one of them is the
-time of a step, and the network's delay cancels out. A prompt that is sent meanwhile is prefilled in one of these steps:
-the one at whose end its first token comes. So prefills are measured beside a decode at least, and never alone; and what
-is cached before them cannot be chosen: it is 0, as for a prompt within the server's token budget that no other has
-begun like.
+Requests that decode together get a token at the end of each step, so the time between two tokens of a request is the
+time of a step, and the network's delay cancels out. A prompt sent meanwhile is prefilled in the step at whose end its
+first token comes. So prefills are measured beside at least one decode, never alone, and with no cached tokens: each
+prompt is random and fits the server's token budget.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from servegym.errors import ProfilingError
 
 FIRST_ID = 16
 LEAST_DECODES = 1
-SETTLED_TOKENS = 3  # tokens of each stream before measuring begins
+SETTLED_TOKENS = 3  # tokens of each stream before the first measured step
 TRIES = 3  # attempts per repeat, since some prompts are not prefilled in one step
 WAIT_S = 0.002
-SHORTEST_STEP = 0.5  # of the usual one, for a step with a prefill in it
+SHORTEST_STEP = 0.5  # share of the usual step, below which a step with a prefill is not counted
 
 
 class EndpointMeter:
     """Measures batches on a server with /v1/completions.
 
-    space: what the server puts into a batch; with a larger token budget than its own, prompts are
-    cut into several steps.
-    Raises ProfilingError where the server does not answer as one.
+    space: limits of the server's batches; a token budget above the server's own would cut prompts into several steps.
+
+    Raises ProfilingError if the server does not answer as an OpenAI-compatible one.
     """
 
     def __init__(self, endpoint: Endpoint, model: str, space: Space, vocabulary: int = 256):
         self.endpoint, self.model, self.space, self.vocabulary = endpoint, model, space, vocabulary
-        self._rng = np.random.default_rng(time.time_ns())  # no prompt of an earlier run: it may be cached
+        self._rng = np.random.default_rng(time.time_ns())  # prompts of an earlier run might be cached
 
     def facts(self) -> dict[str, Any]:
         return {
-            "engine": "a server, by the tokens it streams",
+            "engine": "a server, by the tokens that it streams",
             "endpoint": self.endpoint.url,
             "model": self.model,
             "clock": "time.monotonic at the client, between tokens",
@@ -90,7 +89,7 @@ class EndpointMeter:
         return Measurement(ran.sums(), np.array([seconds for _, seconds in found]))
 
     async def _alone(self, decodes: list[Record], tasks: list[Any], repeats: int) -> list[tuple[int, float]]:
-        """Steps of decodes only: (tokens emitted before, seconds)."""
+        """Measure steps of decodes only. Returns (output tokens before the step, seconds) of each."""
         times, first = decodes[0].token_s, len(decodes[0].token_s)
         await self._until(tasks, lambda: len(times) > first + repeats)
         return [(at, times[at] - times[at - 1]) for at in range(first + 1, first + repeats + 1)]
@@ -98,7 +97,7 @@ class EndpointMeter:
     async def _beside(
         self, clients: Clients, batch: Batch, decodes: list[Record], tasks: list[Any], repeats: int
     ) -> list[tuple[int, float]]:
-        """Steps in which all prefills of the batch were computed."""
+        """Measure steps that computed all prefills of the batch. Returns the same as `_alone`."""
         found: list[tuple[int, float]] = []
         witness = decodes[0].token_s
         for _ in range(TRIES * repeats):
@@ -110,19 +109,19 @@ class EndpointMeter:
                 )
             )
             count = len(witness)
-            await self._until(tasks, lambda count=count: len(witness) > count)  # the step's own token may come later
+            await self._until(tasks, lambda count=count: len(witness) > count)  # until the decode's token of this step
             steps = {int(np.argmin(np.abs(np.array(witness) - first.token_s[0]))) for first in firsts if first.token_s}
             if len(steps) == 1 and all(first.token_s for first in firsts):
                 (at,) = steps
                 step_s, usual_s = witness[at] - witness[at - 1], float(np.median(np.diff(witness)))
-                if step_s > usual_s * SHORTEST_STEP:  # or its tokens were received late, together with the next ones
+                if step_s > usual_s * SHORTEST_STEP:  # a shorter one: its tokens came late, with those of the next step
                     found.append((at, step_s))
             if len(found) == repeats:
                 break
         return found
 
     async def _until(self, tasks: list[Any], come: Any) -> None:
-        """Wait until it has come. Raises ProfilingError when a stream ends before, or nothing comes."""
+        """Wait until `come()` is true. Raises ProfilingError if a stream ends first, or no token comes."""
         deadline_s = time.monotonic() + self.endpoint.timeout_s
         while not come():
             for task in tasks:
@@ -155,7 +154,7 @@ class EndpointMeter:
                 async for data in answer.aiter_raw():
                     stream.feed(data, time.monotonic())
         except (httpx.HTTPError, StreamError) as error:
-            raise ProfilingError(f"{self.endpoint.url} broke off: {reason_of(error)}") from None
+            raise ProfilingError(f"{self.endpoint.url} closed the connection: {reason_of(error)}") from None
 
     def close(self) -> None:
-        """Nothing is held between batches."""
+        """Do nothing: no connection is held between batches."""

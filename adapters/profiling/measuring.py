@@ -1,4 +1,4 @@
-"""Measuring a design, batch after batch, into a table that `servegym calibrate` reads; it can be resumed."""
+"""Measures the batches of a design into a table that `servegym calibrate` reads; it can be resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCHES, RECORD = "batches.csv", "profile.json"
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How much is measured: the number of batches and of repeats, and the seed of the design."""
+    """The number of batches to measure and of repeats of each, and the seed of the design."""
 
     batches: int = 60
     repeats: int = 5
@@ -40,10 +40,10 @@ class Plan:
 def measure(meter: Meter, plan: Plan, folder: Path, progress: Progress | None = None) -> Path:
     """Measure the batches of the plan; returns the table, FOLDER/batches.csv.
 
-    A row is the batch that ran (its BATCH_SUMS), `duration_s` (the median of the repeats), `fastest_s`,
-    `slowest_s`, `repeats` and `scene`, its place in the design. Each is written when it has been measured. Where the
-    folder has rows of the same plan on the same thing already, the rest is measured. profile.json beside it says what
-    was measured, with what. Raises ProfilingError for a folder with rows of something else.
+    A row has the BATCH_SUMS of the batch that ran, `duration_s` (the median of the repeats), `fastest_s`, `slowest_s`,
+    `repeats` and `scene`, its place in the design, and is written as soon as it is measured. If the folder has rows of
+    the same plan and engine already, only the others are measured. FOLDER/profile.json records plan and engine. Raises
+    ProfilingError for a folder with rows of another plan or engine.
     """
     folder.mkdir(parents=True, exist_ok=True)
     record = {
@@ -71,17 +71,17 @@ def measure(meter: Meter, plan: Plan, folder: Path, progress: Progress | None = 
 
 
 def scenes_of(table: Path, record_path: Path, record: dict[str, Any]) -> set[int]:
-    """The places in the design that the table has already. Raises ProfilingError where it is of something else."""
+    """Places in the design that the table has already. Raises ProfilingError if its record differs from `record`."""
     if not table.exists():
         return set()
     try:
         before = json.loads(record_path.read_text(encoding="utf-8"))
         with table.open(encoding="utf-8", newline="") as lines:
             scenes = {int(row["scene"]) for row in csv.DictReader(lines)}
-        before["plan"].pop("batches")  # a longer design begins with the batches of a shorter one
+        before["plan"].pop("batches")  # a shorter design is the first part of a longer one
     except (OSError, ValueError, KeyError, TypeError):
         raise ProfilingError(
-            f"{table} is there, and no profile that can be gone on with; name another folder"
+            f"{table} exists without a profile.json that can be continued; name another folder"
         ) from None
     now = json.loads(json.dumps(record))
     now["plan"].pop("batches")
@@ -91,7 +91,7 @@ def scenes_of(table: Path, record_path: Path, record: dict[str, Any]) -> set[int
 
 
 def append(table: Path, scene: int, measured: Measurement) -> None:
-    """Add a row, with the header where there is none."""
+    """Append a row to the table, after the header if the table is new."""
     row: dict[str, Any] = {
         "scene": scene,
         DURATION: float(np.median(measured.seconds)),

@@ -1,4 +1,4 @@
-"""What measures batches: an engine in this process, one behind an endpoint, or the operators of a model."""
+"""The interface of meters: an engine in this process, one behind an endpoint, or the operators of a model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from servegym.adapters.profiling.design import Batch, Space
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """A batch as it was run, and how long each repeat took.
+    """The measurement of a batch.
 
-    batch: BATCH array[1], of what really ran (the mean over repeats). seconds: float64[repeats]. parts: further
-    columns.
+    batch: BATCH array[1] of what ran, the mean over repeats. seconds: float64[repeats]. parts: further columns.
     """
 
     batch: np.ndarray
@@ -29,13 +28,13 @@ class Meter(Protocol):
     space: Space
 
     def facts(self) -> dict[str, Any]:
-        """What it measures: versions, device, dtype, clock, memory. For the record beside the table."""
+        """Versions, device, dtype, clock and memory, for the record beside the table."""
 
     def warm_up(self) -> None:
-        """Run once what would otherwise slow the first measurement."""
+        """Do whatever would slow the first measurement, such as allocating memory."""
 
     def measure(self, batch: Batch, repeats: int) -> Measurement | None:
-        """Run the batch `repeats` times. None: it could not be formed as designed."""
+        """Run the batch `repeats` times and measure it; None: the engine could not be made to form it."""
 
     def close(self) -> None:
         """Release its resources."""

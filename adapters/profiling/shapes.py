@@ -1,4 +1,4 @@
-"""The shape of a model, as its config.json on Hugging Face says it."""
+"""The shape of a dense model, read from its Hugging Face config.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servegym.latency_models.model_configs.reading import read
 
 @dataclasses.dataclass(frozen=True)
 class ModelShape:
-    """A dense transformer with gated MLPs and grouped-query attention. Names as in config.json."""
+    """A dense transformer with gated MLPs and grouped-query attention. Names are those of config.json."""
 
     hidden_size: int
     intermediate_size: int
@@ -44,21 +44,21 @@ class ModelShape:
 
     @property
     def layer_parameters(self) -> int:
-        """Weights of the four products of a layer."""
+        """Number of weights in the four matrix products of a layer."""
         return self.hidden_size * (self.qkv_width + self.attention_width + 3 * self.intermediate_size)
 
 
 def read_shape(path: Path) -> ModelShape:
-    """The shape of a dense model in a config.json.
+    """Read the shape of a dense model from a config.json.
 
-    Raises ProfilingError for a file that is none, as `model_configs.reading.read`, and for a model with other layers.
+    Raises ProfilingError for files that `model_configs.reading.read` refuses, and for a model with other layers.
     """
     try:
         shape = shape_of(read(read_config(path, ProfilingError), str(path)), str(path))
     except ProfileError as error:
         raise ProfilingError(str(error)) from None
     if isinstance(shape, MixtureShape) or shape.windowed:
-        raise ProfilingError(f"{path}: has experts or sliding windows; the operators of dense models are measured")
+        raise ProfilingError(f"{path}: has experts or sliding windows; only operators of dense models can be measured")
     return ModelShape(
         shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.vocabulary
     )

@@ -1,10 +1,10 @@
-"""Measuring a model's operators with torch, on any of its devices, from the model's shape alone.
+"""Measures a model's operators with torch, on any of its devices, from the model's shape alone.
 
 A layer is norm, qkv, attention, o, norm, gate_up, activation, down; after the layers come the norm and the product with
-the vocabulary, for one token a request. Weights are random. Layers take turns with enough sets of weights that a cache
-does not keep them. Attention is torch's scaled_dot_product_attention: a call for each prefill, and one for all decodes,
-each of which then has their mean context. Left out are the rotary embedding, the sampler, and all that an engine does
-besides: a device model fitted to these needs an engine's CPU time added.
+the vocabulary, for one token a request. Weights are random, and layers use in turn as many sets of them as exceed the
+caches. Attention is torch's scaled_dot_product_attention: a call for each prefill, and one for all decodes, at their
+mean context. The rotary embedding, the sampler and the engine's own work are not measured, so a device model fitted to
+these times needs an engine's CPU time added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 OPERATORS = ("norm", "qkv", "attention", "o", "gate_up", "activation", "down", "head")
-TURNS_BYTES = 2**29  # bytes of weights, and of keys and values, used in turn: more than a cache holds
+TURNS_BYTES = 2**29  # bytes of weights, and of keys and values, that are used in turn; more than caches hold
 WARM_UP_S = 0.2
 EPSILON = 1e-5
 
@@ -33,14 +33,14 @@ EPSILON = 1e-5
 class TorchMeter:
     """Measures batches as operators of a model shape.
 
-    dtype: a torch dtype by name. Raises ProfilingError for a device or dtype that torch does not have here.
+    dtype: name of a torch dtype. Raises ProfilingError for a device or dtype that torch does not have here.
     """
 
     def __init__(self, shape: ModelShape, space: Space, device: str = "cpu", dtype: str = "bfloat16", seed: int = 0):
         try:
             import torch
         except ImportError as error:
-            raise ProfilingError(f"--operators takes torch ({error}): pip install 'servegym[train]'") from None
+            raise ProfilingError(f"--operators needs torch ({error}): pip install 'servegym[train]'") from None
         self.torch, self.shape, self.space = torch, shape, space
         self.dtype: Any = getattr(torch, dtype, None)
         if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
@@ -93,7 +93,7 @@ class TorchMeter:
     def measure(self, batch: Batch, repeats: int) -> Measurement | None:
         run = _Run(self, batch)
         run.layers()
-        run.head()  # run both once, so that memory is allocated and kernels are chosen
+        run.head()  # an unmeasured pass, in which memory is allocated and kernels are chosen
         passes = [run.timed() for _ in range(repeats)]
         seconds = np.array([sum(parts.values()) for parts in passes])
         parts = {f"{name}_s": float(np.median([each[name] for each in passes])) for name in OPERATORS}
@@ -104,7 +104,7 @@ class TorchMeter:
 
 
 class _Run:
-    """The tensors of a batch, and its operators one after the other."""
+    """The tensors of a batch, and the operators of a pass over it."""
 
     def __init__(self, meter: TorchMeter, batch: Batch):
         self.meter, self.batch, shape = meter, batch, meter.shape
@@ -117,7 +117,7 @@ class _Run:
         self.marks: list[tuple[str, Any]] | None = None
 
     def _keys_and_values(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Of each prefill, and of all decodes."""
+        """Keys and values of each prefill, and of all decodes together."""
         shape, draw = self.meter.shape, self.meter._draw
         sizes = [
             (1, shape.num_key_value_heads, each.tokens + each.cached, shape.head_dim) for each in self.batch.prefills
@@ -127,7 +127,7 @@ class _Run:
         return [(draw(*size), draw(*size)) for size in sizes]
 
     def timed(self) -> dict[str, float]:
-        """Seconds of each operator over all layers of the model."""
+        """Run a pass. Returns seconds of each operator, summed over all layers of the model."""
         share = self.meter.shape.num_hidden_layers / self.meter.turns
         layers = self._clocked(self.layers)
         head = self._clocked(self.head)
@@ -150,7 +150,7 @@ class _Run:
         return seconds
 
     def _mark(self, name: str) -> None:
-        """The operator of this name has been given to the device."""
+        """Mark the end of an operator on the device's timeline."""
         if self.marks is None:
             return
         if self.meter.device.type == "cuda":
@@ -196,7 +196,8 @@ class _Run:
         grouped = shape.num_key_value_heads != shape.num_attention_heads
         for prefill, (keys, values) in zip(self.batch.prefills, kept, strict=False):
             mine = self._heads(queries[at : at + prefill.tokens], 1, prefill.tokens)
-            # The last query sees all keys: with nothing cached that is the plain causal mask, which is faster.
+            # Lower-right aligned, so that the last query sees all keys; without cached tokens that is the plain causal
+            # mask, which is faster.
             mask = causal_lower_right(prefill.tokens, prefill.tokens + prefill.cached) if prefill.cached else None
             found = attend(mine, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
             out.append(found.transpose(1, 2).reshape(prefill.tokens, -1))
@@ -208,12 +209,12 @@ class _Run:
         return torch.cat(out) if len(out) > 1 else out[0]
 
     def _heads(self, queries: torch.Tensor, requests: int, tokens: int) -> torch.Tensor:
-        """[requests, heads, tokens, head size]"""
+        """Reshape to [requests, heads, tokens, head size]."""
         shape = self.meter.shape
         return queries.reshape(requests, tokens, shape.num_attention_heads, shape.head_dim).transpose(1, 2)
 
     def head(self) -> None:
-        """For the last token of each request."""
+        """Run the norm and the product with the vocabulary for the last token of each request."""
         with self.meter.torch.inference_mode():
             last = self.hidden[: len(self.batch.prefills) + len(self.batch.decodes)]
             normed = self._norm(last)

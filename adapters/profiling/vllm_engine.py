@@ -1,18 +1,17 @@
-"""Measuring the steps of vLLM's engine core in this process: its own scheduler, worker and sampler.
+"""Measures the steps of vLLM's engine core in this process: its own scheduler, worker and sampler.
 
-A designed batch is brought about by what the engine is given: the decodes are prefilled first, then run together; a
-prompt that is to be continued is let in with the token budget of its first part. What is written down is what the
-scheduler's own output says was computed, and the time of the engine core's step around it: scheduling, the model, the
-sampler and the update of the scheduler. Left out is what a server does elsewhere: HTTP, texts, and messages between its
-processes.
+The engine forms a designed batch from the requests that it is given: decodes are prefilled first, then run together; a
+prompt to be continued is admitted with the token budget of its first part. A measurement has the batch that the
+scheduler's output names, and the time of the engine core's step: scheduling, the model, the sampler and the update of
+the scheduler. The rest of a server is not measured: HTTP, tokenization, and messages between its processes.
 
-On a CPU with one thread a step takes what that thread computes: where other processes have the core meanwhile, the
-clock stands still. `undisturbed` is the share of the repeats that had the core throughout, `wall_s` their median on the
-wall.
+On a CPU with one thread, the time of a step is the processor time of that thread, which stands still while other
+processes have the core. `undisturbed` is the share of the repeats that had the core throughout, `wall_s` the median
+wall-clock time of the repeats.
 
-A served batch seldom has as many tokens as the one before it, and matrix products keep what they have made ready for a
-number of rows. So repeats have a token less each, and where oneDNN makes a kernel for each number, as on a CPU, all are
-made beforehand: it takes as long as half a batch.
+Consecutive batches of a server seldom have the same number of tokens, and matrix products cache what they prepare for a
+number of rows. So each repeat has one token less than the last. Where oneDNN makes a kernel for each number of rows, as
+on a CPU, all of them are made beforehand, as making one takes half a batch's time.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from servegym.adapters.profiling.meter import Measurement
 from servegym.errors import ProfilingError
 
 FIRST_ID, SPARE_STEPS, WARM_UP_STEPS = 16, 16, 20
-UNDISTURBED = 0.98  # of the time of a step, computing
-MOST_FEWER = 0.02  # of a chunk's tokens that a repeat may have less than the first
-KERNELS = "8192"  # that oneDNN keeps: for each number of tokens, of each layer's shape
+UNDISTURBED = 0.98  # least share of a step's wall-clock time that the thread computed
+MOST_FEWER = 0.02  # most of a chunk's tokens, as a share, that repeats have less than the first
+KERNELS = "8192"  # kernels that oneDNN caches: one for each number of tokens and layer's shape
 OWN: dict[str, Any] = {"enable_prefix_caching": False, "async_scheduling": False, "disable_log_stats": True}
-MOST_STEPS = 100_000  # steps to form a batch; more means that the engine makes no progress
+MOST_STEPS = 100_000  # steps to form a batch; an engine that takes more makes no progress
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How the engine is made. None: vLLM's own choice. more: further arguments of vllm.LLM, which win over `OWN`."""
+    """Options of the engine. None: vLLM's default. more: further arguments of vllm.LLM, which override `OWN`."""
 
     model: str
     batch_tokens: int | None = None
@@ -53,8 +52,8 @@ class Options:
 
 
 class Step(NamedTuple):
-    """A step of the engine: what it computed, its seconds, how many of them its thread computed, and the tokens that
-    each request emitted at its end."""
+    """A step of the engine: the batch that it computed, its seconds, processor seconds of its thread, and the tokens
+    that each request emitted."""
 
     batch: Batch
     seconds: float
@@ -65,7 +64,7 @@ class Step(NamedTuple):
 class VllmMeter:
     """Measures batches on vLLM's engine core.
 
-    Raises ProfilingError where vLLM is not installed, has no such model, or does not start.
+    Raises ProfilingError if vLLM is not installed, does not have the model, or does not start.
     """
 
     def __init__(self, options: Options):
@@ -75,7 +74,7 @@ class VllmMeter:
         self.core: Any = getattr(client, "engine_core", None)
         if self.core is None or not hasattr(self.core, "step_fn"):
             raise ProfilingError(
-                f"vLLM {_version()} has no engine core in this process to be stepped; 0.26 to 0.33 have"
+                f"vLLM {_version()} has no engine core that can be stepped in this process; 0.26 to 0.33 have one"
             )
         config = self.engine.vllm_config
         blocks, block_tokens = config.cache_config.num_gpu_blocks, config.cache_config.block_size
@@ -86,7 +85,7 @@ class VllmMeter:
             int(config.model_config.max_model_len),
             self.blocks * self.block_tokens,
         )
-        self._prompts: dict[str, int] = {}  # tokens of the prompts under way
+        self._prompts: dict[str, int] = {}  # prompt tokens of unfinished requests
         self._rng = np.random.default_rng(0)
         self.vocabulary = int(config.model_config.get_vocab_size())
         self._numbered = 0
@@ -95,7 +94,7 @@ class VllmMeter:
         self._watch(self.core.scheduler)
 
     def _watch(self, scheduler: Any) -> None:
-        """Keep what the scheduler decides in each step."""
+        """Keep the scheduler's output of each step."""
         schedule = scheduler.schedule
 
         def watched(*arguments: Any, **named: Any) -> Any:
@@ -155,7 +154,7 @@ class VllmMeter:
         return Measurement(sums, computing_s, {"undisturbed": undisturbed, "wall_s": float(np.median(wall_s))})
 
     def _repeat(self, batch: Batch) -> Step | None:
-        """One step with the batch in it; None if another batch was formed."""
+        """Run one step with the batch; None if the engine formed another batch."""
         added = []
         try:
             for place, prefill in enumerate(batch.prefills):
@@ -172,7 +171,7 @@ class VllmMeter:
         return ran if same else None
 
     def _let_in(self, tokens: int, decodes: int) -> None:
-        """Compute only the first `tokens` of the one waiting prompt."""
+        """Make the engine compute only the first `tokens` of the one waiting prompt."""
         scheduler = self.core.scheduler
         budget = scheduler.max_num_scheduled_tokens
         left = tokens
@@ -194,7 +193,7 @@ class VllmMeter:
         raise ProfilingError(f"vLLM has not prefilled {len(requests)} prompts in {MOST_STEPS} steps")
 
     def step(self) -> Step:
-        """One step of the engine core."""
+        """Run one step of the engine core."""
         self._scheduled = None
         begin, computing = time.perf_counter(), time.thread_time()
         outputs, executed = self.core.step_fn()
@@ -206,7 +205,7 @@ class VllmMeter:
         return Step(self.computed(self._scheduled), seconds, computing_s, emitted)
 
     def computed(self, scheduled: Any) -> Batch:
-        """The batch that a scheduler's output stands for."""
+        """Convert a SchedulerOutput to a Batch."""
         if scheduled is None:
             return Batch()
         before = {each.req_id: each.num_computed_tokens for each in scheduled.scheduled_new_reqs}
@@ -228,7 +227,7 @@ class VllmMeter:
         priority: int = 0,
         extra_args: Mapping[str, Any] | None = None,
     ) -> str:
-        """A request of these tokens, or of so many random ones, that emits so many; its name in the engine."""
+        """Add a request. prompt: token ids, or a number of random ones. Returns its id in the engine."""
         from vllm import SamplingParams
 
         self._numbered += 1
@@ -239,14 +238,14 @@ class VllmMeter:
             extra_args=dict(extra_args) if extra_args else None,
         )  # fmt: skip
         self.engine.add_request(name, {"prompt_token_ids": ids}, sampling, arrival_time=arrival_s, priority=priority)
-        known = next(reversed(self.core.scheduler.requests))  # newer versions add to the name
+        known = next(reversed(self.core.scheduler.requests))  # newer releases append to the id
         self._prompts[known] = len(ids)
         return known
 
     def _abort(self, names: list[str]) -> None:
         self.core.abort_requests([name for name in names if name in self.core.scheduler.requests])
         if not self.core.scheduler.requests and self.core.scheduler.has_requests():
-            self.step()  # lets the worker forget them
+            self.step()  # the worker drops aborted requests in the next step
         for name in names:
             self._prompts.pop(name, None)
 
@@ -255,7 +254,7 @@ class VllmMeter:
 
 
 def fewer(batch: Batch, tokens: int) -> Batch:
-    """The batch with so many tokens less in its first prefill, as far as that hardly changes what it is."""
+    """The batch with `tokens` less in its first prefill, at most MOST_FEWER of the prefill."""
     if not batch.prefills:
         return batch
     first, *others = batch.prefills
@@ -264,8 +263,8 @@ def fewer(batch: Batch, tokens: int) -> Batch:
 
 
 def prompts_of(contexts: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Prompts that come to these contexts together, and how many tokens each emits before the last of them does: the
-    first decode while the others are prefilled, `room` tokens a step."""
+    """Prompts that reach these contexts at the same step. Returns (prompt tokens, tokens that it emits until then) of
+    each: the first decode while the others are prefilled, `room` tokens a step."""
     found, behind = [], 0
     for context in reversed(contexts):
         before = -(-behind // room)
@@ -286,7 +285,7 @@ def _version() -> str:
 
 
 def _started(options: Options) -> Any:
-    """An LLMEngine whose core runs in this process."""
+    """Start an LLMEngine whose core runs in this process. Raises ProfilingError."""
     if options.model.startswith((".", "/", "~")) and not (Path(options.model).expanduser() / "config.json").is_file():
         raise ProfilingError(f"{options.model} is no folder of a model: it has no config.json")
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -296,7 +295,7 @@ def _started(options: Options) -> Any:
         from vllm import LLM
     except ImportError as error:
         raise ProfilingError(
-            f"--engine vllm takes a Python that has vLLM ({error}); see docs/engines.md for how to install one"
+            f"--engine vllm needs a Python with vLLM ({error}); docs/engines.md says how to install one"
         ) from None
     given = {
         "max_num_batched_tokens": options.batch_tokens,
@@ -310,14 +309,14 @@ def _started(options: Options) -> Any:
             enforce_eager=options.eager,
             **OWN | {name: value for name, value in given.items() if value is not None} | dict(options.more),
         )
-    except Exception as error:  # vLLM's own, of many types, from many libraries
+    except Exception as error:  # vLLM raises errors of many types, from many libraries
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ProfilingError(f"vLLM does not start with model {options.model}: {lines[0][:300]}") from error
     return llm.llm_engine
 
 
 def _on_one_cpu_thread(core: Any) -> bool:
-    """Whether the thread that steps the engine computes the model too, alone."""
+    """Whether the thread that steps the engine also computes the model, without others."""
     import torch
     from vllm.platforms import current_platform
 
@@ -326,8 +325,8 @@ def _on_one_cpu_thread(core: Any) -> bool:
 
 
 def _let_vllm_scan() -> None:
-    """On CPUs vLLM 0.32 looks at the variables of all that modules hold. llvmlite's library, which Numba has loaded,
-    answers to any name with a foreign function, to `__dict__` too; the look at that fails."""
+    """Keep vLLM 0.32 from failing when it scans the variables of all objects in modules, as it does on CPUs: llvmlite's
+    library, which Numba has loaded, returns a foreign function for any attribute, `__dict__` included."""
     from llvmlite.binding import ffi
 
     functions = getattr(ffi.lib, "_fntab", None)

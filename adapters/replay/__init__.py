@@ -1,1 +1,1 @@
-"""Sending a workload to a live endpoint, and judging the tokens that come back."""
+"""Sends a workload to a live endpoint and scores the tokens that come back."""

@@ -1,4 +1,4 @@
-"""What is sent for a request: a body for POST /v1/completions, as vLLM reads it."""
+"""Bodies of POST /v1/completions for the requests of a workload, as vLLM reads them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from servegym.errors import ReplayError
 from servegym.simulator.inputs.workload import Workload
 
 PROMPTS = ("ids", "text")
-FIRST_ID = 16  # below are most tokenizers' special tokens
+FIRST_ID = 16  # most tokenizers have special tokens below this id
 XARGS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight")
 WORD = "the "  # a token of most tokenizers
-OWN, SHARED = range(2)  # streams of random ids: of a request, and of a chunk that several may have
+OWN, SHARED = range(2)  # streams of random ids: of one request, and of chunks that requests may share
 
 
 @dataclasses.dataclass(frozen=True)
 class Bodies:
-    """How requests are written.
+    """Writes the bodies of requests.
 
-    model: as the server names it. prompt: "ids" (token ids drawn by the seed, of exactly the prompt's length; equal
-    chunks of a workload with prefixes are equal ids, so that a turn's prompt begins with the one before) or "text"
-    (words, about as long, no two beginning alike). vocabulary: ids are drawn from 16 up to it.
-    slos, priority: whether SLOs and weight go along as `vllm_xargs`, and `priority` as itself.
-
+    model: the server's name of it. prompt: "ids" (random token ids, exactly as many as the prompt has; equal chunks of
+    a workload with prefixes get equal ids, so that a turn's prompt begins with that of the turn before) or "text"
+    (words, of about the prompt's length, no two prompts with the same beginning). vocabulary: ids are drawn from 16 up
+    to it.
+    slos, priority: whether SLOs and weight are sent as `vllm_xargs`, and the priority as `priority`.
     Raises ReplayError for a setting that is out of range.
     """
 
@@ -45,7 +45,7 @@ class Bodies:
             raise ReplayError(f"vocabulary is {self.vocabulary}; it should be above {FIRST_ID}")
 
     def body(self, workload: Workload, index: int) -> bytes:
-        """The body for a request of the workload, as JSON in UTF-8."""
+        """Write the body for a request of the workload, JSON in UTF-8."""
         request = workload.table[index]
         document: dict[str, Any] = {
             "model": self.model,
@@ -66,25 +66,26 @@ class Bodies:
         return json.dumps(document, separators=(",", ":")).encode()
 
     def prompt_of(self, workload: Workload, index: int) -> list[int] | str:
-        """Token ids, or words."""
+        """The prompt of a request: token ids, or words."""
         length = int(workload.table["prompt_tokens"][index])
         if self.prompt == "text":
-            numbered = f"{self.seed} {index} "  # so that no two prompts begin alike
+            numbered = f"{self.seed} {index} "  # no two prompts have the same beginning
             return numbered + WORD * max(0, length - 4)
         ids = drawn(self.seed, OWN, np.full(length, index), np.arange(length))
         prompts = workload.prefixes
         if prompts is not None:
             chunks = prompts.chunks[prompts.offsets[index] : prompts.offsets[index + 1]]
-            place = np.arange(min(length, len(chunks) * prompts.chunk_tokens))  # tokens after it belong to its answer
+            place = np.arange(min(length, len(chunks) * prompts.chunk_tokens))  # chunks go on into the answer
             number = chunks[place // prompts.chunk_tokens]
             ids[: len(place)] = drawn(self.seed, SHARED, number, place % prompts.chunk_tokens)
         return (FIRST_ID + ids % np.uint64(self.vocabulary - FIRST_ID)).tolist()
 
 
 def drawn(seed: int, stream: int, number: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """uint64[n]: random bits of each number and place, by SplitMix64's finaliser (Steele et al., OOPSLA 2014).
+    """uint64[n]: random bits for each number and place, by SplitMix64's finaliser (Steele et al., OOPSLA 2014).
 
-    A generator for each chunk would take a tenth of a second for a long prompt, while tokens of others come.
+    A NumPy generator for each chunk would take a tenth of a second for a long prompt, and tokens of other requests
+    would be received late.
     """
     bits = np.full(len(place), (seed * 4 + stream) % 2**64, "u8")
     for word in (number, place):

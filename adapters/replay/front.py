@@ -1,4 +1,4 @@
-"""The client's side of a replay: which requests have come, and which may be sent (the rules of docs/sessions.md)."""
+"""The client's side of a replay: which request may be sent, and when (the rules of docs/sessions.md)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from servegym.simulator.inputs.workload import Workload
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """To what is under way at once. clients: sessions (a request that follows none begins one); max_concurrency:
-    requests. None: no limit. Raises ReplayError for a number below 1.
+    """Limits on unfinished work. clients: most sessions at once (a request that follows none begins one).
+    max_concurrency: most requests at once. None: no limit. Raises ReplayError for a number below 1.
     """
 
     clients: int | None = None
@@ -31,7 +31,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """A request that may be sent. came_s: when it came to the front; due_s: when nothing kept it any more."""
+    """A request that may be sent. came_s: when it arrived here; due_s: when the limits let it be sent."""
 
     request: int
     came_s: float
@@ -39,32 +39,32 @@ class Turn:
 
 
 class Front:
-    """Says which request is sent next, and when; it is told what has been sent and what has ended.
+    """Chooses the request to send next, and its time; the caller reports what has been sent and what has ended.
 
-    Times are seconds since the replay began. The caller may be late: a request is due when it had come and there was
-    room for it, whenever that is noticed.
+    Times are seconds since the replay began. A caller may be late: a request is due when it had arrived and the limits
+    had room for it, even if the caller asks later.
     """
 
     def __init__(self, workload: Workload, limits: Limits):
         requests, turns = len(workload), workload.turns
         self._arrival_s, self._known = workload.table["arrival_s"], workload.known
-        self._begun = 0  # number sent of the requests that follow none
-        self._thinking: list[tuple[float, int]] = []  # (when it comes, request): those that follow one that has ended
+        self._begun = 0  # how many of the requests that follow none have been sent
+        self._thinking: list[tuple[float, int]] = []  # (arrival_s, request) of requests whose turn before has ended
         self._session = np.arange(requests) if turns is None else turns.session
-        self._unfinished = np.bincount(self._session, minlength=requests)  # of a session, at its first request
+        self._unfinished = np.bincount(self._session, minlength=requests)  # requests of a session, at its first one
         self._followers: dict[int, list[tuple[float, int]]] = {}
         if turns is not None:
             for request in np.flatnonzero(turns.after != NO_TURN).tolist():
                 follower = float(turns.think_s[request]), request
                 self._followers.setdefault(int(turns.after[request]), []).append(follower)
-        # Places, by when they became free: one is taken by each session, and one by each request, that is under way.
+        # Free places, by the time since which they are free: each unfinished session, and each request, takes one.
         self._for_sessions, self._for_requests = (
             deque([0.0] * (requests if most is None else min(most, requests)))
             for most in (limits.clients, limits.max_concurrency)
         )
 
     def next(self) -> Turn | None:
-        """The request that is sent next if nothing ends before; None: there is none."""
+        """The request to send next unless another ends before; None: there is none."""
         if not self._for_requests:
             return None
         found: Turn | None = None
@@ -87,7 +87,7 @@ class Front:
             heapq.heappop(self._thinking)
 
     def end(self, request: int, now_s: float) -> None:
-        """Record that a request has ended, in whatever way. now_s: not before the last recorded end."""
+        """Record that a request has ended, successfully or not. now_s: not before the last recorded end."""
         self._for_requests.append(now_s)
         session = self._session[request]
         self._unfinished[session] -= 1

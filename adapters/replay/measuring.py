@@ -1,4 +1,4 @@
-"""Judging a replay as a simulation is judged: the same gain function, tables and figures."""
+"""Scores a replay as a simulation is scored: with the same gain function, tables and figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from servegym.simulator.runs.simulation import Simulation
 if TYPE_CHECKING:
     import pandas as pd
 
-# Figures that only the engine knows, not a client.
+# Figures that a client of an engine cannot know.
 UNKNOWN = (
     "evictions", "saved_tokens", "loaded_tokens", "cached_tokens", "cached_share", "reroutes", "lost_tokens",
     "iterations", "scheduling_rounds", "blocking_mean_s", "blocking_longest_s", "kv_use_mean", "kv_use_peak",
@@ -48,7 +48,7 @@ UNKNOWN_OF_REQUESTS = ("engine", "ready_s", "admitted_s", "evictions", "reroutes
     )
 )
 def tell_tokens(status, requests, outcomes, histogram, offsets, token_s, gain):
-    """Every token that came comes out in the run, as at the end of a simulated iteration."""
+    """Deliver every received token in the run, as at the end of a simulated iteration."""
     for r in range(requests.shape[0]):
         request, outcome = requests[r], outcomes[r]
         for k in range(offsets[r], offsets[r + 1]):
@@ -60,11 +60,11 @@ def tell_tokens(status, requests, outcomes, histogram, offsets, token_s, gain):
 
 
 class Measured(Result):
-    """What a replay gave: a `Result` whose tokens came from a live endpoint.
+    """The result of a replay: a `Result` whose tokens came from a live endpoint.
 
-    summary has the names of a simulation's; what a client cannot know of an engine (`UNKNOWN`) is None. Added are
-    `statuses` (how many requests ended in each way), `reasons`, `lateness_s` (of sending) and `interrupted`.
-    Requests that were not sent, after an interruption, are not counted.
+    summary has the figures of a simulation's; those that a client cannot know (`UNKNOWN`) are None. It adds `statuses`
+    (number of requests by how they ended), `reasons`, `lateness_s` (of sending) and `interrupted`. Requests that were
+    not sent, after an interruption, are not counted.
     """
 
     def __init__(self, workload: Workload, replayed: Replayed, gain: Gain | None = None):
@@ -75,7 +75,7 @@ class Measured(Result):
         )  # fmt: skip
         simulation = Simulation(scenario)
         arrays = simulation.arrays
-        if scenario.arrivals_depend:  # then a request arrives when nothing keeps it any more
+        if scenario.arrivals_depend:  # a request that had to wait for others arrives when it is due
             arrays.requests["arrival_s"] = [record.due_s for record in replayed.records]
             begin_requests(arrays.requests)
         if workload.turns is not None:
@@ -110,7 +110,7 @@ class Measured(Result):
 
     def _of_sessions(self) -> dict[str, np.ndarray]:
         columns = super()._of_sessions()
-        if columns:  # a turn comes however the one before ended
+        if columns:  # a turn is sent even if the one before it failed
             columns["came_s"] = np.array([record.came_s for record in self._sent])
         return columns
 
@@ -120,7 +120,7 @@ class Measured(Result):
 
     @property
     def requests(self) -> pd.DataFrame:
-        """One row a request that was sent, with how it went; times in seconds since the replay began."""
+        """One row for each request that was sent; times in seconds since the replay began."""
         table = super().requests.drop(columns=list(UNKNOWN_OF_REQUESTS))
         for name in ("sent_s", "lateness_s", "status", "reason", "http_status"):
             table[name] = [getattr(record, name) for record in self._sent]
@@ -142,11 +142,11 @@ class Measured(Result):
         )
 
     def tables(self, timeline: bool = True) -> dict[str, pd.DataFrame]:
-        """What `save` writes, by name: requests and tokens."""
+        """The tables that `save` writes, by name: requests and tokens."""
         return {"requests": self.requests, "tokens": self.tokens}
 
 
 def _unknown_engine() -> Deployment:
-    """An engine with room for any request, of which nothing is known."""
+    """An engine with room for any request and without a device model."""
     nothing = LatencyModel.from_values("linear", dict.fromkeys(("a_p", "b_p", "c_p", "a_d", "b_d", "t_c"), 0.0))
     return Deployment(nothing, nothing, total_blocks=2**6, block_tokens=2**20, name="a live endpoint")

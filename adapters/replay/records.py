@@ -1,4 +1,4 @@
-"""What became of each request that was sent: its tokens' times, and how it ended."""
+"""Records of a replay: for each request, the times of its tokens and how it ended."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Sequence
 
 from servegym.adapters.replay.front import Limits
 
-FINISHED = "finished"  # every token that was asked for came
-CUT_OFF = "cut off"  # the stream ended in order, with fewer tokens
+FINISHED = "finished"  # all requested tokens came
+CUT_OFF = "cut off"  # the stream ended properly, with fewer tokens
 REFUSED = "refused"  # the answer was an HTTP error
 FAILED = "failed"  # no connection, an error inside the stream, or a stream that broke off
 TIMED_OUT = "timed out"
 INTERRUPTED = "interrupted"  # the replay was stopped while it was served
-NOT_SENT = "not sent"  # the replay was stopped before its time
+NOT_SENT = "not sent"  # the replay was stopped before it was due
 STATUSES = (FINISHED, CUT_OFF, REFUSED, FAILED, TIMED_OUT, INTERRUPTED, NOT_SENT)
 
 
 @dataclasses.dataclass
 class Record:
-    """One request. Times in seconds since the replay began; nan: it has not happened.
+    """The record of a request. Times are in seconds since the replay began; nan: it has not happened.
 
-    due_s: when it should be sent. sent_s: when it was. token_s: of each token, as it was received; tokens that came
-    together have the same time. prompt_tokens: as the server counts them (None: it did not say). came_s: when it could
-    have been sent had nothing kept it. ended_s: when its answer was over, or it was given up.
+    due_s: when it should be sent. sent_s: when it was. token_s: when each token was received; tokens received together
+    have the same time. prompt_tokens: as the server counts them (None: it did not report). came_s: when it would have
+    been sent without limits. ended_s: when its answer ended or it was given up.
     """
 
     due_s: float = math.nan
@@ -39,7 +39,7 @@ class Record:
 
     @property
     def lateness_s(self) -> float:
-        """How late it was sent (nan: never)."""
+        """sent_s - due_s; nan if it was not sent."""
         return self.sent_s - self.due_s
 
     def end(self, status: str, reason: str | None = None) -> None:
@@ -48,9 +48,9 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Replayed:
-    """A replay: the records in the order of the workload, and how long it took in seconds.
+    """A replay: its records in the order of the workload, and its duration in seconds.
 
-    interrupted: whether it was stopped before its end. limits: to what was under way.
+    interrupted: whether it was stopped before its end. limits: on sessions and requests at once.
     """
 
     records: Sequence[Record]
@@ -59,12 +59,12 @@ class Replayed:
     limits: Limits = dataclasses.field(default_factory=Limits)
 
     def counts(self) -> dict[str, int]:
-        """How many requests ended in each way."""
+        """Number of requests by how they ended."""
         statuses = [record.status for record in self.records]
         return {status: statuses.count(status) for status in STATUSES}
 
     def reasons(self, most: int = 5) -> dict[str, int]:
-        """The commonest reasons of those that did not finish, and how many had them."""
+        """The most common reasons for which requests did not finish, with the number of requests."""
         found: dict[str, int] = {}
         for record in self.records:
             if record.reason is not None:

@@ -1,6 +1,4 @@
-"""Sending a workload to a live endpoint: at its times, regardless of answers, or when the requests before have
-ended.
-"""
+"""Sends a workload to a live endpoint: each request at its arrival, or after the end of the one that it follows."""
 
 from __future__ import annotations
 
@@ -36,16 +34,16 @@ from servegym.simulator.inputs.workload import Workload
 
 Progress = Callable[[int, int], None]  # (requests that have ended, requests in all)
 HEADERS = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
-MOST_READY = 256  # number of requests due at time 0 whose bodies and clients are made beforehand
+MOST_READY = 256  # requests due at time 0 whose bodies and clients are made before the start
 LEAD_S = 0.05  # between the start and time 0, so that a request due at once is not late
 
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """Where requests go.
+    """The server to which requests are sent.
 
-    url: of the server, with or without /v1. timeout_s: after which a request is given up, its stream included.
-    connect_timeout_s: for a connection. headers: sent with each request (an API key).
+    url: of the server, with or without /v1. timeout_s: time limit of a request, its stream included. connect_timeout_s:
+    time limit of a connection. headers: sent with each request (an API key). Raises ReplayError.
     """
 
     url: str
@@ -67,7 +65,7 @@ class Endpoint:
         return url if url.endswith("/v1") else f"{url}/v1"
 
     def model(self) -> str:
-        """The name of the first model that is served. Raises ReplayError where there is none."""
+        """The name of the first served model. Raises ReplayError if the server names none."""
         where = f"{self.base}/models"
         try:
             answer = httpx.get(where, timeout=self.connect_timeout_s, headers=list(self.headers), trust_env=False)
@@ -77,7 +75,8 @@ class Endpoint:
             return str(answer.raise_for_status().json()["data"][0]["id"])
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
             raise ReplayError(
-                f"{where} answered {answer.status_code} and names no model; an OpenAI-compatible server does"
+                f"{where} answered {answer.status_code} without the name of a model; it should be an OpenAI-compatible "
+                "server"
             ) from None
 
 
@@ -90,10 +89,10 @@ def replay(
 ) -> Replayed:
     """Send each request when it is due, and read all streams to their ends.
 
-    A request is due at its `arrival_s`, and one that follows another `think_s` after that one's end, whatever end that
-    was; but not before there is room within the limits (None: there are none). Every request ends: finished, or as
-    `servegym.adapters.replay.records` names it, at the latest after the endpoint's timeout. Ctrl-C ends all that are
-    under way, and what came until then is given back (`interrupted`).
+    A request is due at its `arrival_s`, or, if it follows another, `think_s` after the end of that one, successful or
+    not; but not before the limits have room for it (None: no limits). Each request ends with a status of
+    `servegym.adapters.replay.records`, at the latest after the endpoint's timeout. Ctrl-C ends all unfinished requests,
+    and what was received until then is returned (`interrupted`).
     """
     sending = Sending(workload, endpoint, bodies, progress or (lambda *_: None), limits or Limits())
     interrupted = asyncio.run(sending.run())
@@ -116,14 +115,14 @@ class Sending:
         self._start_s = math.inf
         self._tasks: list[asyncio.Task[None]] = []
         self._ended = 0
-        self._news = asyncio.Event()  # a request has ended
+        self._request_ended = asyncio.Event()
 
     def now_s(self) -> float:
         """Seconds since the replay began."""
         return time.monotonic() - self._start_s
 
     async def run(self) -> bool:
-        """Whether it was interrupted."""
+        """Send the workload; returns whether it was interrupted."""
         clients = Clients(self.endpoint, self._at_once)
         self._start_s = time.monotonic() + LEAD_S
         try:
@@ -132,11 +131,11 @@ class Sending:
                 self._front.send(turn)
                 record = self.records[turn.request]
                 record.came_s, record.due_s = turn.came_s, turn.due_s
-                record.end(INTERRUPTED)  # until it has ended
+                record.end(INTERRUPTED)  # replaced when it ends
                 self._tasks.append(asyncio.create_task(self._serve(clients, turn.request, body)))
             await asyncio.gather(*self._tasks)
             return False
-        except asyncio.CancelledError:  # asyncio's word for Ctrl-C
+        except asyncio.CancelledError:  # asyncio's exception for Ctrl-C
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -145,13 +144,13 @@ class Sending:
             await clients.close()
 
     async def _next(self) -> tuple[Turn, bytes]:
-        """The next request to be sent, at its time, and its body, which is made before."""
+        """Wait until the next request is due; returns it with its body, which is made before."""
         made, body = NO_TURN, b""
         while True:
-            self._news.clear()
+            self._request_ended.clear()
             turn = self._front.next()
             if turn is None:
-                await self._news.wait()
+                await self._request_ended.wait()
                 continue
             if turn.request != made:
                 made = turn.request
@@ -161,10 +160,10 @@ class Sending:
                 return turn, body
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    await self._news.wait()  # then perhaps another goes first
+                    await self._request_ended.wait()  # a request that followed it may be due earlier
 
     async def _serve(self, clients: Clients, request: int, body: bytes) -> None:
-        """Serve a request to its end, and tell the front."""
+        """Send a request, read its answer to the end, and tell the front."""
         record, wanted = self.records[request], int(self.workload.table["output_tokens"][request])
         try:
             await _send(clients, self.endpoint, body, record, wanted, self._start_s)
@@ -173,14 +172,14 @@ class Sending:
             self._front.end(request, record.ended_s)
             self._ended += 1
             self._progress(self._ended, len(self.records))
-            self._news.set()
+            self._request_ended.set()
 
 
 class Clients:
-    """Clients of httpx, each for one request at a time and kept for later ones.
+    """A pool of httpx clients, each used by one request at a time.
 
-    One client for all would look through all of its connections at every request: with 300 open ones that takes
-    the loop seconds, and tokens would be seen late. ready: how many are made at once; to make one takes time, too.
+    A single client looks through all of its connections at every request: with 300 open ones that blocks the event loop
+    for seconds, and tokens would be received late. ready: number of clients made at once, as making one takes time too.
     """
 
     def __init__(self, endpoint: Endpoint, ready: int = 0):
@@ -200,7 +199,7 @@ class Clients:
             self._free.append(client)
 
     def _new(self) -> httpx.AsyncClient:
-        # A request is timed as a whole; nothing of the environment (a proxy) is put between.
+        # `_send` limits the time of the whole request. HTTP proxies that the environment names are not used.
         timeout = httpx.Timeout(None, connect=self.endpoint.connect_timeout_s)
         headers = list(self.endpoint.headers)
         client = httpx.AsyncClient(verify=self._verify, timeout=timeout, headers=headers, trust_env=False)
@@ -213,7 +212,7 @@ class Clients:
 
 
 async def _send(clients: Clients, endpoint: Endpoint, body: bytes, record: Record, wanted: int, start_s: float) -> None:
-    """Send one request and read its answer to the end; the result is in the record."""
+    """Send one request, read its answer to the end, and write the result to the record."""
     stream = TokenStream(record, wanted)
     try:
         async with asyncio.timeout(endpoint.timeout_s), clients.one() as client:
@@ -236,17 +235,17 @@ async def _send(clients: Clients, endpoint: Endpoint, body: bytes, record: Recor
 
 
 def _end(record: Record, stream: TokenStream, wanted: int) -> None:
-    """The stream is over."""
+    """Write to the record how a stream ended."""
     if len(record.token_s) == wanted:
         record.end(FINISHED)
     elif stream.done:
-        record.end(CUT_OFF, "the server ended it before the tokens that were asked for")
+        record.end(CUT_OFF, "the server ended the stream before all requested tokens")
     else:
         record.end(FAILED, "the stream broke off")
 
 
 def error_of_body(text: bytes) -> str:
-    """What the body of an HTTP error says."""
+    """The message in the body of an HTTP error."""
     try:
         document: Any = json.loads(text)
     except ValueError:
@@ -255,17 +254,17 @@ def error_of_body(text: bytes) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """An error on one line; httpx's are often without words."""
+    """Describe an error in one line; httpx's often have no message."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def timed(workload: Workload, speed: float = 1.0) -> Workload:
-    """The workload with its first arrival at 0, arrivals and think times `speed` times as fast; SLOs stay.
+    """Shift the first arrival to 0 and divide arrivals and think times by `speed`; SLOs stay.
 
     Raises ReplayError for a speed that is not above 0.
     """
     if not 0 < speed < math.inf:
-        raise ReplayError(f"speed is {speed}; it should be above 0 (1: the workload's own times)")
+        raise ReplayError(f"speed is {speed}; it should be above 0 (1: the times of the workload)")
     arrival_s = workload.table["arrival_s"]
     faster = workload.replace(arrival_s=(arrival_s - arrival_s[0]) / speed)
     if faster.turns is None:

@@ -1,4 +1,4 @@
-"""Reading a streamed completion: server-sent events, and how many tokens each of them brought."""
+"""Reads a streamed completion: server-sent events, and the number of tokens in each."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from servegym.adapters.replay.records import Record
 
 DONE = b"[DONE]"
-LONGEST_EVENT = 2**20  # bytes; a longer line is no event of a completion
+LONGEST_EVENT = 2**20  # bytes; a longer line cannot be an event of a completion
 
 
 class StreamError(Exception):
-    """The stream is not that of a completion, or holds an error from the server."""
+    """A stream that is not that of a completion, or that has an error of the server."""
 
 
 class TokenStream:
-    """Takes the bytes of a stream as they come and writes the tokens' times to a record.
+    """Parses the bytes of a stream as they come and writes the times of tokens to a record.
 
-    A chunk may hold several tokens, or none. How many is, in this order: the rise of `usage.completion_tokens`, the
-    length of `token_ids`, or one. Where only the last chunk has a usage, and counts more tokens than were seen, the
-    rest is given the time of the last chunk that had any; where it counts fewer, the last ones were none.
+    A chunk may hold several tokens, or none. Their number is the increase of `usage.completion_tokens`, else the length
+    of `token_ids`, else 1. If only the last chunk has a usage and it counts more tokens than were seen, the others get
+    the time of the last chunk with a token; if it counts fewer, the last times are dropped.
     """
 
     def __init__(self, record: Record, most_tokens: int):
@@ -29,7 +29,7 @@ class TokenStream:
         self._left = b""
 
     def feed(self, data: bytes, now_s: float) -> None:
-        """Take in bytes that were received together. Raises StreamError."""
+        """Parse bytes that were received together at now_s. Raises StreamError."""
         *lines, self._left = (self._left + data).split(b"\n")
         if len(self._left) > LONGEST_EVENT:
             raise StreamError(f"an event of more than {LONGEST_EVENT} bytes")
@@ -58,7 +58,7 @@ class TokenStream:
         if isinstance(usage, dict) and isinstance(usage.get("prompt_tokens"), int):
             self.record.prompt_tokens = usage["prompt_tokens"]
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
-        if choice is None and isinstance(in_all, int) and times:  # the usage at the end
+        if choice is None and isinstance(in_all, int) and times:  # the last chunk, which has only a usage
             del times[in_all:]
             now_s = times[-1] if times else now_s
         if isinstance(in_all, int):
@@ -73,7 +73,7 @@ class TokenStream:
 
 
 def error_text(document: Any) -> str:
-    """The message of an error as OpenAI's servers write it, on one line."""
+    """The message of an error object of an OpenAI-compatible server, in one line."""
     error = document.get("error", document) if isinstance(document, dict) else document
     message = error.get("message", error) if isinstance(error, dict) else error
     return " ".join(str(message).split())[:200]

@@ -1,1 +1,1 @@
-"""Policies in SGLang: in its own scheduler, as a plug-in; or as a configuration, and priorities of requests."""
+"""Policies for SGLang: a plug-in of its scheduler; or its own options and priorities of requests."""

@@ -1,7 +1,7 @@
-"""A scheduler as SGLang's options, and as the priority that each request is sent with.
+"""Translates a scheduler to options of SGLang and a rule for the `priority` of each request.
 
-SGLang orders the requests that wait, by one whole number of each that does not change, then by their arrival; decodes
-always run. So what is told is a policy whose order of prefills is fixed when a request comes. Options are those of
+SGLang orders waiting requests by their priority, a whole number that does not change, then by arrival; decodes always
+run. So only policies whose order of prefills is fixed at a request's arrival can be translated. Options are those of
 0.5.23 (arg_groups/fields/schedule.py), the rules those of managers/schedule_policy.py.
 """
 
@@ -22,29 +22,32 @@ Value = bool | int | str
 BY_PRIORITY: dict[str, Value] = {
     "enable-priority-scheduling": True,
     "schedule-low-priority-values-first": True,
-    "disable-priority-preemption": True,  # else what differs by more than 10 evicts; none of these policies does
+    "disable-priority-preemption": True,  # else a priority better by more than 10 preempts; these policies do not
 }
 PREFIXES = (
-    "SGLang keeps prefixes in a radix tree unless --disable-radix-cache is given; the artifact's policy was not told"
+    "SGLang caches prefixes in a radix tree unless --disable-radix-cache is given; the artifact's policy knows nothing "
+    "of it"
 )
 ONE_CHUNKED = (
-    "a prompt that is cut goes on before all others until it is done: one that is more urgent waits for its last chunk"
+    "a prompt that is computed in chunks goes before all others until it is done: a more urgent one waits for its last "
+    "chunk"
 )
 CONSERVATIVE = (
-    "a request is admitted where an estimate of what all will need fits (--schedule-conservativeness), and where that "
-    "was wrong decodes are retracted: here memory is taken as it is needed"
+    "SGLang admits a request if the estimated memory of all requests fits (--schedule-conservativeness), and retracts "
+    "decodes if it was too low; the simulator takes memory as it is needed"
 )
 WHOLE = (
-    "a prompt longer than max-prefill-tokens runs alone, as here; the bound is never below the model's context length"
+    "a prompt longer than max-prefill-tokens runs alone, as in the simulator; the bound is never below the model's "
+    "context length"
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """How a scheduler is told. mixed: prefill chunks run with decodes, within one budget.
+    """The translation of a scheduler. mixed: prefill chunks run with decodes, within one token budget.
 
-    priority: the field of a request, from its arrival (seconds since 1970), prompt tokens, TTFT SLO in s, and its
-    own priority; None: its order of arrival is enough. formula: the same in words.
+    priority: computes SGLang's `priority` from a request's arrival (seconds since 1970), prompt tokens, TTFT SLO in s,
+    and own priority; None: the order of arrival is enough. formula: the same in words.
     """
 
     mixed: bool
@@ -78,8 +81,8 @@ RULES = {
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """options: of `sglang.launch_server`, by name, without dashes in front. priority: a rule for the `priority` of each
-    request, in words; "": none is needed. not_told: what SGLang does otherwise."""
+    """A configuration of SGLang. options: of `sglang.launch_server`, by name without leading dashes. priority: the rule
+    for the `priority` of each request in words; "": none is needed. not_told: where SGLang differs from the policy."""
 
     options: Mapping[str, Value]
     priority: str
@@ -96,12 +99,12 @@ class Configuration:
 
 
 def rule_of(policy: Policy) -> Rule:
-    """Raises ExportError for a scheduler that SGLang cannot be told."""
+    """The translation of a scheduler. Raises ExportError if there is none."""
     if isinstance(policy, LearnedPolicy):
         raise ExportError(f"{policy.label}: a learned policy; SGLang runs no networks, and takes {', '.join(RULES)}")
     if policy.name not in RULES:
         raise ExportError(
-            f"{policy.label}: SGLang orders by a number that is fixed when a request comes; it takes {', '.join(RULES)}"
+            f"{policy.label}: SGLang orders by a number that is fixed at arrival; it takes {', '.join(RULES)}"
         )
     if policy.name == "vllm-v1" and policy.chosen()["policy"] == "priority":
         return Rule(True, _own, "the request's own priority (lower is more important)")
@@ -109,13 +112,13 @@ def rule_of(policy: Policy) -> Rule:
 
 
 def sglang_configuration(artifact: Artifact) -> Configuration:
-    """The configuration for an artifact's scheduler.
+    """Make the configuration for an artifact's scheduler.
 
-    Raises ExportError where there is none, or SGLang cannot be told of it, or its token budget is not known.
+    Raises ExportError for an artifact without a scheduler, and for a scheduler without a translation or token budget.
     """
     policy = artifact.scheduler
     if policy is None:
-        raise ExportError(f"{artifact.label}: SGLang takes a scheduler, and there is none in it")
+        raise ExportError(f"{artifact.label}: SGLang takes a scheduler, and the artifact has none")
     rule, values = rule_of(policy), policy.chosen()
     budget = values["max_num_batched_tokens"]
     if isinstance(budget, Fact):

@@ -1,4 +1,4 @@
-"""Follows SGLang's requests in the mirror that the policy is shown."""
+"""Keeps the mirror, which the policy reads, up to date with SGLang's requests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from servegym.adapters.vllm.decision import Decisions
 
 
 def scheduled_tokens(batch: Any) -> list[tuple[Any, int, int]]:
-    """(request, tokens, tokens computed after them) of a batch that is about to run."""
+    """(request, tokens, computed tokens after the batch) of a batch that is about to run."""
     if batch.forward_mode.is_decode():
         return [(req, 1, len(req.origin_input_ids) + len(req.output_ids)) for req in batch.reqs]
-    # Of a batch that decodes too, these lists have all its rows, the decodes' at the end.
+    # In a mixed batch these lists have all its requests, the decodes last.
     return [
         (req, int(tokens), int(before + tokens))
         for req, before, tokens in zip(batch.reqs, batch.prefix_lens, batch.extend_lens, strict=True)
@@ -22,18 +22,18 @@ def scheduled_tokens(batch: Any) -> list[tuple[Any, int, int]]:
 
 
 class Follower:
-    """Rows of the mirror for SGLang's requests, by rid; kept up to date by what the scheduler did."""
+    """Rows of the mirror for SGLang's requests, by rid."""
 
     def __init__(self, decisions: Decisions, most_context_tokens: int):
         self.decisions, self.mirror, self.most_context_tokens = decisions, decisions.mirror, most_context_tokens
         self.row_of: dict[str, int] = {}
         self.req_of: dict[int, Any] = {}
-        self.delivered: dict[int, int] = {}  # tokens of each row that are out
-        self.arrived_s: dict[str, float] = {}  # of those that have come since the last batch
-        self.under_way: tuple[float, float, float] | None = None  # of the batch: its start, its estimate, the scale
+        self.delivered: dict[int, int] = {}  # row -> output tokens so far
+        self.arrived_s: dict[str, float] = {}  # rid -> arrival, of requests that came since the last batch
+        self.under_way: tuple[float, float, float] | None = None  # the running batch's start_s, estimate_s and scale
 
     def meet(self, reqs: Iterable[Any], now_s: float) -> None:
-        """These are the requests there are: new ones enter; those that are not among them have been aborted."""
+        """Update the rows to these requests: add new ones, and remove missing ones, which were aborted."""
         present = {req.rid: req for req in reqs if not req.finished()}
         gone = [row for rid, row in self.row_of.items() if self.req_of[row] is not present.get(rid)]
         self._leave(gone, finished=False)
@@ -60,12 +60,12 @@ class Follower:
             del self.row_of[self.req_of.pop(row).rid], self.delivered[row]
 
     def ran_out(self, waiting: Iterable[Any]) -> list[int]:
-        """Rows of those that hold memory in the mirror, and wait: SGLang has retracted them."""
+        """Rows of waiting requests that have blocks in the mirror, as SGLang has retracted them."""
         blocks = self.mirror.run.requests["blocks"]
         return [row for req in waiting if (row := self.row_of.get(req.rid, -1)) >= 0 and blocks[row] > 0]
 
     def scheduled(self, batch: Any, evicted: list[int], now_s: float) -> dict[int, int]:
-        """A batch is about to run, for which these rows gave up their memory first; gives its tokens by row."""
+        """Update the mirror with a batch that is about to run and the rows evicted for it; returns tokens by row."""
         scheduled = [] if batch is None else scheduled_tokens(batch)
         scheduled = [one for one in scheduled if one[0].rid in self.row_of]
         rows = [self.row_of[req.rid] for req, _, _ in scheduled]
@@ -81,7 +81,7 @@ class Follower:
         return {row: tokens for row, (_, tokens, _) in zip(rows, scheduled, strict=True)}
 
     def ended(self, batch: Any, now_s: float) -> None:
-        """The batch has run: its tokens are out, and some requests have finished."""
+        """Update the mirror with the end of a batch: its tokens, and the requests that finished."""
         rows = [self.row_of[req.rid] for req in batch.reqs if req.rid in self.row_of]
         out = [len(self.req_of[row].output_ids) for row in rows]
         new = [count - self.delivered[row] for row, count in zip(rows, out, strict=True)]

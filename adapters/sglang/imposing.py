@@ -1,4 +1,4 @@
-"""Makes SGLang's own code form the batch that was decided: what is admitted, with how many tokens, and what is
+"""Makes SGLang's own code form a planned batch: which requests are admitted, with how many tokens, and which are
 retracted. Written for SGLang 0.5.23 (managers/scheduler.py, managers/schedule_policy.py).
 """
 
@@ -11,18 +11,18 @@ from typing import Any
 
 @lru_cache(maxsize=4)
 def adder_class(base: type) -> Any:
-    """SGLang's PrefillAdder, admitting what `tokens_of` (by rid) says instead of what its budgets say."""
+    """Make a subclass of SGLang's PrefillAdder that admits the tokens in `tokens_of` (by rid), whatever its budgets."""
     from sglang.srt.managers.schedule_policy import AddReqResult, _PrefillAdmission
 
     class Adder(base):
         tokens_of: Mapping[str, int] = {}
-        parked = False  # the partly computed prompt is not scheduled now
+        parked = False  # True: the partly computed prompt is not scheduled now
 
         def budget_state(self) -> Any:
             return AddReqResult.CONTINUE
 
         def _fitting(self, req: Any, tokens: int) -> int:
-            """So many of the tokens as the request still has, there is memory for, and pages allow."""
+            """The most of `tokens` that the request has left, that memory allows, and that end at a page."""
             wanted = min(tokens, len(req.full_untruncated_fill_ids) - req.prefix_len)
             fitting = min(wanted, int(self.cur_rem_tokens))
             if req.prefix_len + fitting < len(req.full_untruncated_fill_ids):  # a cut ends at the end of a page
@@ -41,12 +41,12 @@ def adder_class(base: type) -> Any:
 
         def add_one_req(self, req: Any, has_chunked_req: bool, truncation_align_size: int | None) -> Any:
             if req.rid not in self.tokens_of:
-                return AddReqResult.OTHER  # the requests behind it are not wanted either
+                return AddReqResult.OTHER  # the requests behind it are not planned either
             with self._lock_node(req.last_node):
                 tokens = self._fitting(req, self.tokens_of[req.rid])
                 whole = req.prefix_len + tokens >= len(req.full_untruncated_fill_ids)
                 if tokens <= 0 or (not whole and (has_chunked_req or self.new_chunked_req is not None)):
-                    return AddReqResult.CONTINUE  # one prompt can be cut at a time: this one is passed over
+                    return AddReqResult.CONTINUE  # SGLang computes one prompt at a time in chunks: skip this one
                 self._commit_prefill_admission(req, _PrefillAdmission(req.prefix_len, tokens, 0, not whole, 0), 0)
             return AddReqResult.CONTINUE
 
@@ -54,10 +54,10 @@ def adder_class(base: type) -> Any:
 
 
 def with_one_cut(wanted: Mapping[str, int], left_of: Mapping[str, int], cut: str | None) -> dict[str, int]:
-    """What was decided, as far as SGLang can do it: one prompt at a time may be computed in part.
+    """Change a plan so that at most one prompt is computed in part, as SGLang requires.
 
-    wanted: tokens by rid, in the order of the plan. left_of: prompt tokens that requests still have to compute. cut:
-    that has computed some of them. While it has not computed all, it gets the tokens of others that would be cut.
+    wanted: tokens by rid, in the order of the plan. left_of: prompt tokens that each request has left to compute. cut:
+    rid of the prompt that is computed in part already. Until it is done, it gets the tokens of other partial prompts.
     """
     parts = [rid for rid, tokens in wanted.items() if tokens < left_of.get(rid, 0)]
     if cut is not None and wanted.get(cut, 0) < left_of[cut]:
@@ -73,7 +73,7 @@ def with_one_cut(wanted: Mapping[str, int], left_of: Mapping[str, int], cut: str
 
 
 def retract(scheduler: Any, running_batch: Any, rids: set[str]) -> None:
-    """Have these decodes give up their memory and wait, as SGLang does with those it retracts."""
+    """Retract these decodes, so that they free their memory and wait."""
     keep: list[int] = []
     victims: list[int] = []
     for index, req in enumerate(running_batch.reqs):
@@ -89,6 +89,6 @@ def retract(scheduler: Any, running_batch: Any, rids: set[str]) -> None:
 
 
 def put_first(waiting: list[Any], rids: list[str]) -> list[Any]:
-    """The queue with these in front, in this order."""
+    """The queue with the requests of `rids` in front, in this order."""
     place = {rid: number for number, rid in enumerate(rids)}
     return sorted(waiting, key=lambda req: place.get(req.rid, len(place)))

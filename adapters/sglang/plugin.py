@@ -1,9 +1,9 @@
-"""A policy of ours in SGLang's scheduler, by SGLang's own plug-in mechanism (entry point `sglang.srt.plugins`).
+"""A plug-in with which a servegym policy decides in SGLang's scheduler (entry point `sglang.srt.plugins`).
 
     SERVEGYM_POLICY=policy.json python -m sglang.launch_server --enable-mixed-chunk --disable-overlap-schedule ...
 
-Before each batch the policy's plan is made (the mirror and the packer of the vLLM plug-in), and SGLang's own code is
-brought to it (imposing.py). Where there is no plan, SGLang decides as it always does. See docs/sglang.md.
+Before each batch the policy plans it (with the mirror and the packer of the vLLM plug-in), and SGLang's own code is
+made to form it (imposing.py). Without a plan, SGLang decides as it always does. See docs/sglang.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 
 
 def register() -> None:
-    """SGLang's hook for plug-ins: does nothing unless SERVEGYM_POLICY names a policy."""
+    """SGLang's hook for plug-ins: registers this one if SERVEGYM_POLICY names a policy."""
     if not os.environ.get(PREFIX + "POLICY"):
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
@@ -43,13 +43,13 @@ def register() -> None:
 
 
 def what_is_unfit(scheduler: Any) -> str | None:
-    """Why the plug-in cannot decide for this scheduler; None: it can."""
+    """The reason why the plug-in cannot decide for this scheduler; None if it can."""
     reasons = {
         "it schedules a batch ahead of results (start it with --disable-overlap-schedule)": scheduler.enable_overlap,
         "it runs prefills apart from decodes (start it with --enable-mixed-chunk)": not scheduler.is_mixed_chunk,
-        "it speculates": not scheduler.spec_algorithm.is_none(),
-        "prefill and decode are apart": scheduler.disaggregation_mode.name != "NULL",
-        "its model keeps more than plain KV": scheduler.is_hybrid_swa or scheduler.is_hybrid_ssm,
+        "it uses speculative decoding": not scheduler.spec_algorithm.is_none(),
+        "prefill and decode are disaggregated": scheduler.disaggregation_mode.name != "NULL",
+        "its model has windows or states": scheduler.is_hybrid_swa or scheduler.is_hybrid_ssm,
         "it keeps KV in tiers (hierarchical cache)": scheduler.enable_hierarchical_cache,
         "it serves a diffusion model": scheduler.dllm_config is not None,
     }
@@ -57,7 +57,7 @@ def what_is_unfit(scheduler: Any) -> str | None:
 
 
 class Plugin:
-    """Of one scheduler, in its attribute `servegym`. clock: seconds, of any origin.
+    """The plug-in of one scheduler, kept in its attribute `servegym`.
 
     Raises ServegymError for a policy that cannot decide here.
     """
@@ -72,10 +72,10 @@ class Plugin:
         blocks = scheduler.max_total_num_tokens // page
         self.decisions = decisions_for(settings, self.metrics, blocks, page, 0, lambda line: LOG.warning("%s", line))
         self.follower = Follower(self.decisions, scheduler.max_req_len)
-        self.planned: dict[str, int] = {}  # tokens by rid
+        self.planned: dict[str, int] = {}  # rid -> planned tokens
 
     def decide(self, scheduler: Any, running_batch: Any) -> None:
-        """Make the plan for the next batch, and have what is in its way retracted."""
+        """Plan the next batch, and retract the plan's victims."""
         now_s, chunked = self.clock(), scheduler.chunked_req
         here = [*scheduler.waiting_queue, *running_batch.reqs, *([chunked] if chunked is not None else [])]
         self.follower.meet(here, now_s)
@@ -101,9 +101,9 @@ class Plugin:
         self.planned = with_one_cut(wanted, left_of, None if chunked is None else chunked.rid)
 
     def settle(self, scheduler: Any, batch: Any) -> None:
-        """SGLang has formed a batch: take it into the mirror, and count where it is not the one decided."""
+        """Update the mirror with the batch that SGLang has formed, and count where it differs from the plan."""
         evicted = self.follower.ran_out(scheduler.waiting_queue)
-        if self.plan is not None:  # in the order in which they gave up their memory
+        if self.plan is not None:  # in the order of their eviction
             order = {row: number for number, row in enumerate(self.plan.evicted.tolist())}
             evicted.sort(key=lambda row: order.get(row, len(order)))
         done = self.follower.scheduled(batch, evicted, self.clock())
@@ -115,7 +115,7 @@ class Plugin:
                 self.metrics.add("deviating_tokens", sum(abs(planned.get(s, 0) - done.get(s, 0)) for s in both))
 
     def guard(self, method: Callable[..., None], *arguments: Any) -> None:
-        """Call one of the methods above; after an error SGLang goes on without the plug-in."""
+        """Call one of the methods above; after an error SGLang continues without the plug-in."""
         if not self.on:
             return
         try:
@@ -162,7 +162,7 @@ def _around_prefill(own: Any, scheduler: Any, *arguments: Any, running_batch: An
     cut = scheduler.chunked_req
     batch, running = own(scheduler, *arguments, running_batch=running_batch, **named)
     if cut is not None and batch is not None and cut not in batch.reqs:
-        cut.inflight_middle_chunks -= 1  # SGLang counts one that goes on as part of every prefill
+        cut.inflight_middle_chunks -= 1  # SGLang counts a partly computed prompt as part of every prefill batch
     return batch, running
 
 

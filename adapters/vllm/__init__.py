@@ -1,8 +1,8 @@
-"""A scheduler plug-in of vLLM: a policy of ours decides in its V1 scheduler (docs/vllm.md).
+"""A scheduler plug-in for vLLM: a servegym policy decides in its V1 scheduler (docs/vllm.md).
 
     SERVEGYM_POLICY=policy.json vllm serve MODEL --scheduler-cls servegym.adapters.vllm.AsyncScheduler
 
-`Scheduler` and `AsyncScheduler` are made when they are asked for: they derive from vLLM's, which has to be installed.
+`Scheduler` and `AsyncScheduler` are defined on first access, as they derive from vLLM's, which has to be installed.
 """
 
 from typing import Any

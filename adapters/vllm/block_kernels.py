@@ -1,6 +1,6 @@
-"""The compiled part of following vLLM's block pool: each operation on it, done again to the mirror's named blocks.
+"""The kernel that replays operations of vLLM's block pool on the mirror's named blocks.
 
-An operation is (what, at, value). Blocks are numbered from 0, as vLLM numbers them from 1 (its block 0 is none).
+An operation is (what, at, value). Blocks are numbered from 0; vLLM numbers them from 1, its block 0 is a placeholder.
 """
 
 from numba import types
@@ -25,12 +25,13 @@ replay_signature = types.void(SIMULATION_STATE, QUEUE, QUEUE, OPERATIONS)
 
 @compiled(replay_signature)
 def replay(run, planned_tables, moved, operations):
-    """Do these operations to engine 0.
+    """Replay operations, int64[n, 3], on engine 0.
 
-    TAKEN, TOUCHED, FREED: the block `at` is new to a holder, is found by one more, is held by one less. NAMED: it has
-    the name `value` now; UNNAMED, RESET: it has none, all have none. HELD: the next block of row `at` is `value`;
-    GIVEN_UP: row `at` has none any more. planned_tables: the tables that plans work on; they get what is held, too.
-    moved: the blocks with which something was done are noted there (planned_blocks.py).
+    TAKEN: block `at` leaves the free list for a request. TOUCHED: a request finds block `at` in the cache, so its
+    reference count grows. FREED: its reference count falls. NAMED: its name is now `value`. UNNAMED: it loses its name.
+    RESET: all blocks lose theirs. HELD: `value` is the next block in the table of row `at`. GIVEN_UP: that table is
+    empty. planned_tables: the tables that plans work on, updated too. moved: list of the blocks that the operations
+    have moved (planned_blocks.py).
     """
     engine, cache, blocks = run.engines[0], run.cache, run.cache.blocks[0]
     for k in range(operations.shape[0]):

@@ -1,7 +1,7 @@
-"""Records what vLLM does to its KV blocks, for the mirror to replay (block_kernels.py).
+"""Records the operations of vLLM on its KV blocks, for the mirror to replay (block_kernels.py).
 
-Noted are the calls of vLLM's `BlockPool` through which it takes, shares, frees and names blocks (v1/core/block_pool.py;
-the same in 0.28, 0.32 and 0.33), and of `KVCacheManager.free`.
+It wraps the methods of vLLM's `BlockPool` that take, share, free and name blocks (v1/core/block_pool.py; the same in
+0.28, 0.32 and 0.33), and `KVCacheManager.free`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ CALLS = ("get_new_blocks", "touch", "free_blocks", "cache_full_blocks", "evict_b
 
 
 def can_be_followed(scheduler: Any) -> bool:
-    """Whether a scheduler of vLLM's caches prefixes in blocks that a mirror can follow: one group of full attention,
-    whose hashes are of whole blocks."""
+    """Whether a vLLM scheduler caches prefixes in blocks that a mirror can follow: one KV cache group of full
+    attention, with a hash for each whole block."""
     manager, groups = scheduler.kv_cache_manager, scheduler.kv_cache_config.kv_cache_groups
     pool = manager.block_pool
     if not manager.enable_caching or len(groups) != 1 or pool.hash_block_size != scheduler.block_size:
@@ -32,18 +32,18 @@ def can_be_followed(scheduler: Any) -> bool:
 
 
 def chunk_numbers(hashes: Sequence[bytes]) -> np.ndarray:
-    """int32[n]: numbers for vLLM's hashes of blocks, of 31 of their bits.
+    """int32[n]: 31 bits of each of vLLM's block hashes.
 
-    So two blocks at the same place of different prompts are taken for equal once in two thousand million pairs. A plan
-    that goes by this counts as deviating: vLLM finds what is there.
+    Two different blocks at the same position are taken for equal with probability 2^-31. A plan that relies on such a
+    pair counts as deviating, as vLLM compares whole hashes.
     """
     return (np.frombuffer(b"".join([bytes(key[:4]) for key in hashes]), "<u4") >> 1).astype("i4")
 
 
 class BlockLog:
-    """Notes what is done to the blocks of a KV cache manager of vLLM's, from now on.
+    """Records what vLLM's KV cache manager does to its blocks from now on; its prefix cache must be empty.
 
-    row_of: the mirror's row of each request, by its id. It must begin with an empty cache.
+    row_of: the mirror's row of each request, by request id.
     """
 
     def __init__(self, manager: Any, row_of: Mapping[str, int]):
@@ -56,13 +56,13 @@ class BlockLog:
         self._watch(manager, "free", self._free)
 
     def take(self) -> np.ndarray:
-        """int64[n, 3]: the operations recorded since the last call."""
+        """Return the operations recorded since the last call, int64[n, 3]."""
         noted = np.array(self.operations, "i8").reshape(-1, 3)
         self.operations.clear()
         return noted
 
     def hold(self, row: int, request_id: str, had: int) -> None:
-        """A request that had so many blocks has what vLLM says now."""
+        """Record the blocks that a request, which held `had` blocks, has got since."""
         blocks = self.get_blocks(request_id).blocks[0]
         if len(blocks) > had:
             self.operations += [(kinds.HELD, row, block.block_id - 1) for block in blocks[had:]]

@@ -1,9 +1,8 @@
-"""A mirror of an engine that caches prefixes: it knows what each block holds, so plans find what vLLM will find.
+"""A mirror of an engine with prefix caching: it knows the contents of blocks, so plans find the hits that vLLM will.
 
-The simulator's packer looks up what a request without memory finds when it comes to it (docs/feature_rules.md). Here
-it does so in a copy of vLLM's block pool, with the same blocks, in which all that vLLM does to its own is replayed
-(`replay`). So vLLM need not be asked about a request that is not planned. Plans work on a second such pool
-(planned_blocks.py).
+The simulator's packer looks a waiting request up in the prefix cache when it comes to it (docs/feature_rules.md). Here
+it looks in a copy of vLLM's block pool, on which every operation of vLLM is replayed (`replay`), so vLLM is not asked
+about requests that are not planned. Plans work on a second copy (planned_blocks.py).
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ NO_OPERATIONS = np.zeros((0, 3), "i8")
 
 
 def names(chunks: np.ndarray, begin: int = 0) -> np.ndarray:
-    """int64[n]: the names of blocks begin, begin + 1, ... of a request, each of which is a chunk with such a number."""
+    """int64[n]: the names of a request's blocks begin, begin + 1, ..., from their chunk numbers."""
     return (chunks.astype("i8") + 1) * NAMES_OF_A_CHUNK + np.arange(begin, begin + len(chunks))
 
 
 class CachingMirror(Mirror):
-    """The mirror of an engine that caches prefixes; a chunk is a block.
+    """The mirror of an engine with prefix caching, in which the contents of each block have a number.
 
-    context_blocks: the most that a request can come to hold. The rest as for `Mirror`.
+    context_blocks: the most blocks that a request can hold. Other arguments are those of `Mirror`.
     """
 
     spare_blocks = 1
@@ -41,23 +40,23 @@ class CachingMirror(Mirror):
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that no request holds."""
+        """Number of blocks that no request holds."""
         return int(self._engine_free[0])
 
     def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
         row = super().add(arrival_s, prompt_tokens, most_output_tokens, priority, terms)
         self.run.outcomes["table"][row] = row * self.context_blocks
-        # Names below 0 are not shared; they stand until the contents of the blocks are known.
+        # Names below 0 are never shared; blocks have them until their contents are known.
         self.run.cache.chunks[self._cells(row)] = -2 - row
         return row
 
     def know(self, row: int, begin: int, chunks: np.ndarray) -> None:
-        """Set what the request's blocks from `begin` on hold, or will hold when full: chunks, int32[n], above -1."""
+        """Set the contents of a request's blocks from `begin` on, full or not yet: chunk numbers >= 0, int32[n]."""
         cells = self.run.cache.chunks[self._cells(row)][begin:]
         cells[: len(chunks)] = chunks[: len(cells)]
 
     def replay(self, operations: np.ndarray) -> None:
-        """Replay what vLLM has done to its blocks: int64[n, 3], as in block_kernels.py."""
+        """Replay operations of vLLM on its blocks, int64[n, 3] (block_kernels.py)."""
         block_kernels.replay.entry(self.run, self.scratch.cache.tables, self.moved, operations)
 
     def plan(
@@ -76,8 +75,8 @@ class CachingMirror(Mirror):
             planned_blocks.note_plan.entry(self.scratch, self.run, self.moved)
 
     def blocks_found(self, row: int, count: int) -> np.ndarray:
-        """int32[at most count]: of the blocks that the last plan has found for this request, those that are there
-        already. (The others are to be filled in the very step.)"""
+        """int32[at most count]: the blocks that the last plan found for this request and that are filled already; the
+        others are filled in the planned step itself."""
         cells = self._cells(row)
         found = self.scratch.cache.tables[cells][:count]
         there = self.run.cache.blocks[0]["name"][found] == names(self.run.cache.chunks[cells][:count])
@@ -87,7 +86,7 @@ class CachingMirror(Mirror):
         return slice(row * self.context_blocks, (row + 1) * self.context_blocks)
 
     def _make_ids(self, more: int) -> None:
-        """Blocks are vLLM's own: there are never more."""
+        """Do nothing: the blocks are vLLM's, whose number is fixed."""
 
     def _make_rows(self, count: int) -> None:
         cache, cells = self.run.cache, count * self.context_blocks

@@ -27,12 +27,12 @@ def check_compatibility(config: Any) -> None:
     ]
     if found and os.environ.get(OVERRIDE) != "1":
         raise VllmError(
-            f"the plug-in was not made for {', '.join(found)}; serve without, or set {OVERRIDE}=1 to go on untested"
+            f"the plug-in does not support {', '.join(found)}; serve without, or set {OVERRIDE}=1 to go on untested"
         )
 
 
 def watch_chunks(scheduler: Any, parts: Parts, chunk: Callable[[Any, int], int]) -> None:
-    """Have vLLM's scheduler ask `chunk` (request, tokens) how many tokens of a chunk a request gets."""
+    """Have vLLM's scheduler call chunk(request, tokens), which returns how many of these tokens the request gets."""
     own = getattr(scheduler, parts.chunk, None)
     if own is None:
         return
@@ -47,22 +47,22 @@ def watch_chunks(scheduler: Any, parts: Parts, chunk: Callable[[Any, int], int])
 
 
 def preempt(scheduler: Any, parts: Parts, request: Any, resumes: bool) -> None:
-    """Preempt a request that runs. resumes: in this very step, so that what was under way would come out of turn."""
+    """Preempt a running request. resumes: it runs again in this step, so its token under way has to be dropped."""
     if parts.stale:
         dropped = {"drop_stale_output": True} if resumes else {}
         scheduler._preempt_request(request, time.monotonic(), **dropped)
         return
     scheduler._preempt_request(request, time.monotonic())
-    if resumes:  # as vLLM's own reset_prefix_cache does; one step at most is under way here
+    if resumes:  # as vLLM's reset_prefix_cache does; at most one step is under way here
         request.async_tokens_to_discard += request.num_output_placeholders > 0
         request.num_output_placeholders = 0
 
 
 def counted_on(requests: Sequence[Any], parts: Parts, emitted: np.ndarray) -> list[int]:
-    """Tokens of each request that are out or under way.
+    """Output tokens of each request, with those under way.
 
-    Where vLLM no longer counts what was under way when a request was preempted, though it delivers it ("stale"), the
-    mirror's own number, `emitted` (int[n]), stands until all of it has come; unless it is to be dropped.
+    vLLM stops counting tokens that were under way when a request was preempted, though it delivers them ("stale"). For
+    such a request the mirror's number, `emitted` (int[n]), is returned until they have come, unless they are dropped.
     """
     if not parts.stale:
         return [request.num_output_tokens + request.num_output_placeholders for request in requests]

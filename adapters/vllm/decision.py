@@ -1,4 +1,4 @@
-"""Deciding for one vLLM engine: the artifact's policy on a mirror of it, and what happens when that fails."""
+"""Decides for one vLLM engine with the artifact's policy on a mirror of it; if that fails, vLLM decides."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MOST_STEPS_ALONE = 1023  # most steps until the policy is tried again after repe
 
 
 class Decisions:
-    """Asks the policy for each step, within a time limit.
+    """Asks the policy for a plan of each step, within a time limit.
 
-    After a failure, or a decision that came late, vLLM decides that step; after the k-th in a row also the 2^k - 1
-    steps that follow, at most 1023. The first is logged, all are counted.
+    When a decision fails or is late, vLLM decides that step; after the k-th in a row also the next 2^k - 1 steps, at
+    most 1023. The first is logged, all are counted.
 
-    mirror: of the engine. warn: takes a line for the log.
+    limit_s: of a decision. warn: writes a line to the log.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Decisions:
         return self.mirror.policy.label
 
     def add(self, request: Any, arrival_s: float, most_context_tokens: int) -> int:
-        """A row for a vLLM request; arrival_s on the clock of `plan`."""
+        """Add a vLLM request and return its row. arrival_s: on the clock of `plan`."""
         sampling = request.sampling_params
         terms = self.reader.read(getattr(sampling, "extra_args", None), request.priority)
         if terms.malformed:
@@ -77,12 +77,12 @@ class Decisions:
         begin = time.perf_counter()
         try:
             plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way)
-        except Exception as error:  # whatever a policy does, the engine goes on
+        except Exception as error:  # no error of a policy may stop the engine
             self._failed("failures", f"failed ({error})")
             return None
         seconds = time.perf_counter() - begin
         if seconds > self.limit_s:
-            self._failed("late", f"took {1e3 * seconds:.3g} ms, and may take {1e3 * self.limit_s:.3g}")
+            self._failed("late", f"took {1e3 * seconds:.3g} ms, over the limit of {1e3 * self.limit_s:.3g} ms")
             return None
         self.failures_in_a_row = 0
         return plan
@@ -94,11 +94,11 @@ class Decisions:
         self.steps_alone = min(2**self.failures_in_a_row - 1, MOST_STEPS_ALONE)
         if not self.warned:
             self.warned = True
-            self.warn(f"{self.label} {what}: vLLM decides for now; more of this is only counted")
+            self.warn(f"{self.label} {what}: vLLM decides for now; further failures are only counted")
 
 
 def warm_up(mirror: Mirror, terms: Terms) -> None:
-    """Take a mirror through a request's life, so that kernels are compiled, or read from the cache, beforehand."""
+    """Compile the kernels, or read them from the cache, by taking a mirror through the life of a request."""
     mirror.join(row := mirror.add(0.0, 1, 1, 0, terms))
     most, one = int(NO_LIMIT), np.ones(1, "i4")
     mirror.plan(0.0, mirror.total_blocks, most, most, most)
@@ -110,7 +110,7 @@ def warm_up(mirror: Mirror, terms: Terms) -> None:
 
 
 def scheduler_of(artifact: Artifact) -> Policy:
-    """The policy of an artifact that decides batches. Raises VllmError where it has none."""
+    """The scheduler of an artifact. Raises VllmError if it has none."""
     policy = artifact.scheduler or artifact.decode_scheduler
     if policy is None:
         raise VllmError(f"the artifact has {artifact.label}, which is no scheduler; vLLM's plug-in takes a scheduler")
@@ -128,12 +128,12 @@ def estimator_of(artifact: Artifact, settings: Settings) -> LatencyModel:
             "the artifact has no estimator; export it with --device PROFILE, or set SERVEGYM_ESTIMATOR to a profile"
         )
     model = LatencyModel(artifact.estimator["form"], np.array(artifact.estimator["coefficients"], "f8"))
-    model.exec_s  # noqa: B018 (a form that cannot be an estimator says so now)
+    model.exec_s  # noqa: B018 (raises now for a form that cannot be an estimator)
     return model
 
 
 def steps_of(artifact: Artifact, settings: Settings) -> int:
-    """`step_tokens` of the device that the estimator is of; 0: not known."""
+    """`step_tokens` of the estimator's device; 0 if not known."""
     if settings.estimator:
         from servegym.latency_models.profile import load_profile
 
@@ -142,13 +142,14 @@ def steps_of(artifact: Artifact, settings: Settings) -> int:
 
 
 def facts_of(defaults: Defaults, estimator: LatencyModel, step_tokens: int) -> Callable[[str], float]:
-    """Facts of what is served, which a policy's defaults may depend on, as far as a live engine has them."""
+    """Return a function from names to facts on which a policy's defaults may depend, such as the token budget that
+    keeps a TPOT SLO. It raises VllmError for facts that a live engine does not know."""
 
     def fact(name: str) -> float:
         if name == "min_tpot_slo_s":
             return defaults.tpot_slo_s
         if name == "profiled_token_budget":
-            return float(token_budget_within(defaults.tpot_slo_s, 0.0, estimator))  # nothing is cached
+            return float(token_budget_within(defaults.tpot_slo_s, 0.0, estimator))  # 0.0: no cached tokens
         if name == "step_tokens":
             return float(step_tokens)
         raise VllmError(f"a parameter depends on {name}, which is not known here; give it a value")
@@ -166,18 +167,19 @@ def decisions_for(
     chunks: bool = True,
     context_blocks: int = 0,
 ) -> Decisions:
-    """The settings' artifact, ready to decide for an engine.
+    """Load the settings' artifact and make it ready to decide for an engine.
 
-    chunks: it can compute a prompt in parts. context_blocks: the most that a request can hold, where plans are to go by
-    what is in the prefix cache; 0: they do not. Raises ServegymError for what cannot.
+    watermark_blocks: left free by vLLM at an admission. chunks: the engine has chunked prefill. context_blocks: the
+    most blocks that a request can hold, for plans that look into the prefix cache; 0: plans without it. Raises
+    ServegymError for an artifact or settings that do not suit the engine.
     """
     artifact = load_artifact(settings.policy)
     policy, estimator = scheduler_of(artifact), estimator_of(artifact, settings)
     defaults = Defaults.of_workload(artifact.workload)
     if policy.state.tasks:
-        warn(f"{policy.label} suspends batches, which vLLM cannot; they run to their ends")
+        warn(f"{policy.label} suspends batches, which vLLM cannot do; every batch runs to its end")
     if not chunks:
-        warn("this vLLM does not chunk prefills: prompts run whole in their turn, those above the policy's budget too")
+        warn("this vLLM has no chunked prefill: prompts run whole, even those longer than the policy's token budget")
     reader, fact = TermsReader(defaults), facts_of(defaults, estimator, steps_of(artifact, settings))
     numbers = policy.numbers(fact)
     correction = Correction() if settings.correct else None

@@ -1,10 +1,10 @@
-"""Having vLLM's own scheduler come to a batch that was decided elsewhere.
+"""Makes vLLM's own scheduler form a planned batch.
 
-`enforce` sets up order, budget and caps before vLLM's `schedule`, `restore` puts vLLM's own limits back after it. Two
-ways:
+`enforce` sets queue order, token budget and caps before vLLM's `schedule`; `restore` sets vLLM's own limits after it.
+There are two enforcements:
 
-exact   each request gets the chunk that was decided (or none), and what gives up memory does so beforehand
-order   public attributes only: the order of the waiting and of the running, the token budget and the cap on requests
+exact   each request gets the planned chunk (or none), and victims are preempted before vLLM schedules
+order   public attributes only: the order of waiting and of running requests, the token budget and the cap on requests
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from servegym.adapters.vllm.versions import Parts
 
 
 class Enforcer:
-    """Enforces decisions on one of vLLM's schedulers.
+    """Enforces plans on a vLLM scheduler.
 
-    parts: of this vLLM's scheduler. exact: which of the two ways. own_order: the sort keys of vLLM's own order, (of a
-    waiting request, of a running one). adapters: that requests have. hits: where exact, has vLLM find in its prefix
-    cache what was planned; None: plans do not go by what is there.
+    parts: private parts of this release's scheduler. exact: the enforcement, exact or order. own_order: sort keys of
+    vLLM's own order, (of a waiting request, of a running one). adapters: counts LoRA adapters. hits: if exact, makes
+    vLLM find the planned prefix-cache hits; None: plans do not look into the prefix cache.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class Enforcer:
         hits: Hits | None = None,
     ):
         self.scheduler, self.parts, self.exact, self.own_order = scheduler, parts, exact, own_order
-        self.drafts = int(getattr(scheduler, "num_spec_tokens", 0) or 0)  # beside the one token of a decode
+        self.drafts = int(getattr(scheduler, "num_spec_tokens", 0) or 0)  # draft tokens of a decode
         self.adapters, self.hits = adapters, hits if exact else None
         self.own_policy = scheduler.policy
         self.cap = "max_num_active_reqs" if hasattr(scheduler, "max_num_active_reqs") else "max_num_running_reqs"
         self.disordered = False
-        self.chunks: dict[int, int] | None = None  # tokens that requests, by id(), may get; None: whatever vLLM gives
+        self.chunks: dict[int, int] | None = None  # most tokens of each request, by id(); None: no limit
         self.hidden: list[Any] = []
         self.saved: list[tuple[Any, str, Any]] = []
         watch_chunks(scheduler, parts, self.chunk)
 
     @property
     def most_tokens(self) -> int:
-        """vLLM's own limits, outside of a step."""
+        """vLLM's own max_num_batched_tokens; read it outside of a step."""
         return int(self.scheduler.max_num_scheduled_tokens)
 
     @property
@@ -60,10 +60,10 @@ class Enforcer:
         return int(getattr(self.scheduler, self.cap))
 
     def enforce(self, plan: Plan | None, request_of: Mapping[int, Any], blocked: Mapping[str, Any]) -> None:
-        """Set up vLLM's scheduler for this batch (None: for its own order).
+        """Set up vLLM's scheduler for a plan; None: for vLLM's own order.
 
-        blocked: requests that wait for something else (a grammar); vLLM looks at them first. One that turns out to be
-        ready is admitted if it fits; where exact not before it is planned.
+        blocked: requests that wait for something else (a grammar), which vLLM tries first. One that has become ready is
+        admitted if it fits; with exact enforcement, only once it is planned.
         """
         scheduler = self.scheduler
         if plan is None:
@@ -76,7 +76,7 @@ class Enforcer:
             self._evict(plan, request_of)
         batch, tokens = list(map(request_of.__getitem__, plan.rows.tolist())), plan.tokens.tolist()
         running, admitted = batch, []
-        # What runs is in vLLM's list: to look there costs less than to look at each request.
+        # One set of vLLM's running list costs less than a look at the status of each request.
         if batch != scheduler.running and not (ran := set(scheduler.running)).issuperset(batch):
             running, admitted = [r for r in batch if r in ran], [r for r in batch if r not in ran]
         budget = sum(tokens) + self.drafts * tokens.count(1)
@@ -91,13 +91,13 @@ class Enforcer:
         self._set(scheduler, "max_num_scheduled_tokens", most)
         places = len(scheduler.running) + len(admitted) + len(blocked) + scheduler.num_waiting_for_streaming_input
         self._set(scheduler, self.cap, max(min(places, self.most_running), len(scheduler.running)))
-        # With hits held, free blocks are fewer than when the packer applied these rules, in its order: once is enough.
+        # Held hits make free blocks fewer than when the packer applied the rules of admission: do not apply them twice.
         applied = self.hits is not None
         self._set(scheduler, "scheduler_reserve_full_isl", plan.reserve_context and not applied)
         self._set(scheduler.kv_cache_manager, "watermark_blocks", 0 if applied else plan.watermark_blocks)
 
     def restore(self) -> None:
-        """vLLM's own limits again."""
+        """Set vLLM's own limits again."""
         for owner, name, value in self.saved:
             setattr(owner, name, value)
         self.saved.clear()
@@ -109,7 +109,7 @@ class Enforcer:
             self.hidden = []
 
     def chunk(self, request: Any, tokens: int) -> int:
-        """Tokens that a request may get of those that vLLM would give it."""
+        """Tokens that a request may get of the `tokens` that vLLM would give it."""
         if self.chunks is not None:
             planned = self.chunks.get(id(request), 0)
             tokens = min(tokens, planned + self.drafts if planned == 1 else planned)
@@ -121,13 +121,13 @@ class Enforcer:
             setattr(owner, name, value)
 
     def _hold_hits(self, hits: Hits, plan: Plan, request_of: Mapping[int, Any]) -> None:
-        """Those that are given memory find what they are planned to find."""
+        """Hold the planned prefix-cache hits of requests that are admitted."""
         given = hits.are_given_memory(plan)
         for row, tokens in zip(plan.rows[given].tolist(), plan.cached[given].tolist(), strict=True):
             hits.hold(row, request_of[row].request_id, tokens)
 
     def _evict(self, plan: Plan, request_of: Mapping[int, Any]) -> None:
-        """Those that give up their memory do so now: vLLM admits none in a step in which it has preempted itself."""
+        """Preempt the plan's victims now, as vLLM admits no request in a step in which its own code has preempted."""
         again = set(plan.rows.tolist()) if len(plan.evicted) else set()
         for row in plan.evicted.tolist():
             request = request_of[row]
@@ -138,7 +138,7 @@ class Enforcer:
     def _order_running(
         self, running: list[Any], admitted: list[Any], plan: Plan, request_of: Mapping[int, Any]
     ) -> None:
-        """The batch first, in its order; at the end what gives up memory first."""
+        """Sort running requests: the batch first, in its order; last the request to preempt first."""
         scheduler = self.scheduler
         if len(running) == len(scheduler.running):
             if running != scheduler.running:
@@ -150,7 +150,7 @@ class Enforcer:
             scheduler.running[:] = running + others
             return
         if admitted and not len(plan.evicted):
-            # What is shown here gets tokens before anything that waits.
+            # Requests in this list get tokens before any waiting request.
             scheduler.running[:] = running
             self.hidden = others
             return
@@ -159,7 +159,8 @@ class Enforcer:
         scheduler.running[:] = running + [r for r in others if r not in last] + [v for v in victims if v in others]
 
     def _put_cut_last(self, running: list[Any], tokens: Mapping[int, int], request_of: Mapping[int, Any]) -> None:
-        """A running prefill that gets but a part of what it has left goes last: it takes what the budget has left."""
+        """Move running prefills whose planned chunk is not all they have left to the end, where the token budget cuts
+        them."""
         cut = [
             request for row, n in tokens.items()
             if (request := request_of[row]).status is RequestStatus.RUNNING
@@ -170,17 +171,17 @@ class Enforcer:
             running.append(request)
 
     def _order_waiting(self, first: list[Any]) -> None:
-        """These requests at the head of the waiting ones, in this order."""
+        """Put these requests at the head of the waiting queue, in this order."""
         waiting = self.scheduler.waiting
         skipped = getattr(self.scheduler, "skipped_waiting", None)
-        if skipped:  # vLLM 0.28 looks at them first
+        if skipped:  # vLLM 0.28 tries skipped requests first
             waiting.extendleft(reversed(skipped))
             skipped.clear()
         if all(a is b for a, b in zip(first, waiting, strict=False)) and len(waiting) >= len(first):
             return
         ahead = set(first)
         rest = [r for r in waiting if r not in ahead]
-        if len(rest) + len(first) != len(waiting):  # some are in another of vLLM's queues
+        if len(rest) + len(first) != len(waiting):  # some of `first` are in another queue of vLLM
             present = set(waiting)
             first = [r for r in first if r in present]
         waiting.clear()
@@ -188,13 +189,13 @@ class Enforcer:
         waiting.extend(rest)
 
     def _take_order(self) -> None:
-        """From now on the order is ours: where vLLM keeps a heap by priority, a plain queue takes its place."""
+        """Take over the order of waiting requests: replace vLLM's heap by priority, if it has one, by a plain queue."""
         self.disordered = True
         if self.scheduler.policy is not SchedulingPolicy.FCFS:
             self._use(SchedulingPolicy.FCFS)
 
     def _give_back_order(self) -> None:
-        """Waiting and running requests in vLLM's own order."""
+        """Put waiting and running requests back into vLLM's own order."""
         if not self.disordered:
             return
         self.disordered = False
@@ -208,7 +209,7 @@ class Enforcer:
             self._use(self.own_policy)
 
     def _use(self, policy: Any) -> None:
-        """Have vLLM queue by this policy."""
+        """Set vLLM's queue policy and move its waiting requests into such a queue."""
         scheduler = self.scheduler
         scheduler.policy = policy
         for name in ("waiting", "skipped_waiting", "kv_holding_waiting"):

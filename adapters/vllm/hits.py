@@ -1,7 +1,7 @@
-"""Makes vLLM find exactly the prefix-cache hits that a plan has found.
+"""Makes vLLM find exactly the prefix-cache hits of a plan.
 
-vLLM schedules what runs before what waits, whatever the ranks. So without this a block that a waiting one is to find
-might be overwritten first by a running one, and what a running one fills might be found though not planned.
+vLLM schedules running requests before waiting ones, whatever their ranks. Without this, a running request might
+overwrite a block that a waiting request is planned to find, or fill one that it is not planned to find.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from servegym.adapters.vllm.mirror import Plan
 
 
 class Hits:
-    """Holds what a plan has found for the time of a step of vLLM's.
+    """Holds the hits of a plan during a vLLM step.
 
-    manager: vLLM's KVCacheManager. Its `get_computed_blocks` is watched, and `find_longest_cache_hit` of its
-    coordinator, which is given the most that may be found.
+    manager: vLLM's KVCacheManager, whose `get_computed_blocks` is wrapped, as is `find_longest_cache_hit` of its
+    coordinator, which gets the planned length as its maximum.
     """
 
     def __init__(self, manager: Any, mirror: CachingMirror, block_tokens: int):
         self.pool, self.mirror, self.block_tokens = manager.block_pool, mirror, block_tokens
-        self.most_of: dict[str, int] = {}  # tokens that each request may find; others: whatever is there
+        self.most_of: dict[str, int] = {}  # most tokens that a request may find, by id; others have no limit
         self.most: int | None = None
         self.held: list[Any] = []
         self.look_up, self.find = manager.get_computed_blocks, manager.coordinator.find_longest_cache_hit
@@ -31,12 +31,12 @@ class Hits:
         manager.coordinator.find_longest_cache_hit = self._find_longest_cache_hit
 
     def are_given_memory(self, plan: Plan) -> np.ndarray:
-        """bool[n]: which of the plan's requests have no memory, or give theirs up before."""
+        """bool[n]: which requests of the plan are admitted: they have no blocks, or are evicted first."""
         without = self.mirror.run.requests["blocks"][plan.rows] == 0
         return without | np.isin(plan.rows, plan.evicted) if len(plan.evicted) else without
 
     def hold(self, row: int, request_id: str, tokens: int) -> None:
-        """This request of the plan, without memory, is to find so many tokens."""
+        """Make a request that is admitted find `tokens` tokens in the prefix cache."""
         self.most_of[request_id] = tokens
         blocks = self.pool.blocks
         found = [blocks[i + 1] for i in self.mirror.blocks_found(row, tokens // self.block_tokens).tolist()]

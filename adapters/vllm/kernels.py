@@ -1,8 +1,8 @@
-"""The compiled part of the plug-in: the simulator's own scheduler call and packer, on a mirror of one vLLM engine.
+"""The kernels of the plug-in: the simulator's scheduler call and packer on a mirror of one vLLM engine.
 
-`plan_batch` works on a scratch copy of the mirror and says what batch the simulator would form from the same state.
-`settle_batch` and `deliver_tokens` take into the mirror what vLLM then did. All find the mirror's arrays by the address
-at which they are parked (mirror_arrays.py): to hand them over took a quarter of a decision.
+`plan_batch` forms, on a scratch copy of the mirror, the batch that the simulator would form from the same state.
+`settle_batch` and `deliver_tokens` update the mirror with what vLLM then did. All take the address at which the
+mirror's arrays are parked (mirror_arrays.py), as passing the arrays took a quarter of a decision's time.
 """
 
 from numba import types
@@ -26,11 +26,12 @@ FORMED, NOTHING, REFUSED, BAD_CORRECTION = range(4)
 
 @kernel
 def prepare(mirror, free_blocks, under_way):
-    """Set up the engine of the scratch copy, its queue, and the requests that may be scheduled: all but those whose
-    last token is under way, those preempted with tokens under way (vLLM waits for these), and those that are barred.
-    Rows of other requests are not copied, since planning does not read them.
+    """Copy the engine, its queue and the requests that may be scheduled into the scratch copy.
 
-    free_blocks: as vLLM counts them. under_way: a step is.
+    These are all but requests whose last token is under way, requests preempted with tokens under way (vLLM waits for
+    those), and barred ones. Rows of other requests are not copied, since planning does not read them.
+
+    free_blocks: as vLLM counts them. under_way: whether a step is.
     """
     run, scratch = mirror.run, mirror.scratch
     scratch.status[0] = run.status[0]
@@ -61,12 +62,13 @@ plan_signature = types.int64(
 
 @compiled(plan_signature)
 def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way):
-    """Form the batch that the policy wants now, within vLLM's own limits, in run.entries[0].
+    """Form the policy's batch within vLLM's limits, in scratch.entries[0].
 
-    FORMED; NOTHING: no request can run; REFUSED: the policy wrote limits or ranks that are refused; BAD_CORRECTION:
-    what the estimator is multiplied by is none.
-    The same steps as the simulator's `form_batch`, but that vLLM's limits come in between. An engine that cannot chunk
-    (mirror.chunks) takes prompts whole, and no request behind one that does not fit: else that would starve.
+    Returns FORMED; NOTHING: no request can run; REFUSED: the policy wrote invalid limits or ranks; BAD_CORRECTION: the
+    factor on the estimator is not a positive number.
+    The steps are those of the simulator's `form_batch`, with vLLM's limits added. Without chunked prefill
+    (mirror.chunks) prompts run whole, and no request runs before one of a better rank that does not fit, which would
+    starve.
     """
     mirror = restore_mirror(mirror_at)
     prepare(mirror, free_blocks, under_way)
@@ -100,7 +102,7 @@ def plan_batch(mirror_at, now_s, free_blocks, most_tokens, most_chunk_tokens, ma
 
 @kernel
 def forget_blocks(run, request):
-    """The request has no blocks any more. Where prefixes are cached, what becomes of them is replayed."""
+    """Set a request's blocks to none. With prefix caching, the freeing itself is replayed (block_kernels.py)."""
     engine = run.engines[0]
     if engine.cache.on == 0:
         release(request, engine)
@@ -110,14 +112,14 @@ def forget_blocks(run, request):
 
 
 settle_signature = types.void(types.int64, QUEUE, QUEUE, QUEUE, QUEUE, QUEUE, types.float64)
-# evicted rows; scheduled rows, their tokens, computed and emitted tokens after it; now, s
+# mirror's address; evicted rows; scheduled rows, their tokens, computed and output tokens after the step; now_s
 
 
 @compiled(settle_signature)
 def settle_batch(mirror_at, evicted, rows, tokens, computed, emitted, now_s):
-    """Take into the mirror what vLLM scheduled; the engine's batch_estimate_s is the estimator's time of it.
+    """Update the mirror with what vLLM scheduled, and write the estimated time of that batch to batch_estimate_s.
 
-    A request that appears in `evicted` and in `rows` lost its memory first.
+    A request in both `evicted` and `rows` was evicted first.
     """
     mirror = restore_mirror(mirror_at)
     run = mirror.run
@@ -145,7 +147,7 @@ def settle_batch(mirror_at, evicted, rows, tokens, computed, emitted, now_s):
         request.computed_tokens = computed[k]
         request.num_output_tokens = emitted[k]
         need = blocks_for(request.computed_tokens, engine.block_tokens) - request.blocks
-        if need > 0 and engine.cache.on == 0:  # else the blocks are those that vLLM says (block_kernels.py)
+        if need > 0 and engine.cache.on == 0:  # with prefix caching, blocks are replayed (block_kernels.py)
             grow(request, engine, need)
         engine.scheduled_tokens += tokens[k]
     engine.iterations += 1
@@ -158,13 +160,13 @@ def settle_batch(mirror_at, evicted, rows, tokens, computed, emitted, now_s):
 
 
 deliver_signature = types.void(types.int64, QUEUE, QUEUE, QUEUE, types.float64)
-# rows, their new tokens, emitted tokens as they are to be counted on; now, s
-GAIN, IDEAL_GAIN, ON_TIME, DELIVERED = range(4)  # of the sums
+# mirror's address; rows, their new tokens, their output tokens with those under way; now_s
+GAIN, IDEAL_GAIN, ON_TIME, DELIVERED = range(4)  # indices of the sums
 
 
 @compiled(deliver_signature)
 def deliver_tokens(mirror_at, rows, new_tokens, emitted, now_s):
-    """Tokens have come out now: add what they earn to the sums, and count them."""
+    """Count tokens that are delivered now, and add their gain to the sums."""
     mirror = restore_mirror(mirror_at)
     run, sums, delivered = mirror.run, mirror.sums, mirror.delivered
     engine = run.engines[0]
@@ -192,9 +194,9 @@ correct_signature = types.void(types.int64, types.float64, types.float64, types.
 
 @compiled(correct_signature)
 def correct_by_step(mirror_at, estimate_s, scale, real_s):
-    """A step has taken real_s: for the engine's times, and the correction of the estimator.
+    """Update the engine's times and the correction of the estimator with a step that took real_s seconds.
 
-    estimate_s and scale: of the estimate that was made for it.
+    estimate_s, scale: the step's estimate, and the factor that it included.
     """
     run = restore_mirror(mirror_at).run
     engine = run.engines[0]
@@ -210,7 +212,7 @@ leave_signature = types.void(types.int64, QUEUE, types.boolean)
 
 @compiled(leave_signature)
 def leave(mirror_at, rows, finished):
-    """Requests leave the engine: they have finished, or were taken back."""
+    """Remove requests from the engine. finished: they finished; else they were aborted."""
     mirror = restore_mirror(mirror_at)
     run = mirror.run
     engine, queue = run.engines[0], run.queues[0]

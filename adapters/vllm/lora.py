@@ -1,7 +1,8 @@
-"""LoRA adapters: keeps the number of running ones within the limit of a vLLM step.
+"""LoRA adapters: keeps the number of adapters of running requests within `max_loras`.
 
-vLLM asserts that a step has `max_loras` adapters at most, and counts those in the step when it admits; for it skips no
-running request. A policy does, and those that are skipped may all come to be in one step. So all that run count here.
+vLLM asserts that a step has at most `max_loras` adapters, and counts those of the step when it admits a request, as it
+never skips a running request. A policy may skip some, and all of them may run in one later step. So the adapters of all
+running requests count here.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from vllm.v1.request import RequestStatus
 
 
 class Adapters:
-    """Of the requests of one of vLLM's schedulers, by the mirror's row."""
+    """Counts the adapters of a vLLM scheduler's requests, which are given by the mirror's row."""
 
     def __init__(self, scheduler: Any):
         self.scheduler, self.counting = scheduler, True
         self.of_row: dict[int, int] = {}
-        self.running: set[int] = set()  # of those that run, or are admitted in this step
+        self.running: set[int] = set()  # adapters of requests that run or are admitted in this step
 
     def enter(self, row: int, request: Any) -> None:
         if request.lora_request is not None:
@@ -27,23 +28,22 @@ class Adapters:
         self.of_row.pop(row, None)
 
     def look(self) -> None:
-        """A step begins."""
+        """Count the adapters of running requests at the beginning of a step."""
         if self.of_row:
             running = self.scheduler.running
             self.running = {r.lora_request.lora_int_id for r in running if r.lora_request is not None}
 
     def barred(self) -> list[int]:
-        """Rows of those that could not be admitted now, for no adapter can be added.
+        """Rows of waiting requests whose adapter would exceed the limit now.
 
-        If they were planned nevertheless, a policy might choose only these, step after step, and running requests never
-        end.
+        Plans exclude them: a policy that chose only these, step after step, would keep running requests from ending.
         """
         if not self.of_row or len(self.running) < self.scheduler.lora_config.max_loras:
             return []
         return [row for row, adapter in self.of_row.items() if adapter not in self.running]
 
     def admits(self, request: Any) -> bool:
-        """Whether a request may have tokens in this step; if it is admitted by that, its adapter counts."""
+        """Whether a request may have tokens in this step; if it may, its adapter counts from now on."""
         if request.lora_request is None or request.status is RequestStatus.RUNNING or not self.counting:
             return True
         adapter = request.lora_request.lora_int_id

@@ -1,7 +1,7 @@
-"""Counters of the plug-in, for Prometheus.
+"""Prometheus counters of the plug-in.
 
-They live in the process of the engine core. vLLM's /metrics shows them where PROMETHEUS_MULTIPROC_DIR is set (to an
-empty folder) before the server starts; else they can have a port of their own.
+They belong to the process of the engine core. vLLM's /metrics shows them if PROMETHEUS_MULTIPROC_DIR names an empty
+folder when the server starts; else `metrics_port` serves them.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from servegym.errors import VllmError
 
 DECISION_BUCKETS_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
 COUNTERS = {
-    "decisions": "decisions that were enforced on a step",
-    "fallback_steps": "steps that vLLM decided itself, because the policy failed or was late",
+    "decisions": "decisions enforced on a step",
+    "fallback_steps": "steps that vLLM decided because the policy failed or was late",
     "failures": "decisions that failed",
     "late": "decisions that took longer than the limit",
-    "deviating_steps": "steps in which vLLM scheduled something else than was decided",
-    "deviating_tokens": "tokens by which those steps differed",
-    "found_tokens": "tokens that requests found in the prefix cache when they were admitted",
-    "deviating_hits": "requests that vLLM scheduled with other tokens computed before than was decided",
-    "broken": "errors in the plug-in itself: vLLM decides alone from then on",
-    "tokens": "tokens that came out",
-    "tokens_on_time": "tokens that came out before their deadlines",
-    "gain": "gain (TDG) of the tokens that came out",
-    "ideal_gain": "what they would have gained had all been on time",
-    "malformed_xargs": "values of vllm_xargs that were not what they should be; defaults took their place",
+    "deviating_steps": "steps in which vLLM scheduled a batch other than the planned one",
+    "deviating_tokens": "tokens by which those steps differed from the plan",
+    "found_tokens": "tokens that requests found in the prefix cache at their admission",
+    "deviating_hits": "requests that vLLM scheduled with more or fewer computed tokens than planned",
+    "broken": "errors in the plug-in itself, after which vLLM decides alone",
+    "tokens": "output tokens delivered",
+    "tokens_on_time": "output tokens delivered before their deadlines",
+    "gain": "gain (TDG) of the delivered tokens",
+    "ideal_gain": "gain of the delivered tokens if all had been on time",
+    "malformed_xargs": "invalid values in vllm_xargs, which defaults replaced",
 }
-_made: dict[str, Any] = {}  # a metric can be registered once in a process
+_registered: dict[str, Any] = {}  # Prometheus refuses to register a metric twice in a process
 
 
 class Metrics:
-    """Counts, and the same counts as Prometheus metrics where prometheus_client is there.
+    """Counts, and keeps the same counts as Prometheus metrics if prometheus_client is installed.
 
-    port: where they are served on the loopback address; 0: nowhere. Raises VllmError for a port that is taken.
+    port: serves them on the loopback address; 0: no port. Raises VllmError for a port that cannot be used.
     """
 
     def __init__(self, port: int = 0):
@@ -44,7 +44,7 @@ class Metrics:
             self._serve(port)
 
     def add(self, name: str, amount: float = 1.0) -> None:
-        """`amount` more of a counter."""
+        """Add an amount to a counter."""
         if not amount:
             return
         self.counts[name] += amount
@@ -52,14 +52,14 @@ class Metrics:
             self.published[name].inc(amount)
 
     def decided(self, seconds: float) -> None:
-        """A decision was enforced, and took so long."""
+        """Count an enforced decision and record its time in seconds."""
         self.add("decisions")
         self.decision_s += seconds
         if self.published:
             self.published["decision_seconds"].observe(seconds)
 
     def scaled(self, estimate_scale: float) -> None:
-        """Record the factor that the estimator's fit is now multiplied by."""
+        """Record the present factor on the estimator's fit."""
         if self.published:
             self.published["estimate_scale"].set(estimate_scale)
 
@@ -75,19 +75,19 @@ class Metrics:
 
 
 def _prometheus() -> dict[str, Any]:
-    """The metrics by name; none without prometheus_client."""
+    """The Prometheus metrics by name; empty without prometheus_client."""
     try:
         from prometheus_client import Counter, Gauge, Histogram
     except ImportError:
         return {}
-    if not _made:
+    if not _registered:
         for name, doc in COUNTERS.items():
-            _made[name] = Counter(f"servegym_{name}", doc)
-        _made["decision_seconds"] = Histogram(
+            _registered[name] = Counter(f"servegym_{name}", doc)
+        _registered["decision_seconds"] = Histogram(
             "servegym_decision_seconds", "time of a decision", buckets=DECISION_BUCKETS_S
         )
-        _made["estimate_scale"] = Gauge(
-            "servegym_estimate_scale", "what the estimator is multiplied by, to follow measured steps",
+        _registered["estimate_scale"] = Gauge(
+            "servegym_estimate_scale", "factor on the estimator, corrected by measured steps",
             multiprocess_mode="livemostrecent",
         )  # fmt: skip
-    return _made
+    return _registered

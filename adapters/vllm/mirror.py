@@ -1,8 +1,7 @@
-"""A mirror of one vLLM engine in the simulator's arrays: what a policy is shown, kept up to date by what changed.
+"""A mirror of one vLLM engine in the simulator's arrays, which a policy reads; it is updated with every change.
 
-A request has a row in the arrays from its arrival to its end. The mirror makes no decision of its own:
-`plan` asks the policy and the simulator's packer for the batch they would form now, and the caller reports what became
-of it.
+A request has a row in the arrays from its arrival to its end. `plan` asks the policy and the simulator's packer for the
+batch that they would form now, and the caller reports what vLLM scheduled (`settle`).
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from servegym.simulator.records.state import Functions, SimulationState
 from servegym.simulator.runs.arrays import engines_state, of_kinds, state_sizes
 from servegym.simulator.runs.engine_arrays import fresh_engines
 
-FIRST_ROWS = 512  # rows at first; doubled whenever all are taken
+FIRST_ROWS = 512  # initial number of rows; doubled whenever all are taken
 
 
 class Plan(NamedTuple):
     """The batch that the policy wants.
 
-    rows, tokens: int32[n], in the order in which the packer took the requests. cached: int32[n], what they have then,
-    or find. evicted: rows of those that give up their memory for it, in that order. reserve_context, watermark_blocks:
-    rules of admission that were applied.
+    rows, tokens: int32[n], in the order in which the packer took the requests. cached: int32[n], their computed tokens
+    before the step, prefix-cache hits included. evicted: rows of the victims, in that order. reserve_context,
+    watermark_blocks: the rules of admission that the packer applied.
     """
 
     rows: np.ndarray
@@ -50,10 +49,10 @@ class Plan(NamedTuple):
     watermark_blocks: int
 
     def differs_by(self, rows: np.ndarray, tokens: np.ndarray, cached: np.ndarray) -> tuple[int, int]:
-        """By how many tokens a step differs from the plan, and for how many of its requests `cached` does (int32[n], as
-        here).
+        """Compare a step with the plan, each int32[n]. Returns the number of tokens by which it differs, and the number
+        of its requests with other `cached` tokens.
         """
-        if np.array_equal(rows, self.rows):  # most often even the order is the plan's
+        if np.array_equal(rows, self.rows):  # the usual case: even the order is the plan's
             return int(np.abs(tokens - self.tokens).sum()), int(np.count_nonzero(cached != self.cached))
         planned, had = (dict(zip(self.rows.tolist(), n.tolist(), strict=True)) for n in (self.tokens, self.cached))
         done = dict(zip(rows.tolist(), tokens.tolist(), strict=True))
@@ -67,12 +66,12 @@ NO_ROWS = np.zeros(0, "i4")
 class Mirror:
     """The arrays of one engine under a scheduling policy.
 
-    numbers: float64[...], as `Policy.numbers` gives them. total_blocks: of the engine, each of block_tokens tokens.
-    watermark_blocks: kept free by vLLM at an admission beside others. correction: of the estimator; None: none.
-    chunks: whether the engine can compute a prompt in parts.
+    numbers: float64[...], from `Policy.numbers`. total_blocks: KV blocks of the engine, of block_tokens tokens each.
+    watermark_blocks: left free by vLLM at an admission. correction: of the estimator; None: not corrected.
+    chunks: whether the engine has chunked prefill.
     """
 
-    spare_blocks = 2  # ids of blocks for each one there is: requests that share a prefix have one each
+    spare_blocks = 2  # block ids for each block, as requests that share a prefix have an id each for the same block
 
     def __init__(
         self,
@@ -112,22 +111,22 @@ class Mirror:
         self._make_rows(FIRST_ROWS)
 
     def decide_by(self, functions: Functions) -> None:
-        """Plan by these from now on."""
+        """Plan with these functions from now on."""
         self.functions = functions
         self._park()
 
     @property
     def queue_length(self) -> int:
-        """Requests here, waiting and running."""
+        """Number of requests in the queue, waiting and running."""
         return int(self.run.engines["queue_length"][0])
 
     @property
     def estimate_scale(self) -> float:
-        """The factor that the estimator's fit is multiplied by."""
+        """The present factor on the estimator's fit."""
         return float(self.run.engines["estimate_scale"][0])
 
     def add(self, arrival_s: float, prompt_tokens: int, most_output_tokens: int, priority: int, terms: Terms) -> int:
-        """A row for a request that has arrived; it is not considered before it has joined the queue."""
+        """Add a request that has arrived and return its row; plans ignore it until it joins the queue."""
         if not self.free_rows:
             self._make_rows(2 * len(self.run.requests))
         row = self.free_rows.pop()
@@ -168,11 +167,11 @@ class Mirror:
         max_num_seqs: int,
         under_way: bool = False,
     ) -> Plan | None:
-        """The batch that the policy wants now; None: none can be formed.
+        """Form the batch that the policy wants now; None: no request can run.
 
-        free_blocks: as vLLM counts them. most_...: vLLM's own limits. under_way: a step is, which counts as done: then
-        the batch may be empty (docs/feature_rules.md). Raises PolicyError where the policy raises an
-        exception, or writes what is refused; ArithmeticError where the estimator can no longer be corrected.
+        free_blocks: as vLLM counts them. most_...: vLLM's own limits. under_way: whether a step is; it counts as done,
+        and the batch may then be empty (docs/feature_rules.md). Raises PolicyError if the policy raises an exception or
+        writes invalid ranks or limits; ArithmeticError if the estimator can no longer be corrected.
         """
         if self._engine_free[0] < free_blocks:
             self._make_ids(free_blocks - int(self._engine_free[0]))
@@ -211,9 +210,10 @@ class Mirror:
         emitted: np.ndarray,
         now_s: float,
     ) -> tuple[float, float]:
-        """Take in what vLLM scheduled (int32 arrays; computed, emitted: tokens after it).
+        """Update the mirror with what vLLM scheduled (int32 arrays; computed, emitted: tokens after the step, those
+        under way included).
 
-        Gives the estimator's time of that batch, and the scale of the estimate, for `correct`.
+        Returns the estimated time of that batch and the factor that it includes, for `correct`.
         """
         most = int(computed.sum()) // int(self.run.engines["block_tokens"][0]) + len(rows)
         if self._engine_free[0] < most:
@@ -223,7 +223,7 @@ class Mirror:
         return float(engine.batch_estimate_s), float(engine.correction.batch_scale)
 
     def count_on(self, rows: list[int], emitted: list[int]) -> None:
-        """A policy is to count on so many tokens of these requests, those under way included."""
+        """Set the output tokens of requests, those under way included."""
         self.run.requests["num_output_tokens"][rows] = emitted
 
     def bar(self, rows: list[int]) -> None:
@@ -234,24 +234,24 @@ class Mirror:
             self.any_barred = bool(rows)
 
     def recount(self, rows: list[int], computed: list[int]) -> None:
-        """These requests have computed so many tokens: of those that counted some have been taken back."""
+        """Set the computed tokens of requests whose rejected draft tokens had been counted."""
         self.run.requests["computed_tokens"][rows] = computed
 
     def correct(self, estimate_s: float, scale: float, real_s: float) -> None:
-        """A step took real_s; estimate_s and scale are what `settle` gave for it."""
+        """Correct the estimator with a step that took real_s seconds; estimate_s and scale are those of `settle`."""
         kernels.correct_by_step.entry(self._parked.address, estimate_s, scale, real_s)
 
     def deliver(self, rows: np.ndarray, new_tokens: np.ndarray, emitted: np.ndarray, now_s: float) -> None:
-        """New tokens have come out (int32 arrays); emitted: what a policy is to count on, those under way included."""
+        """Count delivered tokens and their gain (int32 arrays). emitted: output tokens with those under way."""
         kernels.deliver_tokens.entry(self._parked.address, rows, new_tokens, emitted, now_s)
 
     def leave(self, rows: Sequence[int], finished: bool) -> None:
-        """Requests are gone: finished, or taken back; their rows are free."""
+        """Remove requests, finished or aborted, and free their rows."""
         kernels.leave.entry(self._parked.address, np.array(rows, "i4"), finished)
         self.free_rows.extend(rows)
 
     def _evicted(self) -> np.ndarray:
-        """Rows of those whose memory was taken in the plan, in order."""
+        """Rows of the plan's victims, in the order of their eviction."""
         before = self._evictions[0][0]
         rows = self.scratch.queues[0][: self.scratch.engines["queue_length"][0]]
         numbers = self.scratch.requests["evicted"][rows]
@@ -259,7 +259,7 @@ class Mirror:
         return rows[taken[np.argsort(numbers[taken])]].copy()
 
     def _make_rows(self, count: int) -> None:
-        """Rows up to `count`."""
+        """Enlarge the arrays to `count` rows."""
         had, keeps_numbers = len(self.most_output_tokens), self.run.state.requests.shape[1] > 0
         sizes = {"requests": count, "capacity": count} | ({"state_requests": count} if keeps_numbers else {})
         self.run = longer(self.run, sizes)
@@ -270,13 +270,13 @@ class Mirror:
         self._see()
 
     def _make_ids(self, more: int) -> None:
-        """More ids of blocks: prompts are shared more than was thought."""
+        """Add block ids, when prompts share more blocks than `spare_blocks` allows for."""
         more = max(more, self.ids)
         self.ids += more
         self.run.engines["free_blocks"] += more
 
     def _see(self) -> None:
-        """The scratch copy, which shares what a plan does not change, and views of columns."""
+        """Make the scratch copy, which shares the arrays that a plan does not change, and views of columns."""
         run = self.run
         self.scratch = scratch = run._replace(
             requests=zeros(len(run.requests), layout.REQUEST),
@@ -294,13 +294,13 @@ class Mirror:
         self._park()
 
     def _park(self) -> None:
-        """Park the present arrays for the kernels."""
+        """Park the arrays for the kernels."""
         own = self.most_output_tokens, self.delivered, self.barred, self.sums, self.total_blocks, self.chunks
         self._parked.park(MirrorArrays(self.run, self.scratch, self.functions, *own))
 
 
 def _fresh(pool: Deployment, policy: Policy, numbers: np.ndarray, correction: Correction | None) -> SimulationState:
-    """The arrays of an empty engine, without rows."""
+    """Make the arrays of an empty engine without rows."""
     sizes = {"requests": 0, "engines": 1, "capacity": 0, "timeline": 1, "scratch": policy.scratch.rows}
     tables = sizes | state_sizes([policy.state], 1, 0, MOST_GROUPS, MOST_GROUPS) | {"tasks": 0}
     return engines_state(

@@ -15,9 +15,9 @@ from servegym.simulator.runs.parking import Room
 
 
 class MirrorArrays(NamedTuple):
-    """A mirror's arrays, by row, and the two runs that it consists of."""
+    """The two runs of a mirror, its functions, and its arrays by row."""
 
-    run: Annotated[SimulationState, Value(SIMULATION_STATE, "the engine as it stands")]
+    run: Annotated[SimulationState, Value(SIMULATION_STATE, "the engine as it is")]
     scratch: Annotated[SimulationState, Value(SIMULATION_STATE, "the copy that plans work on")]
     functions: Annotated[Functions, Value(FUNCTIONS, "the policy's, the estimator's and the gain's")]
     most_output_tokens: Annotated[np.ndarray, Field("i4", ("requests",), "that vLLM lets each have")]
@@ -34,13 +34,13 @@ store_mirror, restore_mirror, size_of_mirror = parking(MIRROR)
 
 @compiled(types.int64())
 def mirror_bytes():
-    """What a parked mirror takes."""
+    """Bytes of a parked mirror."""
     return size_of_mirror()
 
 
 @compiled(types.void(types.int64, MIRROR))
 def park_mirror(address, mirror):
-    """Park a mirror; kernels get it back as restore_mirror(address)."""
+    """Park a mirror, for kernels to read as restore_mirror(address)."""
     store_mirror(address, mirror)
 
 
@@ -51,6 +51,6 @@ class ParkedMirror(Room):
         super().__init__(mirror_bytes.entry())
 
     def park(self, mirror: MirrorArrays) -> None:
-        """Replace the parked arrays by these."""
-        self._parked: Any = mirror  # keeps them alive
+        """Park these arrays in place of the present ones."""
+        self._parked: Any = mirror  # referenced, as only addresses are parked
         park_mirror.entry(self.address, mirror)

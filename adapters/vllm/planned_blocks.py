@@ -1,12 +1,12 @@
-"""The compiled part of planning on blocks: the pool that plans work on, made equal to the mirror's where it is not.
+"""The kernels that make the pool of blocks that plans work on equal to the mirror's again.
 
 A plan takes, shares and frees few blocks, and so does vLLM in a step. Blocks that neither has moved keep their order in
-every list. So where a row of such a block is not the same in both pools, the block has one that was moved beside it, in
-one of them. Moved blocks are noted; before the next plan they and their neighbours in both pools are copied, and
-nothing else.
+every list, so a block whose row differs between the two pools either was moved or is next to a moved block in one of
+them. Moved blocks are noted; before the next plan, they and their neighbours in both pools are copied, and nothing
+else.
 
-moved: int32[total_blocks + 1], a list of blocks through its own cells. The last cell has the first of them; END: there
-is no other; NOT_NOTED: the block is not in it.
+moved: int32[total_blocks + 1], a linked list of blocks: cell `block` holds the next block, the last cell the first one.
+END: end of the list; NOT_NOTED: the block is not in the list.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ END, NOT_NOTED = -1, -2
 
 
 def nothing_moved(total_blocks: int) -> np.ndarray:
-    """int32[total_blocks + 1]: the list of moved blocks, empty."""
+    """int32[total_blocks + 1]: an empty list of moved blocks."""
     moved = np.full(total_blocks + 1, NOT_NOTED, "i4")
     moved[total_blocks] = END
     return moved
@@ -29,7 +29,7 @@ def nothing_moved(total_blocks: int) -> np.ndarray:
 
 @kernel
 def note_moved(moved, block):
-    """The block, if there is one (not below 0), is in the list."""
+    """Put a block into the list, unless it is below 0, which is none."""
     if block >= 0 and moved[block] == NOT_NOTED:
         first = moved.shape[0] - 1
         moved[block] = moved[first]
@@ -38,7 +38,8 @@ def note_moved(moved, block):
 
 @kernel
 def note_neighbours(moved, blocks, block):
-    """In the list are those beside the block in the queue and under its name, and the place of its name."""
+    """Put the neighbours of a block in the free queue and in the list of its name, and the slot of its name, into the
+    list."""
     one = blocks[block]
     note_moved(moved, one.before)
     note_moved(moved, one.after)
@@ -53,10 +54,10 @@ up_to_date_signature = types.void(SIMULATION_STATE, SIMULATION_STATE, QUEUE)
 
 @compiled(up_to_date_signature)
 def bring_up_to_date(planned, run, moved):
-    """Make the blocks that plans work on those of the mirror, of which `moved` are the ones moved in either."""
+    """Copy the blocks in `moved`, moved in either pool, and their neighbours from the mirror to the planned pool."""
     ours, theirs, first = planned.cache.blocks[0], run.cache.blocks[0], moved.shape[0] - 1
     block = moved[first]
-    while block >= 0:  # neighbours come before the first: they are not gone through
+    while block >= 0:  # neighbours are put in front of the list, so this loop does not reach them
         note_neighbours(moved, ours, block)
         note_neighbours(moved, theirs, block)
         block = moved[block]
@@ -74,7 +75,7 @@ note_plan_signature = types.void(SIMULATION_STATE, SIMULATION_STATE, QUEUE)
 
 @compiled(note_plan_signature)
 def note_plan(planned, run, moved):
-    """Note the blocks that a plan, just made or failed, has moved. What gave up memory has its table again."""
+    """Note the blocks that a plan, made or failed, has moved; restore the tables of its victims."""
     tables, theirs = planned.cache.tables, run.cache.tables
     for position in range(planned.engines[0].queue_length):
         r = planned.queues[0, position]
@@ -90,7 +91,7 @@ def note_plan(planned, run, moved):
                 note_moved(moved, theirs[table + i])
                 tables[table + i] = theirs[table + i]
             continue
-        # What it has taken or found, and before that what it has filled: this had no name, or is its last block.
+        # From the last block back: blocks that it has taken or found, then those it has filled.
         for i in range(request.blocks - 1, -1, -1):
             block = tables[table + i]
             if i < before - 1 and run.cache.blocks[0, block].name != 0:

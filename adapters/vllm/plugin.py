@@ -1,4 +1,4 @@
-"""The link between one of vLLM's schedulers and the policy: keeps track of requests, decisions and their results."""
+"""The plug-in of a vLLM scheduler: keeps track of its requests, the plans, and their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNTED = ("gain", "ideal_gain", "tokens_on_time", "tokens")  # in the order of 
 def is_ready(request: Any) -> bool:
     """Whether a request waits for nothing but memory and budget.
 
-    vLLM sees that a grammar is there when it comes to the request. Where it could not be compiled, vLLM ends it.
+    vLLM notices that a grammar is compiled only when it tries the request, and ends a request whose grammar failed.
     """
     if request.status.name == "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR":
         grammar = request.structured_output_request.grammar
@@ -40,7 +40,8 @@ def is_ready(request: Any) -> bool:
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a method that vLLM's scheduler calls: an error in it must not take the engine down (`Plugin.break_off`)."""
+    """Wrap a method that vLLM's scheduler calls, so that an error in it does not stop the engine
+    (`Plugin.break_off`)."""
 
     @functools.wraps(method)
     def call(self: Plugin, *arguments: Any, **keywords: Any) -> Any:
@@ -56,9 +57,9 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Plugin:
-    """Belongs to a scheduler of vLLM's, which calls it (scheduler.py).
+    """The part of the plug-in behind a vLLM scheduler, which calls it (scheduler.py).
 
-    warn: takes a line for the log. Raises ServegymError for settings, an artifact or a vLLM that it cannot work with.
+    warn: writes a line to the log. Raises ServegymError for settings, an artifact or a vLLM that it cannot work with.
     """
 
     def __init__(self, scheduler: Any, warn: Callable[[str], None]):
@@ -67,7 +68,7 @@ class Plugin:
         check_compatibility(scheduler.vllm_config)
         self.metrics = Metrics(settings.metrics_port)
         self.step_log = StepLog(settings.step_log)
-        # A block of each KV cache group holds the same tokens: they count as one.
+        # Blocks of different KV cache groups for the same tokens count as one.
         self.groups = max(1, len(scheduler.kv_cache_config.kv_cache_groups))
         self.free_blocks = scheduler.kv_cache_manager.block_pool.get_num_free_blocks
         self.decisions = self._decisions(settings, warn)
@@ -76,25 +77,25 @@ class Plugin:
         hooks = (self.parts.chunk, "_preempt_request")
         exact = settings.enforce == "exact" and all(hasattr(scheduler, name) for name in hooks)
         if exact != (settings.enforce == "exact"):
-            warn(f"this vLLM has no {' or '.join(hooks)}: order, budget and caps only")
+            warn(f"this vLLM has no {' or '.join(hooks)}: only order, budget and caps are enforced")
         self.row_of: dict[str, int] = {}
-        # Where plans go by what is in the prefix cache:
+        # With prefix caching that the mirror can follow; else None.
         self.caching = self.mirror if isinstance(self.mirror, CachingMirror) else None
         self.block_log: BlockLog | None = None
         hits = None
         if self.caching is not None:
             self.block_log = BlockLog(scheduler.kv_cache_manager, self.row_of)
             hits = Hits(scheduler.kv_cache_manager, self.caching, scheduler.block_size)
-        self.known: dict[int, int] = {}  # blocks of each row of which the mirror knows what they hold
+        self.known: dict[int, int] = {}  # row -> number of its blocks whose contents the mirror knows
         self.adapters = Adapters(scheduler)
         self.enforcer = Enforcer(
             scheduler, self.parts, exact, (self.waiting_key, self.running_key), self.adapters, hits
         )
         self.request_of: dict[int, Any] = {}
         self.blocked: dict[str, Any] = {}  # requests that wait for something else: a grammar, more input
-        self.number_of: dict[str, int] = {}  # of requests, in order of arrival
+        self.number_of: dict[str, int] = {}  # request id -> place in the order of arrival
         self.arrivals = 0
-        self.steps: dict[int, tuple[float, float, float]] = {}  # start, estimate and scale of each step under way
+        self.steps: dict[int, tuple[float, float, float]] = {}  # id of a step under way -> start_s, estimate_s, scale
         self.last_end_s = -np.inf
         self.last_decision_s = 0.0
         self.clock, self.origin_s = time.time, time.time()
@@ -109,7 +110,7 @@ class Plugin:
         if can_be_followed(scheduler):
             context_blocks = -(-scheduler.max_model_len // scheduler.block_size) + 1
         elif manager.enable_caching:
-            warn("this KV cache is not one group of full attention: what prompts find in it is not planned")
+            warn("this KV cache is not one group of full attention: plans do not count prefix-cache hits")
         return decisions_for(
             settings, self.metrics, blocks, scheduler.block_size, watermark // groups, warn, chunks, context_blocks
         )
@@ -121,17 +122,17 @@ class Plugin:
         """Disable the plug-in after an error of its own: vLLM decides alone from now on."""
         self.broken = True
         self.metrics.add("broken")
-        self.warn(f"{what}; this is a defect of the plug-in: vLLM decides alone until it is started again")
+        self.warn(f"{what}; this is a defect of the plug-in: vLLM decides alone until it is restarted")
         self.adapters.stop()
         self.enforcer.restore()
         self.enforcer.enforce(None, {}, {})
         if self.block_log is not None:
             self.block_log.stop()
 
-    # What vLLM's blocks hold
+    # Contents of vLLM's blocks
 
     def _follow_blocks(self) -> None:
-        """Replay in the mirror what vLLM has done to its blocks. Raises VllmError if the results differ."""
+        """Replay vLLM's operations on its blocks in the mirror. Raises VllmError if the free blocks then differ."""
         if self.caching is None or self.block_log is None:
             return
         self.caching.replay(self.block_log.take())
@@ -139,7 +140,7 @@ class Plugin:
             raise VllmError(f"the mirror has {self.caching.free_blocks} free blocks, and vLLM {self.free_blocks()}")
 
     def _know_blocks(self, row: int, request: Any) -> None:
-        """Tell the mirror what a request's blocks hold, as far as its tokens are known.
+        """Tell the mirror the contents of a request's blocks, as far as its tokens are known.
 
         A request that must not hit the cache (it wants logprobs of its prompt) is treated as sharing no prefix.
         """
@@ -151,11 +152,11 @@ class Plugin:
         self.caching.know(row, known, chunk_numbers(request.block_hashes[known:]))
         self.known[row] = len(request.block_hashes)
 
-    # Requests come and go
+    # Arrivals and departures
 
     @guarded
     def enter(self, request: Any) -> None:
-        """A request has come to vLLM's scheduler."""
+        """Add a request that has come to vLLM's scheduler."""
         row = self.decisions.add(request, request.arrival_time - self.origin_s, self.scheduler.max_model_len)
         self.row_of[request.request_id], self.request_of[row] = row, request
         self.adapters.enter(row, request)
@@ -169,14 +170,14 @@ class Plugin:
 
     @guarded
     def leave(self, request_ids: Iterable[str], finished: bool) -> None:
-        """These requests are gone from vLLM's scheduler: finished, or taken back. Unknown ones are left alone."""
+        """Remove requests that are gone from vLLM's scheduler, finished or aborted; unknown ids are ignored."""
         ids = [request_id for request_id in dict.fromkeys(request_ids) if request_id in self.row_of]
         if not ids:
             return
         self._follow_blocks()
         for request_id in ids:
             if self.blocked.pop(request_id, None) is not None:
-                self.mirror.join(self.row_of[request_id])  # what leaves the queue was in it
+                self.mirror.join(self.row_of[request_id])  # `leave` removes it from the queue, so it has to be in it
             del self.number_of[request_id]
         rows = [self.row_of.pop(request_id) for request_id in ids]
         for row in rows:
@@ -193,7 +194,7 @@ class Plugin:
 
     @guarded
     def before(self) -> tuple[Plan | None, float]:
-        """Before vLLM schedules: make the plan, and set vLLM up for it. Returns the plan and its time."""
+        """Make a plan and set vLLM up for it, before vLLM schedules. Returns the plan and its time."""
         if self.blocked:
             for request_id in [i for i, request in self.blocked.items() if is_ready(request)]:
                 del self.blocked[request_id]
@@ -226,7 +227,7 @@ class Plugin:
 
     @guarded
     def after(self, output: Any, plan: Plan | None, now_s: float) -> None:
-        """vLLM has scheduled this: take it into the mirror."""
+        """Update the mirror with what vLLM has scheduled, its SchedulerOutput."""
         scheduled = output.num_scheduled_tokens
         if not scheduled and not output.preempted_req_ids:
             return
@@ -267,12 +268,12 @@ class Plugin:
             self.step_log.write(now_s, wanted, scheduled, preempted, self.last_decision_s)
 
     def _counted_on(self, rows: list[int]) -> list[int]:
-        """Tokens of requests that are out or under way."""
+        """Output tokens of requests, with those under way."""
         emitted = self.mirror.run.requests["num_output_tokens"][rows]
         return counted_on(list(map(self.request_of.__getitem__, rows)), self.parts, emitted)
 
     def _in_order(self, preempted: Iterable[str], plan: Plan | None) -> list[str]:
-        """Preempted requests in the order in which they lost their memory, as far as that is known."""
+        """Preempted requests in the order of their preemption, as far as the plan tells it."""
         if plan is None or not preempted:
             return sorted(preempted)
         planned = [self.request_of[row].request_id for row in plan.evicted.tolist()]
@@ -280,12 +281,12 @@ class Plugin:
 
     @guarded
     def ended(self, scheduler_output: Any, result: Any) -> None:
-        """A step's output has come: take in how long it took, its tokens, and what has finished."""
+        """Take in the output of a step: its duration, its tokens, and the requests that have finished."""
         now_s = self.now_s()
         step = self.steps.pop(id(scheduler_output), None)
         if step is not None:
             start_s, estimate_s, scale = step
-            # With a step under way already, this one began when that ended.
+            # A step scheduled while another ran began at the end of that one.
             self.mirror.correct(estimate_s, scale, now_s - max(start_s, self.last_end_s))
             self.last_end_s = now_s
             self.metrics.scaled(self.mirror.estimate_scale)
@@ -316,7 +317,7 @@ class Plugin:
             self.leave([request_id for request_id in finished if self.is_gone(request_id)], finished=True)
 
     def _take_back_drafts(self, scheduler_output: Any) -> None:
-        """Take back rejected drafts, which were counted as computed."""
+        """Subtract rejected draft tokens, which were counted as computed."""
         requests = [self.scheduler.requests.get(i) for i in scheduler_output.scheduled_spec_decode_tokens]
         there = [request for request in requests if request is not None and request.request_id in self.row_of]
         if there:
@@ -326,13 +327,13 @@ class Plugin:
     # vLLM's own order, for when it decides itself
 
     def waiting_key(self, request: Any) -> tuple[int, int]:
-        """Of waiting requests: the last that was preempted first, then in order of arrival."""
+        """Sort key of waiting requests: the last preempted first, then in order of arrival."""
         number = self.number_of.get(request.request_id, self.arrivals)
         if request.status.name != "PREEMPTED" or request.request_id not in self.row_of:
             return 1, number
         return 0, -int(self.mirror.run.requests["evicted"][self.row_of[request.request_id]])
 
     def running_key(self, request: Any) -> int:
-        """Of running ones: in order of admission."""
+        """Sort key of running requests: in order of admission."""
         row = self.row_of.get(request.request_id)
         return 0 if row is None else int(self.mirror.run.requests["admitted"][row])

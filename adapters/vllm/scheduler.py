@@ -1,7 +1,7 @@
-"""vLLM's V1 schedulers, sync and async, with a policy of ours deciding (`--scheduler-cls`).
+"""vLLM's V1 schedulers, sync and async, with a servegym policy (`--scheduler-cls`).
 
-At each step the policy's batch is planned (decision.py), vLLM is set up so that its own `schedule` comes to that batch
-(enforce.py), and what it then did is taken into the mirror. Where no plan can be had, vLLM decides as it always does.
+Each step, the policy plans a batch (decision.py), vLLM is set up so that its own `schedule` forms that batch
+(enforce.py), and the mirror is updated with what vLLM did. Without a plan, vLLM decides as it always does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = init_logger("vllm.servegym")
 
 
 class PolicyMixin:
-    """What both schedulers have in common; it comes before vLLM's class. All of ours is in its attribute `servegym`."""
+    """The methods of both schedulers, a base class before vLLM's. Its only own attribute is `servegym`, a Plugin."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,9 +32,9 @@ class PolicyMixin:
         logger.info("servegym: %s decides", self.servegym.decisions.label)
 
     def use_clock(self, clock: Callable[[], float], origin_s: float = 0.0) -> None:
-        """Read the time, of the same kind as Request.arrival_time, from here: for an engine on a virtual clock.
+        """Read the time, on the scale of Request.arrival_time, from `clock`, for an engine on a virtual clock.
 
-        To be called before the first request. origin_s: what the policy sees as 0.
+        Call it before the first request. origin_s: the time that the policy sees as 0.
         """
         self.servegym.clock, self.servegym.origin_s = clock, origin_s
 
@@ -42,7 +42,7 @@ class PolicyMixin:
         this: Any = self
         known = request.request_id in this.requests
         super().add_request(request)  # type: ignore[misc]
-        if known:  # a session goes on with more input: it counts as a new request
+        if known:  # a streaming session with more input counts as a new request
             self.servegym.leave([request.request_id], finished=False)
         if not self.servegym.is_gone(request.request_id):
             self.servegym.enter(this.requests[request.request_id])
@@ -75,8 +75,8 @@ class PolicyMixin:
 
 
 class Scheduler(PolicyMixin, VllmScheduler):
-    """vLLM's scheduler with a policy of ours; for `--no-async-scheduling`."""
+    """vLLM's scheduler with a servegym policy, for `--no-async-scheduling`."""
 
 
 class AsyncScheduler(PolicyMixin, VllmAsyncScheduler):
-    """The same where the next step is scheduled while one runs (vLLM's default)."""
+    """vLLM's async scheduler (its default) with a servegym policy: a step is scheduled while the last one runs."""

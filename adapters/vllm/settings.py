@@ -18,16 +18,16 @@ ENFORCEMENTS = ("exact", "order")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How the plug-in works.
+    """Settings of the plug-in.
 
-    policy: file of the artifact whose scheduler decides.
+    policy: file of the artifact with the scheduler that decides.
     estimator: latency profile (name or file) instead of the artifact's estimator; "": the artifact's.
-    enforce: "exact" (each request gets the chunk that was decided) or "order" (only vLLM's public attributes are used:
-        order, budget and caps; docs/vllm_reference.md says what then differs).
-    decision_limit_s: a decision that takes longer is not used, and vLLM decides itself.
-    correct: whether the estimator is corrected by what steps took.
-    step_log: file to which a line of JSON goes for each step; "": none.
-    metrics_port: port on the loopback address where the counters are served; 0: none of its own.
+    enforce: "exact" (each request gets the planned chunk) or "order" (only vLLM's public attributes are used: order,
+        budget and caps; docs/vllm_reference.md lists the differences).
+    decision_limit_s: a decision that takes longer is not used, and vLLM decides.
+    correct: whether the estimator is corrected by measured steps.
+    step_log: file for a log of steps, a line of JSON each; "": no log.
+    metrics_port: port on the loopback address where the counters are served; 0: no port.
 
     Raises VllmError for a value that is out of range.
     """
@@ -54,7 +54,7 @@ class Settings:
 def read_settings(
     additional_config: Mapping[str, Any] | None, environment: Mapping[str, str] | None = None
 ) -> Settings:
-    """What the environment says, else `--additional-config`, else the defaults. Raises VllmError."""
+    """Read settings from the environment, else from `--additional-config`, else the defaults. Raises VllmError."""
     environment = os.environ if environment is None else environment
     section = (additional_config or {}).get(SECTION, {})
     if not isinstance(section, Mapping):
@@ -73,7 +73,7 @@ def read_settings(
 
 
 def _as(kind: str, name: str, value: Any) -> Any:
-    """A setting as the type of its field, from text or from JSON."""
+    """Convert a setting, text or JSON, to the type of its field. Raises VllmError."""
     try:
         if kind == "bool":
             return {"1": True, "true": True, "0": False, "false": False}[str(value).lower()]

@@ -1,4 +1,4 @@
-"""A log of steps: what was decided and what vLLM did, a line of JSON each."""
+"""A log of steps, a line of JSON each: what was planned and what vLLM did."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from servegym.errors import VllmError
 
 
 class StepLog:
-    """Writes to a file, which is begun anew; path "": writes nothing. Raises VllmError where it cannot be written."""
+    """Writes steps to a new file; path "": writes nothing. Raises VllmError if the file cannot be written."""
 
     def __init__(self, path: str):
         self.file: TextIO | None = None
@@ -28,7 +28,7 @@ class StepLog:
         preempted: Iterable[str],
         decision_s: float,
     ) -> None:
-        """One step. planned: (request, tokens) in the order of the policy; None: vLLM decided itself."""
+        """Write one step. planned: (request, tokens) in the order of the policy; None: vLLM decided."""
         if self.file is None:
             return
         line: dict[str, Any] = {

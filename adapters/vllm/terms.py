@@ -1,6 +1,6 @@
-"""What a request asks for: SLOs, weight and the like, from `vllm_xargs`, with defaults from the artifact.
+"""The terms of a request: its SLOs, weight, client and so on, from `vllm_xargs`, with defaults from the artifact.
 
-A request gets terms whatever its client sends: an invalid value counts as malformed, and the default replaces it.
+No request is refused for its terms: an invalid value counts as malformed, and the default replaces it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-MOST_SECONDS = 1e6  # of an SLO; also what a request gets that has none (finite: 0 tokens x inf would be nan)
+MOST_SECONDS = 1e6  # of an SLO, and the SLO of a request without one; finite, as 0 tokens x inf is nan
 MOST_WEIGHT = 1e6
 MOST_TEXT = 64  # characters of a number, or of a client's name, sent as text
 MOST_TOKENS = 2**24
-MOST_GROUPS = 256  # most clients, or applications, that are told apart; all later ones count as one
+MOST_GROUPS = 256  # clients, or applications, that are told apart; all later ones count as one
 MILLISECONDS = "_ms"
 
 
 @dataclasses.dataclass(frozen=True)
 class Defaults:
-    """Terms of a request that says nothing. ttlt_slo_s inf: judged by TTFT and TPOT.
+    """Terms of a request that sends none. ttlt_slo_s inf: TTFT and TPOT SLOs apply.
 
-    weight_of_priority: by vLLM's `priority`, lower being more important. first_token_weight: worth of a first token,
-    that of a later one being 1.
+    weight_of_priority: by vLLM's `priority`, of which lower is more important. first_token_weight: gain of the first
+    token relative to a later one.
     """
 
     ttft_slo_s: float = MOST_SECONDS
@@ -34,7 +34,7 @@ class Defaults:
 
     @classmethod
     def of_workload(cls, workload: Mapping[str, Any] | None) -> Defaults:
-        """From an artifact's `workload`; what it does not say stays as above."""
+        """Read defaults from an artifact's `workload`; missing entries keep the values of this class."""
         known = workload or {}
         names = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "first_token_weight")
         numbers = {name: float(known[name]) for name in names if known.get(name) is not None}
@@ -44,7 +44,7 @@ class Defaults:
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """What one request asks for; malformed: values that were sent and could not be taken."""
+    """The terms of one request; malformed: number of invalid values that it sent."""
 
     ttft_slo_s: float
     tpot_slo_s: float
@@ -90,18 +90,18 @@ class TermsReader:
         )
 
     def client_of(self, priority: int) -> int:
-        """The number of the client that requests of a priority belong to where they name none."""
+        """The client number of requests of a priority that name no client."""
         return numbered(("priority", priority), self.clients)
 
 
 class _Taken:
-    """Values taken from what was sent, and a count of those that could not be."""
+    """Reads values from the arguments that were sent, and counts invalid ones."""
 
     def __init__(self, sent: Mapping[Any, Any]):
         self.sent, self.malformed = sent, 0
 
     def number(self, name: str, default: float, most: float, least: float | None = None) -> float:
-        """A number above 0 (or of `least` or more) up to `most`; text will do."""
+        """Read a number, also as text, in (0, most], or in [least, most] if `least` is given."""
         if name not in self.sent:
             return default
         value = self.sent[name]
@@ -117,14 +117,14 @@ class _Taken:
         return default
 
     def seconds(self, name: str, default: float) -> float:
-        """An SLO, in seconds or, under xLLM's name, in milliseconds."""
+        """Read an SLO in seconds, or in milliseconds under xLLM's name."""
         in_milliseconds = name.removesuffix("_s") + MILLISECONDS
         if name not in self.sent and in_milliseconds in self.sent:
             return self.number(in_milliseconds, default * 1e3, MOST_SECONDS * 1e3) / 1e3
         return self.number(name, default, MOST_SECONDS)
 
     def group(self, name: str, seen: dict[Hashable, int]) -> int:
-        """The number of a client, or an application, by its name; 0: it gave none."""
+        """Read the name of a client, or an application, and return its number; 0 without a name."""
         if name not in self.sent:
             return 0
         value = self.sent[name]
@@ -135,14 +135,14 @@ class _Taken:
 
 
 def numbered(name: Hashable, seen: dict[Hashable, int]) -> int:
-    """The number of a name, from 1 on as they come; all beyond the last number have that one."""
+    """The number of a name: 1, 2, ... in the order of their first appearance; later names share the last number."""
     if len(seen) < MOST_GROUPS:
         return seen.setdefault(name, min(len(seen) + 1, MOST_GROUPS - 1))
     return seen.get(name, MOST_GROUPS - 1)
 
 
 def _short(value: int | str) -> str:
-    """The value as text. (An int too long to convert to text is too long anyway.)"""
+    """The value as text; for an int with too many bits to convert, a text longer than MOST_TEXT."""
     if isinstance(value, int) and value.bit_length() > 4 * MOST_TEXT:
         return " " * (MOST_TEXT + 1)
     return str(value)

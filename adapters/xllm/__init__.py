@@ -1,1 +1,1 @@
-"""Configurations of xLLM from our policies: flags, and fields of requests."""
+"""Translates policies to xLLM's flags and fields of requests."""

@@ -1,7 +1,7 @@
-"""A tuned SlideBatching as xLLM's flags, and its workload's SLOs and weights as fields of requests.
+"""Translates a tuned SlideBatching to xLLM's flags, and SLOs and weights of its workload to fields of requests.
 
-xLLM has the rule of ProServe's Algorithm 1 in its engine, with fewer parameters than ours: what has no flag is listed
-beside the flags, with what xLLM does in its place.
+xLLM's engine implements ProServe's Algorithm 1 with fewer parameters: those without a flag are listed with what xLLM
+does instead.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from servegym.errors import XllmError
 from servegym.simulator.policies.policy import Fact, Policy
 
 SCHEDULER = "slide-batching"
-LARGEST_WEIGHT = 1000  # of xLLM's whole numbers, unless a ratio is larger
-NEAR_ENOUGH = 1e-3  # relative error of a ratio
+LARGEST_WEIGHT = 1000  # of the whole numbers that xLLM takes as weights, unless a ratio of weights is larger
+NEAR_ENOUGH = 1e-3  # largest relative error of a ratio of weights that is accepted
 NOT_OF_XLLM = "xLLM's router is another program and has no flag for it"
-# What xLLM's engine does for each parameter of SlideBatching without a flag.
+# Parameters of SlideBatching without a flag, and what xLLM's engine does.
 INSTEAD = {
     "eta": "0.65 of the smallest TPOT SLO among the requests there are",
     "load": "load function a (Eq. 8)",
@@ -42,10 +42,11 @@ AS_XLLM = {
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """What to tell xLLM.
+    """A configuration of xLLM.
 
-    flags: by name, with values of their types. requests: fields of a request by its priority, and of one that does not
-    say ("default"). not_told: parameters without a flag: value, and what xLLM does instead. notes: what else to know.
+    flags: by name, with values of their types. requests: fields of a request by its priority, and of one without a
+    priority ("default"). not_told: value of each parameter without a flag, and what xLLM does instead. notes: further
+    differences.
     """
 
     version: Version
@@ -61,9 +62,9 @@ class Configuration:
 
 
 def xllm_configuration(artifact: Artifact, version: Version) -> Configuration:
-    """The configuration for an artifact whose scheduler is SlideBatching.
+    """Make the configuration for an artifact whose scheduler is SlideBatching.
 
-    Raises XllmError for another scheduler, a learned one, or a part left out (`ablation`) that xLLM cannot leave out.
+    Raises XllmError for another or a learned scheduler, and for an `ablation` that xLLM does not have.
     """
     policy = _scheduler(artifact)
     values = policy.chosen()
@@ -89,7 +90,7 @@ def xllm_configuration(artifact: Artifact, version: Version) -> Configuration:
 def _scheduler(artifact: Artifact) -> Policy:
     policy = artifact.scheduler
     if policy is None:
-        raise XllmError(f"{artifact.label}: there is no scheduler in it; xLLM takes {SCHEDULER}")
+        raise XllmError(f"{artifact.label}: the artifact has no scheduler; xLLM takes {SCHEDULER}")
     if isinstance(policy, LearnedPolicy):
         raise XllmError(f"{policy.label}: a learned policy; xLLM runs no networks and takes {SCHEDULER} only")
     if policy.name != SCHEDULER:
@@ -125,10 +126,10 @@ def _notes(values: Mapping[str, Any]) -> list[str]:
 
 
 def _requests(artifact: Artifact, version: Version) -> tuple[dict[str, dict[str, Value]], list[str]]:
-    """Fields of requests from the artifact's workload: SLOs in ms, weights as whole numbers."""
+    """Fields of requests from the artifact's workload, SLOs in ms and weights as whole numbers; and notes."""
     workload = artifact.workload
     if workload is None:
-        return {}, ["the artifact says nothing of SLOs and weights: requests have to bring their own"]
+        return {}, ["the artifact has no SLOs and weights: each request has to send its own"]
     default: dict[str, Any] = {}
     for ours in ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s"):
         if workload.get(ours) is not None:
@@ -149,8 +150,8 @@ def _requests(artifact: Artifact, version: Version) -> tuple[dict[str, dict[str,
 
 
 def whole_numbers(weights: list[float]) -> list[int]:
-    """Whole numbers in the proportions of the weights: the smallest that are near enough, or the nearest up to
-    `LARGEST_WEIGHT`."""
+    """Approximate the ratios of weights by whole numbers: the smallest with errors below `NEAR_ENOUGH`, else the best
+    up to `LARGEST_WEIGHT`."""
     if not weights:
         return []
     best: list[int] = []
@@ -166,7 +167,7 @@ def whole_numbers(weights: list[float]) -> list[int]:
 
 
 def _worst(weights: list[float], wholes: list[int]) -> float:
-    """The largest relative error of a ratio to the least weight."""
+    """The largest relative error of the ratios of weights to the least weight."""
     at = weights.index(min(weights))
     return max(
         abs(whole / wholes[at] / (weight / weights[at]) - 1) for weight, whole in zip(weights, wholes, strict=True)
@@ -175,7 +176,7 @@ def _worst(weights: list[float], wholes: list[int]) -> float:
 
 def _rounded(what: str, wanted: float, given: float) -> str:
     error = given / wanted - 1
-    return "" if abs(error) < 1e-6 else f"{what}: {wanted:.4g} is told as {given:.4g} ({100 * error:+.2g} %)"
+    return "" if abs(error) < 1e-6 else f"{what}: {wanted:.4g} is rounded to {given:.4g} ({100 * error:+.2g} %)"
 
 
 def _plain(value: Any) -> Any:

@@ -19,14 +19,14 @@ Value = bool | int | float | str
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A flag, or a field of a request. type: bool, int32, double or string. default: None where none is recorded."""
+    """A flag, or a field of a request. type: bool, int32, double or string. default: None if none is recorded."""
 
     name: str
     type: str
     default: Value | None = None
 
     def check(self, value: Any, where: str) -> Value:
-        """`value`, if it is of the type. Raises XllmError."""
+        """Return `value` if it has this type; else raise XllmError."""
         fits = {
             "bool": isinstance(value, bool),
             "int32": isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT32,
@@ -43,7 +43,7 @@ class Entry:
 class Version:
     """The flags and request fields of one version.
 
-    number: "0.10". read_from: what sources that was recorded from. slide_batching: flags that turn its scheduler on.
+    number: "0.10". read_from: sources of the recording. slide_batching: flags that select this scheduler.
     """
 
     number: str
@@ -53,11 +53,11 @@ class Version:
     slide_batching: Mapping[str, Value]
 
     def check_flags(self, flags: Mapping[str, Any]) -> dict[str, Value]:
-        """The flags, if the version has all of them, with values of their types. Raises XllmError."""
+        """Return the flags if the version has all of them and values have their types; else raise XllmError."""
         return _checked(flags, self.flags, f"xLLM {self.number}", "flag")
 
     def check_fields(self, fields: Mapping[str, Any]) -> dict[str, Value]:
-        """The fields of a request, if the version has all of them. Raises XllmError."""
+        """Return the fields of a request if the version has all of them; else raise XllmError."""
         return _checked(fields, self.request_fields, f"a request to xLLM {self.number}", "field")
 
 
@@ -67,7 +67,7 @@ def version_numbers() -> list[str]:
 
 
 def load_version(number: str) -> Version:
-    """What is recorded of "0.10" or, the same, of "0.10.2" and "v0.10". Raises XllmError where nothing is."""
+    """Load the recorded flags of a version, "0.10" or the same as "0.10.2" or "v0.10". Raises XllmError."""
     wanted = ".".join(number.removeprefix("v").split(".")[:2])
     if wanted not in _recorded():
         raise XllmError(f"xLLM {number}: its flags are not recorded; those of {', '.join(_recorded())} are")

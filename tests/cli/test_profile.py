@@ -42,7 +42,7 @@ def test_operators_are_measured_and_calibrated(servegym, tmp_path):
         ((), ("--endpoint", "--engine", "--operators")),
         (("--endpoint", "http://127.0.0.1:9", "--engine", "vllm"), ("one of",)),
         (("--endpoint", "http://127.0.0.1:9"), ("127.0.0.1:9", "cannot be reached")),
-        (("--endpoint", "http://127.0.0.1:9", "--model", "m"), ("127.0.0.1:9", "broke off")),
+        (("--endpoint", "http://127.0.0.1:9", "--model", "m"), ("127.0.0.1:9", "closed the connection")),
         (("--engine", "other", "--model", "m"), ("other", "vllm")),
         (("--engine", "vllm"), ("--model",)),
         (("--engine", "vllm", "--model", "./nothing"), ("./nothing", "config.json")),

@@ -88,12 +88,12 @@ def test_servers_that_refuse_or_end_early():
     for answer, word in (
         (Answer(status=400, body='{"error": {"message": "too long"}}'), "400: too long"),
         (Answer([(0, 1)]), "ended a stream early"),
-        (Answer([(0, 1)], dies=True), "broke off"),
+        (Answer([(0, 1)], dies=True), "closed the connection"),
         (Answer(hangs=True), "no token in 0.5 s"),
     ):
         with serving(lambda number, body, answer=answer: answer) as server:
             meter = EndpointMeter(Endpoint(server.url, 0.5), "fake", SPACE)
             with pytest.raises(ProfilingError, match=word):
                 meter.measure(Batch(decodes=(10,)), 2)
-    with pytest.raises(ProfilingError, match="broke off"):
+    with pytest.raises(ProfilingError, match="closed the connection"):
         EndpointMeter(Endpoint("http://127.0.0.1:9"), "fake", SPACE).measure(Batch(decodes=(10,)), 2)

@@ -286,7 +286,7 @@ def test_endpoints_that_are_none():
         Endpoint("http://127.0.0.1:9").model()
     with serving(lambda number, body: Answer()) as server:
         assert Endpoint(server.url + "/v1/").model() == "fake"
-        with pytest.raises(ReplayError, match="names no model"):
+        with pytest.raises(ReplayError, match="without the name of a model"):
             Endpoint(server.url + "/elsewhere").model()
     done, _ = replay(workload([2]), Endpoint("http://127.0.0.1:9"), Bodies("fake")), None
     assert done.records[0].status == FAILED

@@ -57,7 +57,7 @@ def test_requests_in_milliseconds_and_whole_weights():
         "priority 0": default | {"priority_weight": 2},
         "priority 1": default | {"priority_weight": 1},
     }
-    assert not [note for note in made.notes if "is told as" in note]
+    assert not [note for note in made.notes if "is rounded to" in note]
     late = configuration(workload={"ttlt_slo_s": 600.0, "tpot_slo_s": 0.0001}).requests
     assert late == {"default": {"ttlt_slo_ms": 600_000, "tpot_slo_ms": 1}}
     assert configuration(workload=None).requests == {}
@@ -65,8 +65,8 @@ def test_requests_in_milliseconds_and_whole_weights():
 
 def test_a_weight_that_is_not_told_exactly_is_said():
     workload = {"first_token_weight": 5.2273, "weight_of_priority": {"0": 2.00001, "1": 1.0}}
-    told = [note for note in configuration(workload=workload).notes if "is told as" in note]
-    assert told[0].startswith("first_token_weight: 5.227 is told as 5.222 (-0.097 %)") and len(told) == 2
+    told = [note for note in configuration(workload=workload).notes if "is rounded to" in note]
+    assert told[0].startswith("first_token_weight: 5.227 is rounded to 5.222 (-0.097 %)") and len(told) == 2
 
 
 def test_what_has_no_flag_is_said():
@@ -96,7 +96,7 @@ def test_policies_xllm_does_not_have():
         with pytest.raises(XllmError, match=problem):
             configuration(text)
     version = load_version("0.11")
-    with pytest.raises(XllmError, match="min-load: there is no scheduler in it"):
+    with pytest.raises(XllmError, match="min-load: the artifact has no scheduler"):
         xllm_configuration(Artifact({"router": router("min-load")}), version)
     learned = controlled(scheduler("slide-batching"), ("gamma",), Network.zeros(Shape.dense_on(engine_layout(), 1)))
     with pytest.raises(XllmError, match="a learned policy; xLLM runs no networks"):
