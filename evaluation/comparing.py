@@ -41,10 +41,8 @@ def run_comparison(
     """
     import pandas as pd
 
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     rows = kept_rows(
-        Ledger(directory / CELLS_FILE, comparison.identity, comparison.row_problem, fresh),
+        Ledger(Path(directory) / CELLS_FILE, comparison.identity, comparison.row_problem, fresh),
         {cell: cell for cell in comparison.cells}, cell_of, comparison.run, progress, runner or ThreadRunner(jobs),
         prepare=lambda: compile_kernels(comparison),
     )  # fmt: skip

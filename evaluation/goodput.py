@@ -284,10 +284,8 @@ def search_goodput(
     """
     import pandas as pd
 
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     rows = kept_rows(
-        Ledger(directory / SEARCHES_FILE, search.identity, search.row_problem, fresh),
+        Ledger(Path(directory) / SEARCHES_FILE, search.identity, search.row_problem, fresh),
         {cell: cell for cell in search.cells}, search_of, search.run, progress, runner or ThreadRunner(1),
         prepare=lambda: compile_kernels(search.setup),
     )  # fmt: skip

@@ -48,6 +48,7 @@ class Ledger:
         self.rows: list[Row] = []
 
     def __enter__(self) -> Ledger:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: BinaryIO = self.path.open("a+b")
         try:
             self._lock()
@@ -115,9 +116,8 @@ class Ledger:
             raise self._not_a_record()
         if found == self.identity:
             return
-        keys = [key for key in {**self.identity, **found} if found.get(key) != self.identity.get(key)]
         raise ExperimentError(
-            f"{self.path} holds another comparison: {differences(found, self.identity, keys)}; "
+            f"{self.path} holds another comparison: {differences(found, self.identity)}; "
             "name another folder with --out, or start over with --fresh"
         )
 
@@ -150,10 +150,11 @@ def kept_rows(
     return [rows[key] for key in items]
 
 
-def differences(found: Mapping[str, Any], asked: Mapping[str, Any], keys: list[str]) -> str:
-    """The fields that differ, in words; long values are named but not shown."""
+def differences(found: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """The keys whose values differ, in words; long values are named but not shown."""
     parts = []
-    for key in keys:
+    for key in {**asked, **found}:
         pair = f"{key} {json.dumps(found.get(key))} there, {json.dumps(asked.get(key))} asked for"
-        parts.append(pair if len(pair) <= 100 else f"other {key}")
+        if found.get(key) != asked.get(key):
+            parts.append(pair if len(pair) <= 100 else f"other {key}")
     return ", ".join(parts)

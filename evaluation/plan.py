@@ -234,15 +234,12 @@ def make_plan(
     """
     import pandas as pd
 
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-
     def prepare() -> None:
         for search in plan.by_device.values():
             compile_kernels(search.setup)
 
     rows = kept_rows(
-        Ledger(directory / ROWS_FILE, plan.identity, plan.row_problem, fresh),
+        Ledger(Path(directory) / ROWS_FILE, plan.identity, plan.row_problem, fresh),
         {cell: cell for cell in plan.cells}, cell_of, plan.run, progress, runner or ThreadRunner(1), prepare=prepare,
     )  # fmt: skip
     return pd.DataFrame(rows).assign(**{COLUMN: plan.repeats.over})

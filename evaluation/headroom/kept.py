@@ -105,7 +105,6 @@ def search_all(
     if budget < 1:
         raise ExperimentError(f"a budget of {budget} runs; it should be 1 or more")
     runner, directory = runner or ThreadRunner(1), Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         searches = [stack.enter_context(KeptSearch(case, directory, fresh)) for case in cases]
         while True:

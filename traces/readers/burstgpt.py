@@ -22,13 +22,10 @@ class BurstGptReader(PublicReader):
     needs = ("Timestamp", "Request tokens", "Response tokens")
     optional = ("Log Type", "Session ID", "Elapsed time")
     format_of = "HPMLL/BurstGPT"
+    prompt, output, time = "Request tokens", "Response tokens", ("Timestamp", "seconds")
 
     def columns(self, chunk: Chunk) -> Columns:
-        columns = {
-            "ticks": chunk.times("Timestamp", "seconds"),
-            "prompt_tokens": chunk.lengths("Request tokens", least=0),
-            "output_tokens": chunk.lengths("Response tokens", least=0),
-        }
+        columns = super().columns(chunk)
         if "Log Type" in chunk:
             columns["application"] = self.labels.codes(chunk, "Log Type", "application")
         if "Session ID" in chunk:

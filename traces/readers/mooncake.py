@@ -3,8 +3,7 @@
 import numpy as np
 
 from servegym.errors import WorkloadError
-from servegym.traces.cells import Chunk
-from servegym.traces.readers.base import Columns, reader
+from servegym.traces.readers.base import reader
 from servegym.traces.readers.public import PublicReader
 from servegym.traces.trace import Trace
 
@@ -24,17 +23,8 @@ class MooncakeReader(PublicReader):
     format_of = "kvcache-ai/Mooncake FAST25-release/traces"
     optional = ("hash_ids",)
     ticks_per_s = 1e3
+    prompt, output, time = "input_length", "output_length", ("timestamp", "milliseconds")
     block_tokens = 512
-
-    def columns(self, chunk: Chunk) -> Columns:
-        columns = {
-            "ticks": chunk.times("timestamp", "milliseconds"),
-            "prompt_tokens": chunk.lengths("input_length", least=0),
-            "output_tokens": chunk.lengths("output_length", least=0),
-        }
-        if "hash_ids" in chunk:
-            columns["block_counts"], columns["block_ids"] = chunk.ids("hash_ids")
-        return columns
 
     def settled(self, trace: Trace) -> Trace:
         ticks = trace.arrival_s

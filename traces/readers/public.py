@@ -18,11 +18,23 @@ class PublicReader(Reader):
 
     Rows without prompt or output tokens (failed requests, in the services' logs) are dropped and counted;
     rows out of order are sorted; the first arrival is at 0. `format_of` says whose format it is: a file that has it
-    may be anybody's, so nothing is said of its licence.
+    may be anybody's, so nothing is said of its licence. prompt, output: the columns of lengths; time: that of arrivals,
+    and its unit. A column `hash_ids` has the blocks of the prompts.
     """
 
     format_of: ClassVar[str]
+    prompt: ClassVar[str]
+    output: ClassVar[str]
+    time: ClassVar[tuple[str, str] | None] = None
     kept: np.ndarray  # int64[requests]: the rows of the file that the trace has, once it is settled
+
+    def columns(self, chunk: Chunk) -> Columns:
+        columns = {} if self.time is None else {"ticks": chunk.times(*self.time)}
+        columns["prompt_tokens"] = chunk.lengths(self.prompt, least=0)
+        columns["output_tokens"] = chunk.lengths(self.output, least=0)
+        if "hash_ids" in self.optional and "hash_ids" in chunk:
+            columns["block_counts"], columns["block_ids"] = chunk.ids("hash_ids")
+        return columns
 
     def settled(self, trace: Trace) -> Trace:
         served = (trace.prompt_tokens > 0) & (trace.output_tokens > 0)
@@ -54,14 +66,11 @@ class AzureReader(PublicReader):
     name = "azure-llm"
     needs = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
     format_of = "Azure/AzurePublicDataset"
+    prompt, output = "ContextTokens", "GeneratedTokens"
     ticks_per_s = 1e9
 
     def columns(self, chunk: Chunk) -> Columns:
-        return {
-            "ticks": self.dates_ns(chunk, "TIMESTAMP"),
-            "prompt_tokens": chunk.lengths("ContextTokens", least=0),
-            "output_tokens": chunk.lengths("GeneratedTokens", least=0),
-        }
+        return {"ticks": self.dates_ns(chunk, "TIMESTAMP"), **super().columns(chunk)}
 
 
 @reader
@@ -71,12 +80,7 @@ class LengthsReader(PublicReader):
     name = "sharegpt-lengths"
     needs = ("num_prefill_tokens", "num_decode_tokens")
     format_of = "microsoft/sarathi-serve data/processed_traces"
-
-    def columns(self, chunk: Chunk) -> Columns:
-        return {
-            "prompt_tokens": chunk.lengths("num_prefill_tokens", least=0),
-            "output_tokens": chunk.lengths("num_decode_tokens", least=0),
-        }
+    prompt, output = needs
 
 
 @reader
@@ -86,13 +90,7 @@ class VidurReader(PublicReader):
     name = "vidur"
     needs = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
     format_of = "microsoft/vidur data/processed_traces"
-
-    def columns(self, chunk: Chunk) -> Columns:
-        return {
-            "ticks": chunk.times("arrived_at", "seconds"),
-            "prompt_tokens": chunk.lengths("num_prefill_tokens", least=0),
-            "output_tokens": chunk.lengths("num_decode_tokens", least=0),
-        }
+    prompt, output, time = "num_prefill_tokens", "num_decode_tokens", ("arrived_at", "seconds")
 
 
 @reader
@@ -102,11 +100,7 @@ class VtcReader(PublicReader):
     name = "vtc-arena"
     needs = ("adapter_dir", "prompt_len", "output_len", "req_time")
     format_of = "Ying1123/VTC-artifact fair_bench"
+    prompt, output, time = "prompt_len", "output_len", ("req_time", "seconds")
 
     def columns(self, chunk: Chunk) -> Columns:
-        return {
-            "ticks": chunk.times("req_time", "seconds"),
-            "prompt_tokens": chunk.lengths("prompt_len", least=0),
-            "output_tokens": chunk.lengths("output_len", least=0),
-            "client": self.labels.codes(chunk, "adapter_dir", "client"),
-        }
+        return {**super().columns(chunk), "client": self.labels.codes(chunk, "adapter_dir", "client")}

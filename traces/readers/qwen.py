@@ -23,18 +23,13 @@ class QwenReader(PublicReader):
     needs = ("chat_id", "timestamp", "input_length", "output_length")
     optional = ("type", "hash_ids", "parent_chat_id")
     format_of = "alibaba-edu/qwen-bailian-usagetraces-anon"
+    prompt, output, time = "input_length", "output_length", ("timestamp", "seconds")
     block_tokens = 16
 
     def columns(self, chunk: Chunk) -> Columns:
-        columns = {
-            "ticks": chunk.times("timestamp", "seconds"),
-            "prompt_tokens": chunk.lengths("input_length", least=0),
-            "output_tokens": chunk.lengths("output_length", least=0),
-        }
+        columns = super().columns(chunk)
         if "type" in chunk:
             columns["application"] = self.labels.codes(chunk, "type", "application")
-        if "hash_ids" in chunk:
-            columns["block_counts"], columns["block_ids"] = chunk.ids("hash_ids")
         if "parent_chat_id" in chunk:
             right = "a whole number; -1 begins a conversation"
             for name in ("chat_id", "parent_chat_id"):

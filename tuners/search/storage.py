@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from servegym.errors import ForeignStudyError, StorageError, WorkError
+from servegym.evaluation.ledger import differences
 from servegym.tuners.search.presence import Presence
 
 if TYPE_CHECKING:
@@ -100,7 +101,9 @@ def open_study(
                 raise ForeignStudyError(f"{place} was not made by servegym tune; take another name")
             study.set_user_attr(IDENTITY, ours)  # new, or of a worker that was killed just before this
         elif attributes[IDENTITY] != ours:
-            what_differs = differences(attributes[IDENTITY], ours)
+            found_one = attributes[IDENTITY]
+            of_a_study = isinstance(found_one, Mapping)
+            what_differs = differences(found_one, ours) if of_a_study else "its identity cannot be read"
             raise ForeignStudyError(
                 f"{place} is another one: {what_differs}; take another name (tune --name), or the settings it was made "
                 "with"
@@ -116,18 +119,6 @@ def shared(storage: BaseStorage) -> Shared:
     if not hasattr(storage, "exclusive"):
         raise StorageError(f"a {type(storage).__name__} cannot be shared by workers; use open_storage")
     return cast(Shared, storage)
-
-
-def differences(found: Any, asked: Mapping[str, Any]) -> str:
-    """What differs, in words; long values are only named."""
-    if not isinstance(found, Mapping):
-        return "its identity cannot be read"
-    what_differs = []
-    for key in {**found, **asked}:
-        if found.get(key) != asked.get(key):
-            pair = f"{key} {json.dumps(found.get(key))} there, {json.dumps(asked.get(key))} asked for"
-            what_differs.append(pair if len(pair) <= 100 else f"other {key}")
-    return ", ".join(what_differs)
 
 
 @contextlib.contextmanager
