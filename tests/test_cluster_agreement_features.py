@@ -44,12 +44,17 @@ def test_agrees_with_lora_adapters(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-def test_agrees_with_lora_adapters_by_affinity(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("lora-affinity", ("affinity_weight", "queue_weight", "kv_weight")),
+        ("predicted-cost", ("queue", "late", "adapter")),
+    ],
+)
+def test_agrees_with_lora_adapters_that_routers_look_at(name: str, weights: tuple[str, ...], seed: int) -> None:
     random = np.random.default_rng([seed, 21])
-    weights = dict(
-        zip(("affinity_weight", "queue_weight", "kv_weight"), random.choice([0.0, 0.5, 3.0], 3), strict=True)
-    )
-    scene = random_scene(random, *both_routers("lora-affinity", weights), sensible_scheduler, until_s=2.5)
+    numbers = dict(zip(weights, random.choice([0.0, 0.5, 3.0], 3), strict=True))
+    scene = random_scene(random, *both_routers(name, numbers), sensible_scheduler, until_s=2.5)
     scene = dataclasses.replace(scene, workload=with_adapters(random, scene.workload))
     scene.pools = [with_lora(random, pool, scene.exact) for pool in scene.pools]
     run_both_with_everything(scene, random, scaled=0.0, troubled=0.5)

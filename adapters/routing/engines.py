@@ -67,7 +67,7 @@ def known_of(
         snapshot.index_sets = engine.index_sets(engine.total_blocks, engine.block_tokens, chunk_tokens)
     nothing_told = empty_named_blocks([0] * len(engines))
     prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(snapshots["index_sets"]), nothing_told)
-    sizes = {"engines": len(engines), "capacity": capacity, "max_loras": 0}
+    sizes = {"engines": len(engines), "capacity": capacity, "loras": 0}
     return fresh(
         Known, sizes, snapshots=snapshots, tiers=fresh_tiers(np.array(tiers or (math.inf,))), prefixes=prefixes
     )

@@ -10,7 +10,18 @@ import math
 
 from servegym.baselines.routers.prefix_affinity import OWN_S, STATE, add_to_queue, decodes_s, prefill_s, queue_s
 from servegym.baselines.routers.ties import MEASURE, least_of_takers, send_to
-from servegym.policy import REFUSE, ROLE_PREFILL, Parameter, Parameters, Policy, kernel, register, router, takes
+from servegym.policy import (
+    REFUSE,
+    ROLE_PREFILL,
+    Parameter,
+    Parameters,
+    Policy,
+    adapter_s,
+    kernel,
+    register,
+    router,
+    takes,
+)
 
 # The weight of the request's own prefill is 1, as only ratios of weights matter. What the values are for: "Why these
 # terms" of the page.
@@ -27,6 +38,8 @@ P = Parameters(
     Parameter("load", 0.1, "weight of the number of requests there over its mean over the engines", 0, 10),
     Parameter("refuse", 0.0, "weight of what others pay against the chance that the request is on time: where that is "
               "less, it is refused; 0: none is", 0, 10),
+    Parameter("adapter", 1.0, "weight of the time to bring in its LoRA adapter, beside its own prefill; 0: none counts",
+              0, 10),
 )  # fmt: skip
 
 
@@ -85,13 +98,13 @@ def is_worth_less(context, e, record, tokens, mean):
 def predicted_cost(context, request, route):
     state, record = context.state, context.requests[request]
     tokens, decoding = record.prompt_tokens + record.num_output_tokens, record.computed_tokens > 0
-    mean = mean_requests(context, record)
+    mean, adapter = mean_requests(context, record), P.read(context).adapter
     for e in range(context.known.snapshots.shape[0]):
         if not takes(context.known.snapshots[e], record):
             continue
         state[e, MEASURE] = cost_to_others(context, e, record, tokens, mean)
         if not decoding:
-            state[e, OWN_S] = prefill_s(context, request, e)
+            state[e, OWN_S] = prefill_s(context, request, e) + adapter * adapter_s(context.known, record, e)
             state[e, MEASURE] += cost_of_waiting(context, e, record)
     e = least_of_takers(context, request)
     if record.num_output_tokens == 0 and is_worth_less(context, e, record, tokens, mean):

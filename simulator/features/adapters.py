@@ -171,12 +171,30 @@ def activate(adapters, table, adapter):
     return adapters.activate_s
 
 
+def loras_noted(snapshots: np.ndarray, adapters: int) -> int:
+    """How many adapters a router notes of an engine at most, where requests name so many different ones."""
+    return int(np.maximum(snapshots["max_loras"], np.minimum(snapshots["max_cpu_loras"], adapters)).max())
+
+
+@kernel
+def adapter_s(known, request, e):
+    """What it takes engine e to bring the request's LoRA adapter into device memory, as far as the router knows: its
+    memories have the adapters of what was sent there last."""
+    sent, snapshot = known.adapters[e], known.snapshots[e]
+    if request.adapter == 0 or snapshot.max_loras == 0:
+        return 0.0
+    for place in range(min(snapshot.max_cpu_loras, sent.shape[0])):
+        if sent[place] == request.adapter:
+            return 0.0 if place < snapshot.max_loras else snapshot.lora_activate_s
+    return snapshot.lora_load_s + snapshot.lora_activate_s
+
+
 @kernel
 def note_adapter(sent, most, adapter):
     """The router notes that an engine gets a request with this adapter. sent: the adapters of what it got before, the
     latest first, of which `most` are kept."""
     place = 0
-    while place < most - 1 and sent[place] != adapter and sent[place] != 0:
+    while place < min(most, sent.shape[0]) - 1 and sent[place] != adapter and sent[place] != 0:
         place += 1
     for i in range(place, 0, -1):
         sent[i] = sent[i - 1]

@@ -47,7 +47,7 @@ def after_signals(run, router_state, now_s):
 def after_sending(known, e, request):
     """The router has noted that it sends a request to engine e."""
     if HAS_ADAPTERS and request.adapter > 0:
-        note_adapter(known.adapters[e], known.snapshots[e].max_loras, request.adapter)
+        note_adapter(known.adapters[e], known.snapshots[e].max_cpu_loras, request.adapter)
 
 
 @hook

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.simulator.compilation.kernels import JIT_DISABLED, reached_kernels
+from servegym.simulator.compilation.kernels import JIT_DISABLED, plain_function, reached_kernels
+from servegym.simulator.features.adapters import adapter_s
 from servegym.simulator.features.speculating import speculating
 from servegym.simulator.fleet.incidents import to_array as incidents_as_array
 from servegym.simulator.fleet.routing import in_turn
@@ -99,8 +100,14 @@ def names_prefixes(function: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def names_adapters(function: Any) -> bool:
-    """Whether a policy reads `known.adapters`. False where kernels are not compiled."""
-    return not JIT_DISABLED and any("adapters" in one.__code__.co_names for one in reached_kernels(function))
+    """Whether a policy reads `known.adapters`, other than by `adapter_s`, which is 0 where engines have none.
+
+    False where kernels are not compiled.
+    """
+    if JIT_DISABLED:
+        return False
+    asked = (one for one in reached_kernels(function) if one is not plain_function(adapter_s))
+    return any("adapters" in one.__code__.co_names for one in asked)
 
 
 def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:

@@ -34,6 +34,9 @@ ENGINE_SNAPSHOT = record(
         ("index_sets", "i8"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
         ("index_uses", "i8"),  # of chunks sent there
         ("max_loras", "i8"),  # LoRA adapters that its device memory holds
+        ("max_cpu_loras", "i8"),  # and its host memory
+        ("lora_load_s", "f8"),  # of one that is not in host memory
+        ("lora_activate_s", "f8"),  # of one that is not in device memory, from there
     ]
 )
 

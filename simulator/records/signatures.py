@@ -104,7 +104,7 @@ class Known(NamedTuple):
     prefixes: Annotated[Prefixes, Value(PREFIXES, "chunks of prompts, and where they were sent")]
     adapters: Annotated[
         np.ndarray,
-        Field("i4", ("engines", "max_loras"), "adapters of what was sent to each, the latest first; 0: no more"),
+        Field("i4", ("engines", "loras"), "adapters of what was sent to each, the latest first; 0: no more"),
     ]
 
 

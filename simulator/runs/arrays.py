@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.features.adapters import numbered, prompts_apart
+from servegym.simulator.features.adapters import loras_noted, numbered, prompts_apart
 from servegym.simulator.features.front import front_of
 from servegym.simulator.features.front_end import NO_FRONT_END
 from servegym.simulator.features.session_dependencies import following_of
@@ -133,7 +133,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
         "scaler_fields": len(settings.scaler.state.engine),
         "followings": len(following),
         "entering": len(run.requests) if run.status["front_end"]["delays"][0] else 0,
-        "max_loras": int(snapshots["max_loras"].max()),
+        "loras": loras_noted(snapshots, run.adapters.shape[1] - 1),
     }
     return fresh(
         RouterState,

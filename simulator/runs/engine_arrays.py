@@ -122,7 +122,9 @@ def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
         snapshots[field] = engines[field]
     snapshots["role_fixed"] = np.isnan(engines["role_change_s"])
     snapshots["publishes"] = engines["cache"]["publishes"]
-    snapshots["max_loras"] = engines["adapters"]["max_loras"]
+    adapters = engines["adapters"]
+    snapshots["max_loras"], snapshots["max_cpu_loras"] = adapters["max_loras"], adapters["max_cpu_loras"]
+    snapshots["lora_load_s"], snapshots["lora_activate_s"] = adapters["load_s"], adapters["activate_s"]
     return snapshots
 
 

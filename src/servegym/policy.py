@@ -13,6 +13,7 @@ from servegym.simulator.compilation.kernels import (
     kernel,
     specialised,
 )  # fmt: skip
+from servegym.simulator.features.adapters import adapter_s
 from servegym.simulator.features.speculation import tokens_of_decode
 from servegym.simulator.fleet.held_queues import tier_of
 from servegym.simulator.fleet.routing import in_turn, may_decode, nth_taker, takers, takes, would_take
@@ -79,6 +80,7 @@ __all__ = [
     "Scratch",
     "StateFields",
     "Weights",
+    "adapter_s",
     "allocating_kernel",
     "batches",
     "blocks_for",

@@ -9,9 +9,12 @@ import numpy as np
 
 from servegym.baselines.registry import router, scheduler
 from servegym.latency_models.model import LatencyModel
+from servegym.simulator.features.adapters import Adapters
+from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import PrefixStore, Prompts, use
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.records.types import ENGINE_SNAPSHOT, HOLD, STAY
@@ -125,4 +128,20 @@ def engines_of(
     scenario = Scenario(
         dataclasses.replace(workload, prefixes=chunks), Cluster(pools), scheduler("vllm-fcfs"), router=router(text)
     )
+    return Simulation(scenario).run().requests["engine"].tolist()
+
+
+def engines_of_adapters(
+    text: str, adapters: list[int], lora: Adapters, gap_s: float, incidents: tuple[Incident, ...] = ()
+) -> list[int]:
+    """Where requests of 4 tokens with these adapters go, one each `gap_s`, of two engines with LoRA as `lora` says."""
+    n = len(adapters)
+    workload = Workload.from_columns(
+        {"arrival_s": gap_s * np.arange(n), "prompt_tokens": np.full(n, 4), "output_tokens": np.ones(n),
+         "adapter": adapters}
+    )  # fmt: skip
+    pool = Deployment(A_TOKEN_A_SECOND, A_TOKEN_A_SECOND, 100, 2, block_tokens=1, adapters=lora)
+    scenario = Scenario(
+        workload, Cluster((pool,)), scheduler("vllm-fcfs"), router=router(text), incidents=incidents
+    )  # fmt: skip
     return Simulation(scenario).run().requests["engine"].tolist()

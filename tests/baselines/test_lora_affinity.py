@@ -1,17 +1,10 @@
 """Router lora-affinity on paper (docs/systems/routers.md)."""
 
-import numpy as np
 import pytest
 
-from servegym.baselines.registry import router, scheduler
 from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.fleet.incidents import Incident
-from servegym.simulator.inputs.cluster import Cluster
-from servegym.simulator.inputs.deployment import Deployment
-from servegym.simulator.inputs.scenario import Scenario
-from servegym.simulator.inputs.workload import Workload
-from servegym.simulator.runs.simulation import Simulation
-from tests.baselines.router_cases import A_TOKEN_A_SECOND, asked, engine, waits
+from tests.baselines.router_cases import asked, engine, engines_of_adapters, waits
 
 pytestmark = pytest.mark.nojit
 
@@ -20,21 +13,7 @@ def sent(
     adapters: list[int], max_loras: int, settings: str = "", gap_s: float = 100.0, incidents: tuple[Incident, ...] = ()
 ) -> list[int]:
     """Where requests with these adapters go, of two engines that are idle when each comes."""
-    n = len(adapters)
-    workload = Workload.from_columns(
-        {"arrival_s": gap_s * np.arange(n), "prompt_tokens": np.full(n, 4), "output_tokens": np.ones(n),
-         "adapter": adapters}
-    )  # fmt: skip
-    lora = Adapters(max_loras, 0.0, 0.0)
-    pool = Deployment(A_TOKEN_A_SECOND, A_TOKEN_A_SECOND, 100, 2, block_tokens=1, adapters=lora)
-    scenario = Scenario(
-        workload,
-        Cluster((pool,)),
-        scheduler("vllm-fcfs"),
-        router=router("lora-affinity" + settings),
-        incidents=incidents,
-    )
-    return Simulation(scenario).run().requests["engine"].tolist()
+    return engines_of_adapters("lora-affinity" + settings, adapters, Adapters(max_loras, 0.0, 0.0), gap_s, incidents)
 
 
 def test_an_adapter_goes_where_it_is() -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from servegym.baselines.routers.prefix_affinity import OF_TOKENS, WORK_S
-from tests.baselines.router_cases import asked, engine, engines_of, waits
+from servegym.simulator.features.adapters import Adapters
+from tests.baselines.router_cases import asked, engine, engines_of, engines_of_adapters, waits
 from tests.simulator.forming import linear
 
 pytestmark = pytest.mark.nojit
@@ -113,3 +114,19 @@ def test_a_decode_engine_by_its_pace_and_memory():
     assert asked(only(pace=1, queue=5, late=20), new(), *decoders, emitted=1) == 1
     full = engine(**slow, decodes=1, decode_tokens=1, free_blocks=100)  # 0.08 above 0.9
     assert asked(only(pace=1, memory_barrier=2), new(), decoders[0], full, emitted=1) == 0  # 0.3 against 0.2 + 0.16
+
+
+def test_the_time_to_bring_in_its_adapter_is_its_own():
+    # 4 s of prefill, 3 s more for an adapter that is nowhere, 1 s for one that is in host memory; ties by turns.
+    adapters = [1, 2, 1, 2, 3, 1, 2, 3, 4, 2]
+    assert engines_of_adapters(only(), adapters, Adapters(1, 2.0, 1.0, 2), 100.0) == [0, 1, 0, 1, 0, 0, 1, 0, 1, 1]
+    # Host memory has no other than device memory: 3 at the first engine takes the place of 1.
+    assert engines_of_adapters(only(), adapters[:6], Adapters(1, 2.0, 1.0), 100.0) == [0, 1, 0, 1, 0, 1]
+    assert engines_of_adapters(only(), [0, 0, 1, 0], Adapters(1, 2.0, 1.0), 100.0) == [0, 1, 0, 1]
+
+
+def test_others_wait_for_that_adapter():
+    # All at once: 5 + 4 + 4 s at the first engine, where only 4 + 4 s are prefills, and 5 + 4 s at the second.
+    assert engines_of_adapters(only(queue=1), [1, 1], Adapters(1, 4.0, 1.0), 0.0) == [0, 1]
+    # With half the weight for the queue 8.5 s and 9 s.
+    assert engines_of_adapters(only(queue=0.5), [1, 1], Adapters(1, 4.0, 1.0), 0.0) == [0, 0]

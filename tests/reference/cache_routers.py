@@ -91,11 +91,22 @@ class PredictedCost(PrefixAffinity):
         memory_barrier: float = 10.0,
         load: float = 0.1,
         refuse: float = 0.0,
+        adapter: float = 1.0,
     ) -> None:
         super().__init__(refuse)
+        self.adapter = adapter
         self.queue, self.late, self.sharpness = queue, late, sharpness
         self.pace, self.pace_limit, self.pace_barrier = pace, pace_limit, pace_barrier
         self.memory_limit, self.memory_barrier, self.load = memory_limit, memory_barrier, load
+
+    def own_s(self, r: Request, snapshot: EngineSnapshot) -> float:
+        return super().own_s(r, snapshot) + self.adapter * self.adapter_s(r.adapter, snapshot)
+
+    @staticmethod
+    def adapter_s(adapter: int, snapshot: EngineSnapshot) -> float:
+        if adapter in [0, *snapshot.adapters[: snapshot.max_loras]] or snapshot.max_loras == 0:
+            return 0.0
+        return snapshot.activate_s if adapter in snapshot.adapters else snapshot.load_s + snapshot.activate_s
 
     def measure(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> float:
         cost = self.cost_to_others(r, snapshot, taking)
@@ -197,7 +208,7 @@ class LoraAffinity(Router):
         return smallest(snapshots, lambda snapshot: -score(snapshot))
 
     def affinity(self, adapter: int, snapshot: EngineSnapshot) -> float:
-        if adapter in snapshot.adapters:
+        if adapter in snapshot.adapters[: snapshot.max_loras]:
             return 1.0
         return 0.8 if len(snapshot.adapters) < snapshot.max_loras else 0.0
 

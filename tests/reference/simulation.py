@@ -81,7 +81,9 @@ class Simulation:
         snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
         snapshot.closed = snapshot.off = engine.is_off
         snapshot.role_fixed = engine.role_change_s is None
-        snapshot.max_loras = 0 if engine.adapters is None else engine.adapters.max_loras
+        if engine.adapters is not None:
+            snapshot.max_loras, snapshot.max_cpu_loras = engine.adapters.max_loras, engine.adapters.max_cpu_loras
+            snapshot.load_s, snapshot.activate_s = engine.adapters.load_s, engine.adapters.activate_s
         if engine.kv_events and engine.memory is not None:
             snapshot.told, snapshot.chunk_tokens = {}, engine.memory.chunk_tokens
         else:

@@ -40,7 +40,10 @@ class EngineSnapshot:
     chunk_tokens: int = 1  # of prompts
     beginnings: Store | None = None  # the router's index of what it was sent
     max_loras: int = 0
-    adapters: list[int] = field(default_factory=list)  # of what it was sent, the latest first, max_loras at most
+    max_cpu_loras: int = 0
+    load_s: float = 0.0  # of an adapter
+    activate_s: float = 0.0
+    adapters: list[int] = field(default_factory=list)  # of what it was sent, the latest first, max_cpu_loras at most
     told: dict[Block, Name | None] | None = None  # what it has said that its blocks hold; None: it does not say
 
     @property
@@ -114,7 +117,7 @@ class RouterState:
         snapshot.here.append(r)
         if r.adapter > 0:
             others = [adapter for adapter in snapshot.adapters if adapter != r.adapter]
-            snapshot.adapters = [r.adapter, *others][: snapshot.max_loras]
+            snapshot.adapters = [r.adapter, *others][: snapshot.max_cpu_loras]
         if r.kv_at is not None:
             snapshot.decoding.append(r)
             return
