@@ -117,7 +117,7 @@ PRESETS = {
             "scheduler": "vllm-v1",
             "router": "min-load",
             "scaler": "pd-ratio:interval_s=1,window_s=2,prefill_high=0.35,prefill_low=0.35,decode_high=0.65,"
-                      "decode_low=0.65,rest_checks=0",
+                      "decode_low=0.65,rest_checks=0,outlast=0",
         },
         environment="ClusterRouting-v0",
         gain_alone=False,

@@ -60,7 +60,7 @@ def known_of(
     snapshots = np.zeros(len(engines), ENGINE_SNAPSHOT)
     for e, (snapshot, engine) in enumerate(zip(snapshots, engines, strict=True)):
         snapshot.index, snapshot.pool, snapshot.role, snapshot.up = e, kinds.index(engine.estimator), ROLE_BOTH, 1
-        snapshot.role_fixed = 1
+        snapshot.role_fixed, snapshot.role_change_s = 1, math.nan
         snapshot.tier = POOL if engine.tier is None else engine.tier
         snapshot.total_blocks = snapshot.free_blocks = engine.total_blocks
         snapshot.block_tokens = engine.block_tokens

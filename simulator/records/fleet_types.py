@@ -27,6 +27,7 @@ ENGINE_SNAPSHOT = record(
         ("index", "i4"),
         ("changing", "i2"),  # 1: it takes no requests, for it changes its role
         ("role_fixed", "i2"),  # 1: a scaler cannot change its role
+        ("role_change_s", "f8"),  # what that takes once it has nothing left; nan: its role is fixed
         ("block_tokens", "i8"),
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),  # as reported

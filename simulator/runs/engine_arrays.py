@@ -120,6 +120,7 @@ def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
         "free_blocks",
     ):
         snapshots[field] = engines[field]
+    snapshots["role_change_s"] = engines["role_change_s"]
     snapshots["role_fixed"] = np.isnan(engines["role_change_s"])
     snapshots["publishes"] = engines["cache"]["publishes"]
     adapters = engines["adapters"]

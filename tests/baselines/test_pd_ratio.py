@@ -1,9 +1,13 @@
 """The scaler pd-ratio: against the reference written from docs/systems/pd_ratio.md, and cases worked by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from servegym.baselines.registry import scaler
+from servegym.baselines.scalers.pd_ratio import PHASES_S, TURNED_S, TURNS, stays_s
+from servegym.simulator.compilation.kernels import plain_function
 from servegym.simulator.records.types import ROLE_DECODE, ROLE_PREFILL
 from tests.cluster_checks import both_routers, run_both_scaled
 from tests.cluster_scenes import random_scene, sensible_scheduler, with_role_changes
@@ -34,12 +38,13 @@ def test_agrees_with_the_reference(seed: int) -> None:
         "rest_checks": int(random.integers(3)),
         "least_prefill": int(random.choice([1, 1, 2])),
         "least_decode": int(random.choice([1, 1, 2])),
+        "outlast": float(random.choice([0.0, 0.1, 1.5])),
     }
     run_both_scaled(scene, random, seed, scaler("pd-ratio").with_settings(**settings), PdRatio(**settings))
 
 
 def ratio(**settings: float):
-    return scaler("pd-ratio").with_settings(interval_s=1.0, window_s=1.0, rest_checks=0, **settings)
+    return scaler("pd-ratio").with_settings(**({"interval_s": 1.0, "window_s": 1.0, "rest_checks": 0} | settings))
 
 
 @pytest.mark.nojit
@@ -52,6 +57,22 @@ def test_a_queue_of_prompts_gets_a_decode_engine():
     assert lines(simulation, "role", "arrival")[3:] == [(1.0, "role", 2, -1, ROLE_PREFILL), (3.0, "arrival", 2, 3, 0)]
     simulation = run(workload, *pools, routing="min-load", scaler=ratio(prefill_high=0.91))
     assert lines(simulation, "role") == []
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize(
+    ("now_s", "turns", "phases_s", "stays"),
+    [
+        (110.0, 0, 0.0, np.inf),  # no phase has ended
+        (110.0, 2, 80.0, 30.0),  # phases of 40 s
+        (160.0, 2, 80.0, -20.0),  # the turn is overdue
+        (180.0, 2, 80.0, 80.0),  # twice as long as those: as long again
+    ],
+)
+def test_how_long_the_mix_is_expected_to_stay(now_s: float, turns: int, phases_s: float, stays: float):
+    state = np.zeros((1, 9))
+    state[0, TURNED_S], state[0, TURNS], state[0, PHASES_S] = 100.0, turns, phases_s
+    assert plain_function(stays_s)(SimpleNamespace(now_s=now_s, state=state)) == stays
 
 
 @pytest.mark.nojit
@@ -74,8 +95,7 @@ def test_decodes_that_fill_memory_get_a_prefill_engine():
 def test_nothing_is_changed_where_it_may_not_be(settings):
     workload = requests(arrival_s=[0.0, 0.0, 0.0, 3.0], prompt_tokens=[300, 300, 300, 1], output_tokens=1)
     pools = pool("prefill", total_blocks=1000), pool("decode", 2, total_blocks=1000, role_change_s=2.0)
-    policy = scaler("pd-ratio").with_settings(**({"interval_s": 1.0, "window_s": 1.0, "rest_checks": 0} | settings))
-    assert lines(run(workload, *pools, routing="min-load", scaler=policy), "role") == []
+    assert lines(run(workload, *pools, routing="min-load", scaler=ratio(**settings)), "role") == []
 
 
 @pytest.mark.nojit

@@ -2,7 +2,22 @@
 
 import numpy as np
 
-from experiments.pd_ratio import CALM, DEFAULTS, GRID, STATIC, TURNS, Ratio, answers, best_static, grid, rows_of
+from experiments.pd_ratio import (
+    CALM,
+    DEFAULTS,
+    GRID,
+    LONG,
+    PLACES,
+    STATIC,
+    TURNS,
+    Ratio,
+    answers,
+    best_static,
+    grid,
+    outcome_of,
+    rows_of,
+    without_rule,
+)
 from servegym.baselines.registry import scaler
 
 OURS = Ratio(5, "pd-ratio:interval_s=1")
@@ -17,15 +32,18 @@ def outcomes(attainment: dict[Ratio, float]) -> dict[Ratio, np.ndarray]:
 
 
 def test_the_best_fixed_ratio_is_what_it_is_held_against():
-    found = outcomes({ratio: 0.1 * ratio.prefill for ratio in STATIC} | {OURS: 0.85})
+    found = outcomes({ratio: 0.1 * ratio.prefill for ratio in STATIC} | {OURS: 0.85, without_rule(OURS): 0.75})
     assert best_static(found) == Ratio(7, "static")
     calm = outcomes(dict.fromkeys(STATIC, 0.9) | {OURS: 0.88})
-    assert answers({TURNS: found, CALM: calm}, OURS).splitlines() == [
+    assert answers({TURNS: found, CALM: calm, LONG: found}, OURS).splitlines() == [
         "- 1. 36 requests/s, beside 7 : 1: attainment +0.150: holds; TDG +0.150: holds.",
         "- 2. 24 requests/s, beside 1 : 7: attainment -0.020: fails; TDG -0.020: fails.",
+        "- 3. 36 requests/s, a change takes 30 s, beside itself with outlast=0: attainment +0.100: undecided; "
+        "TDG +0.100: holds.",
+        "- 3. 36 requests/s, beside itself with outlast=0: attainment +0.100: holds; TDG +0.100: holds.",
     ]
     rows = rows_of(found, OURS).splitlines()
-    assert len(rows) == 2 + 8 and "| 2 : 6 | 0.200 ± 0.002 |" in rows[3] and "+0.650" in rows[3]
+    assert len(rows) == 2 + 9 and "| 2 : 6 | 0.200 ± 0.002 |" in rows[3] and "+0.650" in rows[3]
 
 
 def test_all_settings_can_be_set():
@@ -34,3 +52,12 @@ def test_all_settings_can_be_set():
     for one in (settings[0], settings[-1], Ratio(5, DEFAULTS)):
         policy = scaler(one.scaler)
         assert policy.name == "pd-ratio" and one.label == f"`{one.scaler}`"
+
+
+def test_a_long_change_is_made_less_often():
+    """Where a change takes 30 s a turn of 83 s is not long enough for one there and back, once a turn has been seen."""
+    ours = Ratio(5, "pd-ratio:interval_s=1,window_s=1,rest_checks=0")
+    place = PLACES[LONG] | {"requests": 9000}
+    runs = [(ratio, place, 1) for ratio in (without_rule(ours), ours)]
+    often, seldom = (outcome_of(runs, index)[-1] for index in range(2))
+    assert often > seldom > 0

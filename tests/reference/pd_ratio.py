@@ -19,7 +19,9 @@ class PdRatio(Scaler):
         rest_checks: int = 3,
         least_prefill: int = 1,
         least_decode: int = 1,
+        outlast: float = 1.5,
     ) -> None:
+        self.outlast = outlast
         self.interval_s, self.kept, self.rest_checks = interval_s, max(1 - interval_s / window_s, 0.0), rest_checks
         self.high = {"prefill": prefill_high, "decode": decode_high}
         self.low = {"prefill": prefill_low, "decode": decode_low}
@@ -29,6 +31,10 @@ class PdRatio(Scaler):
         super().prepare(requests, snapshots)
         self.averages: dict[str, float] = {}
         self.since = 0  # checks
+        self.over: str | None = None
+        self.over_since_s = 0.0
+        self.phases_s: list[float] = []
+        self.first: int | None = None  # engines that prefill
 
     def decide(self, now_s: float, now: list[Change]) -> list[Change]:
         return now
@@ -41,6 +47,9 @@ class PdRatio(Scaler):
             load = sum(map(load_of, mine)) / max(len(mine), 1)
             before = self.averages.get(role, load)
             self.averages[role] = before * self.kept + load * (1 - self.kept)
+        self.note_turn(now_s)
+        prefills = sum(v.role == "prefill" for v in self.snapshots)
+        self.first = prefills if self.first is None else self.first
         self.since = 0 if any(v.changing for v in self.snapshots) else self.since + 1
         if self.since <= self.rest_checks:
             return now
@@ -48,15 +57,42 @@ class PdRatio(Scaler):
             rest = numbers[other] - 1
             has_room = self.averages[other] * numbers[other] <= self.low[other] * rest
             if self.averages[role] > self.high[role] and rest >= self.least[other] and has_room:
-                return self.with_one_more(role, other, now)
+                back = prefills < self.first if role == "prefill" else prefills > self.first
+                return self.with_one_more(role, other, now, None if back else now_s)
         return now
 
-    def with_one_more(self, role: str, other: str, now: list[str]) -> list[str]:
+    def note_turn(self, now_s: float) -> None:
+        prefill, decode = self.averages["prefill"], self.averages["decode"]
+        over = [role for role in ("prefill", "decode") if self.averages[role] > self.high[role]]
+        if len(over) == 2 and prefill * self.high["decode"] < decode * self.high["prefill"]:
+            over = ["decode"]
+        if not over or over[0] == self.over:
+            return
+        if self.over is not None:
+            self.phases_s.append(now_s - self.over_since_s)
+        self.over, self.over_since_s = over[0], now_s
+
+    def pays(self, change_s: float, now_s: float) -> bool:
+        if not self.phases_s:
+            return True
+        lasted_s, mean_s = now_s - self.over_since_s, sum(self.phases_s) / len(self.phases_s)
+        stays_s = mean_s - lasted_s if lasted_s < 2 * mean_s else lasted_s
+        drains = [
+            max((r.emitted for r in v.decoding), default=0) * v.fit.batch([(1, r.context, True) for r in v.decoding])
+            for v in self.open_engines("decode")
+        ]
+        takes_s = 2 * change_s + sum(drains) / max(len(drains), 1)
+        return self.outlast == 0 or stays_s >= self.outlast * takes_s
+
+    def with_one_more(self, role: str, other: str, now: list[str], now_s: float | None) -> list[str]:
         able = [v for v in self.open_engines(other) if not v.role_fixed]
         if not able:
             return now
+        chosen_one = min(able, key=lambda v: (v.requests, -v.index))
+        if now_s is not None and not self.pays(chosen_one.role_change_s, now_s):
+            return now
         self.since = 0
-        chosen = min(able, key=lambda v: (v.requests, -v.index)).index
+        chosen = chosen_one.index
         return [role if e == chosen else its for e, its in enumerate(now)]
 
     def open_engines(self, role: str) -> list[EngineSnapshot]:

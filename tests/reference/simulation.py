@@ -81,6 +81,8 @@ class Simulation:
         snapshot.pool, snapshot.block_tokens, snapshot.tier = engine.pool, engine.block_tokens, engine.tier
         snapshot.closed = snapshot.off = engine.is_off
         snapshot.role_fixed = engine.role_change_s is None
+        if engine.role_change_s is not None:
+            snapshot.role_change_s = engine.role_change_s
         if engine.adapters is not None:
             snapshot.max_loras, snapshot.max_cpu_loras = engine.adapters.max_loras, engine.adapters.max_cpu_loras
             snapshot.load_s, snapshot.activate_s = engine.adapters.load_s, engine.adapters.activate_s

@@ -1,5 +1,6 @@
 """What a router knows of the engines ("What a router knows" of docs/cluster_rules.md)."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ class EngineSnapshot:
     off: bool = False  # or, in a tier, loading
     changing: bool = False  # its role
     role_fixed: bool = True  # a scaler cannot change its role
+    role_change_s: float = math.nan  # what that takes
     tier: int | None = None
     pool: int = 0
     block_tokens: int = 1

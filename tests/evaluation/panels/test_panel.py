@@ -15,7 +15,7 @@ from servegym.traces.loading import trace_names
 
 TRAINING_TRACES = {"azure-conv", "sharegpt"}
 SEEDS_ONLY = {"score", "score_routers", "score_validation", "leaderboard", "leaderboard_routers"}  # held out by seeds
-SEEDS_ONLY |= {"session_fleet", "session_fleet_training"}
+SEEDS_ONLY |= {"session_fleet", "session_fleet_training", "lora_fleet"}
 SMALL = "trace: [azure-code]\ndevice: [a100-llama3-8b]\nload: [light, 1.2]\n"
 
 
