@@ -13,8 +13,8 @@ from experiments.pd_ratio import (
     Ratio,
     answers,
     best_static,
+    figures_of,
     grid,
-    outcome_of,
     rows_of,
     without_rule,
 )
@@ -58,6 +58,5 @@ def test_a_long_change_is_made_less_often():
     """Where a change takes 30 s a turn of 83 s is not long enough for one there and back, once a turn has been seen."""
     ours = Ratio(5, "pd-ratio:interval_s=1,window_s=1,rest_checks=0")
     place = PLACES[LONG] | {"requests": 9000}
-    runs = [(ratio, place, 1) for ratio in (without_rule(ours), ours)]
-    often, seldom = (outcome_of(runs, index)[-1] for index in range(2))
+    often, seldom = (figures_of(place, ratio, 1)[-1] for ratio in (without_rule(ours), ours))
     assert often > seldom > 0
