@@ -1,4 +1,5 @@
-"""TierScaling-v0: an agent moves engines between tiers, and closes and opens them, at each check of the scaler."""
+"""TierScaling-v0: at each check of the scaler an agent moves engines between tiers, closes and opens them, and may
+change their roles."""
 
 from __future__ import annotations
 
@@ -8,8 +9,20 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.learned.scaling import DAY, LAYOUTS, NOW, choice_of, choices_of, wanted_of
+from servegym.baselines.learned.scaling import (
+    DAY,
+    LAYOUTS,
+    NOW,
+    ROLES,
+    choice_of,
+    choices_of,
+    give_choice,
+    role_of,
+    roles_of,
+    wanted_of,
+)
 from servegym.baselines.observations.day import observe_day
+from servegym.baselines.observations.roles import observe_roles
 from servegym.baselines.observations.tiers import observe_tiers
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
@@ -24,11 +37,11 @@ from servegym.simulator.fleet.scaling import scaler_context_of
 from servegym.simulator.inputs.cluster import cluster_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.statuses import AT_CHECKS
-from servegym.simulator.records.types import POOL, TIERS
+from servegym.simulator.records.types import TIERS
 from servegym.simulator.runs.parking import restore_run
 from servegym.simulator.runs.simulation import Simulation
 
-DEFAULTS = {"engines": 4, "tiers": 4}
+DEFAULTS: dict[str, Any] = {"engines": 4, "tiers": 4, "sees": NOW}
 
 
 @kernel
@@ -58,15 +71,44 @@ def show_day(episode, observation, mask, base):
     return True
 
 
+@observe
+def show_roles(episode, observation, mask, base):
+    """Write what `show_tiers` does, and the roles of the engines and of the base scaler's decisions."""
+    run, router_state, _ = restore_run(episode.address)
+    context = scaler_context_of(run, router_state, run.status[0].now_s)
+    observe_roles(context, router_state.moves, episode.offset, episode.slots, observation)
+    show_base(router_state.moves, base)
+    places = places_of(router_state)
+    for e in range(base.shape[0]):
+        base[e] += role_of(router_state.moves[e]) * places
+    return True
+
+
+@kernel
+def places_of(router_state):
+    """How many choices of a tier or the pool, open or closed, an engine has: 2 (tiers + 1)."""
+    return 2 * (router_state.known.tiers.shape[0] - 1)  # known.tiers has two rows that are no tiers
+
+
 @act
 def move_engines(episode, action):
     """Set tier and closing of each engine from its number; out of range, the base scaler's decision stands."""
     _, router_state, _ = restore_run(episode.address)
-    choices = 2 * (router_state.known.tiers.shape[0] - 1)  # 2 (tiers + 1): known.tiers has two rows that are no tiers
     for e in range(episode.slots):
-        choice = int(action[e])
-        if 0 <= choice < choices and choice != choice_of(router_state.moves[e]):
-            router_state.moves[e].tier, router_state.moves[e].closed = POOL + choice // 2, choice % 2
+        choice, move = int(action[e]), router_state.moves[e]
+        if 0 <= choice < places_of(router_state) and choice != choice_of(move):
+            give_choice(move, router_state.known.snapshots[e], choice, places_of(router_state), False)
+
+
+@act
+def change_engines(episode, action):
+    """Set tier, closing and role of each engine from its number; out of range, the base scaler's decision stands."""
+    _, router_state, _ = restore_run(episode.address)
+    places = places_of(router_state)
+    for e in range(episode.slots):
+        choice, move = int(action[e]), router_state.moves[e]
+        if 0 <= choice < 2 * places and choice != choice_of(move) + role_of(move) * places:
+            give_choice(move, router_state.known.snapshots[e], choice, places, True)
 
 
 class TierScaling(Interface):
@@ -84,7 +126,7 @@ class TierScaling(Interface):
             raise EnvError(f"tiers={tiers}: it should be a whole number, 1 to {TIERS}")
         self.engines, self.tiers = engines, tiers
         self.layout = LAYOUTS[self.sees](engines)
-        self.action_space = gym.spaces.MultiDiscrete([choices_of(tiers)] * engines)
+        self.action_space = gym.spaces.MultiDiscrete([choices_of(tiers, roles_of(self.sees))] * engines)
 
     def prepare(self, scenario: Scenario) -> Scenario:
         cluster, scaler = cluster_of(scenario.deployment), scenario.scaler
@@ -114,7 +156,29 @@ class DayScaling(TierScaling):
     observe = show_day
 
 
-INTERFACES = {NOW: TierScaling, DAY: DayScaling}  # by the argument `sees`
+class RoleScaling(TierScaling):
+    """TierScaling with the role of each engine in observation and action, for scenarios in which roles change."""
+
+    sees = ROLES
+    observe = show_roles
+    act = change_engines
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        scenario = super().prepare(scenario)
+        if all(pool.role_change_s is None for pool in cluster_of(scenario.deployment).pools):
+            raise EnvError(
+                "a scenario in which all roles are fixed; with sees='roles' it should have prefill and decode engines, "
+                "and role_change_s"
+            )
+        return scenario
+
+    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
+        places = choices_of(self.tiers)
+        roles = ["prefill" if choice < places else "decode" for choice in action]
+        return super().in_words(action % places, simulation, filled) + "; roles " + ", ".join(roles)
+
+
+INTERFACES = {NOW: TierScaling, DAY: DayScaling, ROLES: RoleScaling}  # by the argument `sees`
 
 
 class TierScalingEnv(ServingEnv):
@@ -127,12 +191,13 @@ class TierScalingEnv(ServingEnv):
     ## Action Space
     `MultiDiscrete([2 (tiers + 1)] * engines)`: for each engine 2 (tier + 1), plus 1 if it is closed; the pool is tier
     -1. So 0 is the pool, 2 is tier 0, and 3 is tier 0 and closed. Every action is legal. The requests of an engine that
-    leaves the pool go back to the router.
+    leaves the pool go back to the router. With `sees="roles"` `MultiDiscrete([4 (tiers + 1)] * engines)`: these numbers
+    for an engine that is to prefill, and 2 (tiers + 1) more for one that is to decode; a role that is fixed stays.
 
     ## Observation Space
     `Box(float32)`: the cluster and its tiers, then a slot for each engine, with the base scaler's decision about it;
-    docs/observations.md, `observe_day` (v0: `observe_tiers`, without the time of day). With `observation="dict"`, a
-    Dict of the same numbers.
+    docs/observations.md, `observe_day` (v0: `observe_tiers`, without the time of day; `sees="roles"`:
+    `observe_roles`). With `observation="dict"`, a Dict of the same numbers.
 
     ## Rewards
     The gain of all engines since the previous check, divided by the episode's ideal gain, so that the rewards sum to
@@ -151,7 +216,8 @@ class TierScalingEnv(ServingEnv):
       scheduler, router and scaler, and the SLOs of its paper. The scenario's scaler is the base; its `interval_s` is
       the time between decisions.
     - `engines`, `tiers`: their numbers in every scenario; None: the preset's if it sets them, else 4 and 4.
-    - `sees="day"`, in v0 `"tiers"`: which of the two observations.
+    - `sees="day"`, in v0 the preset's if it sets it, else `"tiers"`: which of the observations. `"roles"`: engines that
+      change their roles (scenarios with `role_change_s`), as a part of the action.
     - `observation`, `shaping`, `discount`, `render_mode`: as in every environment (docs/environments.md).
     - `trace`, `load`, `device`, `slo`, `requests`, ...: fields of `ServingSpec` (docs/spec.md) to change in the spec
       from which scenarios are drawn.
@@ -167,7 +233,7 @@ class TierScalingEnv(ServingEnv):
         *,
         engines: int | None = None,
         tiers: int | None = None,
-        sees: str = NOW,
+        sees: str | None = None,
         **options: Any,
     ):
         interface = scaling_of(engines, tiers, sees, options)
@@ -180,13 +246,14 @@ class TierScalingVectorEnv(ServingVectorEnv):
     env_class = TierScalingEnv
 
 
-def scaling_of(engines: int | None, tiers: int | None, sees: str, options: Mapping[str, Any]) -> TierScaling:
-    """Make the interface. engines, tiers: None: those of the preset among the options, else the defaults.
+def scaling_of(engines: int | None, tiers: int | None, sees: str | None, options: Mapping[str, Any]) -> TierScaling:
+    """Make the interface. engines, tiers, sees: None: those of the preset among the options, else the defaults.
 
     Raises EnvError for numbers out of range and for unknown `sees`."""
     preset = PRESETS.get(options.get("preset", ""))
     given = DEFAULTS | (preset.arguments if preset is not None else {})
     engines, tiers = given["engines"] if engines is None else engines, given["tiers"] if tiers is None else tiers
+    sees = given["sees"] if sees is None else sees
     if sees not in INTERFACES:
         raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, INTERFACES))}")
     return INTERFACES[sees](engines, tiers)

@@ -15,7 +15,7 @@ from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Range
 from experiments.environments.rules import rules_of
 from experiments.prose import sections
-from experiments.session_fleet import ATTAINMENT, TDG, Outcomes, all_routers, outcomes_of
+from experiments.session_fleet import ATTAINMENT, TDG, Outcomes, all_routers, by_router
 from servegym.baselines.registry import router
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.panels.panel import load_panel
@@ -105,7 +105,7 @@ def main() -> None:
     options = arguments.parse(__doc__, seeds=PANEL.seeds)
     policies, places = routers(), {}
     for place in PLACES:
-        places[place] = outcomes_of(policies, scenarios_of(place, seeds_at(place), options.seeds))
+        places[place] = by_router(policies, scenarios_of(place, seeds_at(place), options.seeds))
         print(f"{place}\n{all_routers(places[place])}", flush=True)
     print(answers(places))
     options.page.write_text(page(places, options.seeds), encoding="utf-8")

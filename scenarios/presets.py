@@ -29,6 +29,21 @@ class Preset(NamedTuple):
 
 
 FLEET = (Pool("h100-llama3-8b", 1), Pool("a100-llama3-8b", 2), Pool("a6000-llama3.1-8b", 1))
+TURNING_MIX: dict[str, Any] = {
+    "trace": "code-and-writing",
+    "slo": "ttft_s=2,tpot_s=0.06",
+    "rate_per_s": 18.0,  # more than any fixed ratio serves in time
+    "load_profile": (STEADY,),
+    "requests": 12000,
+    "device": "a100-llama3-8b",
+    "prefill": 2,
+    "decode": 2,
+    "role_change_s": 1.0,
+    "scheduler": "vllm-v1",
+    "router": "min-load",
+    "scaler": "pd-ratio:interval_s=1,window_s=2,prefill_high=0.35,prefill_low=0.35,decode_high=0.65,"
+    "decode_low=0.65,rest_checks=0,outlast=0",
+}
 PRESETS = {
     "light": Preset(
         "less than engines can serve, with SLOs of half the length: what matters is the wait of each request",
@@ -104,22 +119,16 @@ PRESETS = {
     "turning-mix": Preset(
         "of `ClusterRouting-v0`: two prefill and two decode engines that change their roles, as long prompts and long "
         "answers come by turns; what matters is attainment",
-        {
-            "trace": "code-and-writing",
-            "slo": "ttft_s=2,tpot_s=0.06",
-            "rate_per_s": 18.0,  # more than any fixed ratio serves in time
-            "load_profile": (STEADY,),
-            "requests": 12000,
-            "device": "a100-llama3-8b",
-            "prefill": 2,
-            "decode": 2,
-            "role_change_s": 1.0,
-            "scheduler": "vllm-v1",
-            "router": "min-load",
-            "scaler": "pd-ratio:interval_s=1,window_s=2,prefill_high=0.35,prefill_low=0.35,decode_high=0.65,"
-                      "decode_low=0.65,rest_checks=0,outlast=0",
-        },
+        TURNING_MIX,
         environment="ClusterRouting-v0",
+        gain_alone=False,
+    ),
+    "turning-roles": Preset(
+        "of `TierScaling-v0`: the scenarios of `turning-mix`, where the action gives each engine its role too; what "
+        "matters is attainment",
+        TURNING_MIX,
+        environment="TierScaling-v0",
+        arguments={"engines": 4, "tiers": 1, "sees": "roles"},
         gain_alone=False,
     ),
     "long-prompts": Preset(

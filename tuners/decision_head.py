@@ -14,7 +14,7 @@ from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.ranking import ranked
 from servegym.baselines.learned.routing import CACHES, SESSIONS, measure_of, routed
-from servegym.baselines.learned.scaling import choices_of, scaled
+from servegym.baselines.learned.scaling import choices_of, roles_of, scaled
 from servegym.baselines.learned.scheduling import CONTROLS, kind_of, scheduled
 from servegym.baselines.observations.fields import Layout
 from servegym.envs.env import ServingEnv
@@ -175,6 +175,10 @@ def _scaling(interface: Any, source: Any) -> DecisionHead:
         weights[2 * place : 2 * place + 2, places] = (-1.0, 1.0)
         bias[2 * place] = 1.0
     fields = ("base_to_pool", *(f"base_to_tier_{t}" for t in range(interface.tiers)), "base_closes")
+    if roles_of(interface.sees) == 2:  # all of these for an engine that prefills, then for one that decodes
+        weights, bias = np.tile(weights, (2, 1)), np.tile(bias, 2)
+        weights = np.hstack([weights, np.repeat(np.eye(2), len(bias) // 2, axis=0)])
+        fields += ("base_to_prefill", "base_to_decode")
     base_bias = BaseBias.by(interface.layout, fields, weights, bias)
     return DecisionHead(
         "scaler", base, interface.layout, len(weights), kind="shared", is_choice=True, base_bias=base_bias,
@@ -189,6 +193,7 @@ HEADS: dict[str, Callable[[Any, Any], DecisionHead]] = {
     "ClusterRouting": _routing,
     "TierScaling": _scaling,
     "DayScaling": _scaling,
+    "RoleScaling": _scaling,
 }
 
 

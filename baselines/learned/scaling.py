@@ -1,4 +1,5 @@
-"""Scaling: a network decides each engine's tier and whether it is closed to new requests."""
+"""Scaling: a network decides each engine's tier and whether it is closed to new requests, and its role where that may
+change."""
 
 from __future__ import annotations
 
@@ -9,23 +10,40 @@ from servegym.baselines.learned.forward import LAYERS, SIZES, SLOTS, forward
 from servegym.baselines.learned.memory import split, split_network
 from servegym.baselines.learned.network import Network
 from servegym.baselines.observations.day import day_layout, observe_day
+from servegym.baselines.observations.roles import observe_roles, roles_layout
 from servegym.baselines.observations.tiers import observe_tiers, tiers_layout
 from servegym.errors import PolicyError
-from servegym.policy import POOL, TIERS, Policy, kernel, scaler, specialised
+from servegym.policy import POOL, ROLE_DECODE, ROLE_PREFILL, TIERS, Policy, kernel, scaler, specialised
 
-NOW, DAY = "tiers", "day"
-LAYOUTS = {NOW: tiers_layout, DAY: day_layout}  # what a learned scaler can see
+NOW, DAY, ROLES = "tiers", "day", "roles"
+LAYOUTS = {NOW: tiers_layout, DAY: day_layout, ROLES: roles_layout}  # what a learned scaler can see
 
 
-def choices_of(tiers: int) -> int:
-    """Number of choices for an engine: a tier or the common pool, open or closed."""
-    return 2 * (tiers + 1)
+def choices_of(tiers: int, roles: int = 1) -> int:
+    """Number of choices for an engine: a tier or the common pool, open or closed; for each of the roles that it may be
+    given (2: prefill, decode)."""
+    return 2 * (tiers + 1) * roles
 
 
 @kernel
 def choice_of(move):
     """Index of the choice that a move makes: the pool, then the tiers; for each, open, then closed."""
     return 2 * (move.tier - POOL) + (1 if move.closed != 0 else 0)
+
+
+@kernel
+def role_of(move):
+    """Which of the two roles a move gives its engine: 0, prefill (or both), or 1, decode."""
+    return 1 if move.role == ROLE_DECODE else 0
+
+
+@kernel
+def give_choice(move, snapshot, choice, places, has_roles):
+    """Have a move make a choice of `places` for each role; without roles, and where it is fixed, the role stays."""
+    place = choice % places
+    move.tier, move.closed = POOL + place // 2, place % 2
+    if has_roles and snapshot.role_fixed == 0:
+        move.role = ROLE_DECODE if choice // places == 1 else ROLE_PREFILL
 
 
 @kernel
@@ -46,6 +64,7 @@ def base(context, moves):
 
 PARAMETERS = 0  # placeholder: number of the base's parameters
 WANTED = -1  # placeholder: which number of its state says how many engines the base wants; -1: none
+HAS_ROLES = False  # placeholder: whether the choices of an engine include its role
 
 
 @kernel
@@ -68,21 +87,29 @@ def scaled_scaler(context, moves):
     scores, seen = split(rest, slots * choices)
     observation = seen.view(np.float32)
     engines, tiers = min(slots, known.snapshots.shape[0]), known.tiers.shape[0] - 2
+    places = choices // 2 if HAS_ROLES else choices  # for each role
     observe(context, moves, WANTED, slots, observation)
     forward(network, observation, engines, scores)
     for e in range(engines):
         chosen = choice_of(moves[e])
-        if chosen < choices:
-            choice = best_choice(scores[e * choices : (e + 1) * choices], tiers, chosen)
-            if choice != chosen:
-                moves[e].tier, moves[e].closed = POOL + choice // 2, choice % 2
+        if chosen >= places:
+            continue
+        mine = scores[e * choices : (e + 1) * choices]
+        role = role_of(moves[e]) if HAS_ROLES else 0
+        choice = role * places + best_choice(mine[role * places : (role + 1) * places], tiers, chosen)
+        if HAS_ROLES and known.snapshots[e].role_fixed == 0:
+            other = (1 - role) * places + best_choice(mine[(1 - role) * places : (2 - role) * places], tiers, chosen)
+            choice = other if mine[other] > mine[choice] else choice
+        if choice != role * places + chosen:
+            give_choice(moves[e], known.snapshots[e], choice, places, HAS_ROLES)
 
 
 def scaled(base: Policy, network: Network, slots: int | None = None, name: str = "", sees: str = NOW) -> LearnedPolicy:
     """The base scaler with the engines moved by a shared network, from what it sees (a key of `LAYOUTS`).
 
     Each engine has `choices_of(tiers)` outputs, for at most 8 tiers: the pool, then the tiers; for each, open, then
-    closed. The highest is taken; choices that the cluster does not have are skipped, and ties go to the base's choice.
+    closed. A network that sees roles has these twice: for an engine that prefills, then for one that decodes. The
+    highest is taken; choices that the cluster does not have are skipped, and ties go to the base's choice.
     slots: None: as many as the network has; engines beyond them go where the base puts them. Raises PolicyError if
     these do not fit each other.
     """
@@ -90,11 +117,13 @@ def scaled(base: Policy, network: Network, slots: int | None = None, name: str =
     if all(parameter.name != "interval_s" for parameter in base.parameters):
         raise PolicyError(f"{base.name} has no parameter interval_s, so it is never asked; the base should have one")
     layout, outputs = LAYOUTS[sees](network.shape.slots if slots is None else slots), network.shape.outputs
-    if outputs % 2 or not choices_of(0) <= outputs <= choices_of(TIERS):
-        raise PolicyError(f"a scaling: {outputs} outputs; there should be 2 (tiers + 1), of 0 to {TIERS} tiers")
+    roles = roles_of(sees)
+    if outputs % (2 * roles) or not choices_of(0, roles) <= outputs <= choices_of(TIERS, roles):
+        right = f"{2 * roles} (tiers + 1), of 0 to {TIERS} tiers"
+        raise PolicyError(f"a scaling: {outputs} outputs; there should be {right}")
     check_network(network, layout, outputs, f"a scaling on {base.name}", "shared")
-    constants = {"PARAMETERS": len(base.parameters), "WANTED": wanted_of(base)}
-    seen = observe if sees == NOW else observe_day
+    constants = {"PARAMETERS": len(base.parameters), "WANTED": wanted_of(base), "HAS_ROLES": sees == ROLES}
+    seen = {NOW: observe, DAY: observe_day, ROLES: observe_roles}[sees]
     function = specialised(scaled_scaler, base=base.function, observe=seen, **constants)
     memory = network.shape.room + network.shape.output_size + half(layout.size)
     return derived("scaling", base, name, function, network.numbers, memory, network=network, layout=layout)
@@ -103,3 +132,8 @@ def scaled(base: Policy, network: Network, slots: int | None = None, name: str =
 def wanted_of(base: Policy) -> int:
     """Which number of its state per engine says how many engines a scaler wants (observations/day.py); -1: none."""
     return base.state.engine.index("wanted") if "wanted" in base.state.engine else -1
+
+
+def roles_of(sees: str) -> int:
+    """How many roles an engine may be given by a scaler that sees this: 1, the one that it has, or 2."""
+    return 2 if sees == ROLES else 1

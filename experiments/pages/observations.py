@@ -18,6 +18,7 @@ from servegym.baselines.observations.day import DAY_FIELDS, DAY_SCALED_FIELDS
 from servegym.baselines.observations.engine import ENGINE_FIELDS
 from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import QUEUE_WHOLE_FIELDS, REQUEST_FIELDS
+from servegym.baselines.observations.roles import ROLES_FIELDS, ROLES_SCALED_FIELDS
 from servegym.baselines.observations.routing import ARRIVAL_FIELDS, ROUTED_FIELDS
 from servegym.baselines.observations.scheduling import SCHEDULING_WHOLE_FIELDS, WORTHY_REQUEST_FIELDS
 from servegym.baselines.observations.sessions import SESSION_FIELDS
@@ -42,6 +43,8 @@ TABLES = {
     "tiers, slot": (SCALED_FIELDS, 0),
     "day": (DAY_FIELDS[len(CLUSTER_FIELDS) :], len(CLUSTER_FIELDS)),
     "day, slot": (DAY_SCALED_FIELDS[len(SCALED_FIELDS) :], len(SCALED_FIELDS)),
+    "roles": (ROLES_FIELDS[len(CLUSTER_FIELDS) :], len(CLUSTER_FIELDS)),
+    "roles, slot": (ROLES_SCALED_FIELDS[len(SCALED_FIELDS) :], len(SCALED_FIELDS)),
 }
 END = "<!-- end of table -->"
 NUMBER = re.compile(r"\d+$")

@@ -62,7 +62,7 @@ def test_options(name: str, arguments: dict[str, Any], message: str) -> None:
             "decode=0: it should be a whole number of engines, 1 to 4096",
         ),
         ("TierScaling-v0", {"engines": "two"}, EnvError, "engines=two: it should be a whole number, 2 to 4096"),
-        ("TierScaling-v0", {"sees": "night"}, EnvError, "sees='night': it should be one of 'tiers', 'day'"),
+        ("TierScaling-v0", {"sees": "night"}, EnvError, "sees='night': it should be one of 'tiers', 'day', 'roles'"),
         ("TierScaling-v0", {"tiers": 9}, EnvError, "tiers=9: it should be a whole number, 1 to 8"),
     ],
 )
@@ -103,6 +103,13 @@ def test_a_scaler_that_is_never_asked() -> None:
         message = f"a scenario with {what}; it should have one with a parameter interval_s, such as polyserve"
         with pytest.raises(EnvError, match=f"^{re.escape(message)}$"):
             env.reset()
+
+
+def test_roles_that_are_fixed() -> None:
+    scenario = drawn("TierScaling-v0")
+    env = make("TierScaling-v0", scenario, sees="roles", tiers=len(scenario.deployment.tiers_for(scenario.workload)))
+    with pytest.raises(EnvError, match=r"^a scenario in which all roles are fixed; with sees='roles' it should have "):
+        env.reset()
 
 
 @pytest.mark.parametrize("name", IDS)

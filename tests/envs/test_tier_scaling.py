@@ -1,6 +1,7 @@
 """TierScaling-v0: when it asks, what an action does, and which scenarios it is for."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +10,13 @@ import servegym
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.scaling import choice_of, choices_of, scaled
 from servegym.envs.agents import BaseAgent, play
+from servegym.envs.env import ServingEnv
+from servegym.envs.tier_scaling import RoleScaling, TierScalingEnv
+from servegym.scenarios.presets import PRESETS
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.inputs.scenario import Scenario
-from servegym.simulator.records.types import POOL
-from servegym.tuners.decision_head import NetworkAgent
+from servegym.simulator.records.types import POOL, ROLE_DECODE, ROLE_PREFILL
+from servegym.tuners.decision_head import HEADS, NetworkAgent
 from tests.envs.small import drawn, make, outcome_bytes, simulated, steps
 
 NAME = "TierScaling-v0"
@@ -145,3 +150,91 @@ def test_other_tiers() -> None:
     env.step(np.array([5, 0, 2]))  # closed in the last tier; as it is; tier 0
     engines = env.simulation.arrays.engines
     assert (engines["tier"][[0, 2]].tolist(), engines["closed"].tolist()) == ([1, 0], [1, 0, 0])
+
+
+def roles_source() -> ServingSpec:
+    """Two engines that prefill and two that decode; changes take a second."""
+    overrides = PRESETS["turning-roles"].overrides | {
+        "requests": 400,
+        "scaler": "pd-ratio:interval_s=0.5,rest_checks=0",
+    }
+    return ServingSpec().with_overrides(overrides)
+
+
+def roles_env(scenario: Scenario, **arguments: Any) -> ServingEnv:
+    return make(NAME, scenario, engines=4, tiers=1, **{"sees": "roles"} | arguments)
+
+
+def test_the_base_decides_as_without_the_environment() -> None:
+    scenario = roles_source()(np.random.default_rng(3))
+    alone = servegym.Simulation(scenario).run()
+    assert alone.arrays.engines["totals"]["role_changes"].sum() > 0
+    for sees in ("roles", "tiers"):
+        env = roles_env(scenario, sees=sees)
+        assert play(env, BaseAgent()) == pytest.approx(alone.summary["tdg_ratio"], abs=1e-9)
+        assert outcome_bytes(env.simulation.arrays) == outcome_bytes(alone.arrays)
+
+
+def test_an_action_changes_roles_that_may_change() -> None:
+    """In the second half of an engine's choices it is to decode. The roles of the last two are fixed."""
+    source = roles_source()
+    fixed = dataclasses.replace(source(np.random.default_rng(3)))
+    pools = tuple(
+        dataclasses.replace(pool, role_change_s=None) if pool.role == "decode" else pool
+        for pool in fixed.deployment.pools
+    )
+    scenario = dataclasses.replace(fixed, deployment=dataclasses.replace(fixed.deployment, pools=pools))
+    env = roles_env(scenario)
+    assert env.action_space.nvec.tolist() == [8] * 4
+    _, info = env.reset()
+    assert info["base_action"].tolist() == [
+        2,
+        2,
+        4,
+        4,
+    ]  # tier 0, open; in the pool
+    env.step(np.array([2, 6, 2, 6]))
+    assert env.simulation.arrays.engines["next_role"].tolist() == [ROLE_PREFILL, ROLE_DECODE, ROLE_DECODE, ROLE_DECODE]
+    assert env.interface.in_words(np.array([2, 6, 3, 0]), env.simulation, 4) == (
+        "tiers of the engines 0, 0, 0 closed, pool; roles prefill, decode, prefill, prefill"
+    )
+
+
+def test_the_preset_sets_what_the_environment_is_made_for() -> None:
+    env = TierScalingEnv(preset="turning-roles", requests=20)
+    assert isinstance(env.interface, RoleScaling) and (env.interface.engines, env.interface.tiers) == (4, 1)
+    later = TierScalingEnv(preset="turning-roles", requests=20, sees="day")
+    assert later.action_space.nvec.tolist() == [4] * 4
+
+
+def test_a_network_that_sees_roles_decides_alike_in_the_environment_and_compiled() -> None:
+    """Each engine keeps its role, in the first tier, open, whatever the base decides."""
+    scenario = roles_source()(np.random.default_rng(3))
+    env = roles_env(scenario)
+    layout, choices = env.interface.layout, choices_of(1, 2)
+    weight, bias = np.zeros((choices, len(layout.whole_fields) + len(layout.slot_fields))), np.zeros(choices)
+    names = [field.name for field in layout.slot_fields]
+    for choice, name in ((2, "prefills_only"), (6, "decodes_only")):
+        weight[choice, len(layout.whole_fields) + names.index(name)] = 1.0
+    network = Network.from_layers(Shape.shared_by(layout, choices, hidden=()), [(weight, bias)])
+    policy = scaled(scenario.scaler, network, sees="roles")
+    total = play(env, NetworkAgent(env.interface, network))
+    alone = servegym.Simulation(dataclasses.replace(scenario, scaler=policy)).run()
+    assert outcome_bytes(alone.arrays) == outcome_bytes(env.simulation.arrays)
+    assert total == pytest.approx(alone.summary["tdg_ratio"], abs=1e-9)
+    base = servegym.Simulation(scenario).run()
+    changes = [int(one.arrays.engines["totals"]["role_changes"].sum()) for one in (alone, base)]
+    assert changes[0] == 0 < changes[1]
+
+
+def test_the_bias_towards_the_base_chooses_as_the_base_does() -> None:
+    scenario = roles_source()(np.random.default_rng(3))
+    interface = roles_env(scenario).interface
+    head = HEADS["RoleScaling"](interface, roles_source())
+    shape = Shape.shared_by(interface.layout, head.outputs, hidden=())
+    weight = np.zeros((head.outputs, len(interface.layout.whole_fields) + len(interface.layout.slot_fields)))
+    weight[:, list(head.base_bias.columns)] = head.base_bias.weights
+    policy = head.build(Network.from_layers(shape, [(weight, head.base_bias.bias)]), "follows")
+    runs = [servegym.Simulation(dataclasses.replace(scenario, scaler=one)).run() for one in (scenario.scaler, policy)]
+    assert runs[0].arrays.engines["totals"]["role_changes"].sum() > 0
+    assert outcome_bytes(runs[0].arrays) == outcome_bytes(runs[1].arrays)

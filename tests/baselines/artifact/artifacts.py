@@ -15,6 +15,7 @@ from servegym.baselines.observations.caching import caching_layout
 from servegym.baselines.observations.day import day_layout
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.queue import queue_layout
+from servegym.baselines.observations.roles import roles_layout
 from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.sessions import caching_sessions_layout, scheduling_sessions_layout
@@ -62,6 +63,9 @@ POLICIES = {
     "routing": lambda: routed(router("min-load"), random(Shape.shared_by(routing_layout(4), activation="relu"))),
     "caching": lambda: routed(router("kv-aware"), random(Shape.shared_by(caching_layout(4))), sees="caching"),
     "day": lambda: scaled(scaler("forecast"), random(Shape.shared_by(day_layout(4), choices_of(1))), sees="day"),
+    "roles": lambda: scaled(
+        scaler("pd-ratio"), random(Shape.shared_by(roles_layout(4), choices_of(1, 2))), sees="roles"
+    ),
     "caching with sessions": lambda: routed(
         router("kv-aware"), random(Shape.shared_by(caching_sessions_layout(4))), sees="caching-sessions"
     ),

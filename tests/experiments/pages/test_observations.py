@@ -10,6 +10,7 @@ from servegym.baselines.observations.day import day_layout
 from servegym.baselines.observations.engine import engine_layout
 from servegym.baselines.observations.fields import Field
 from servegym.baselines.observations.queue import queue_layout
+from servegym.baselines.observations.roles import roles_layout
 from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.sessions import caching_sessions_layout, scheduling_sessions_layout
@@ -32,7 +33,8 @@ def test_the_sizes_on_the_page_are_those_of_the_layouts():
              "observe_scheduling_sessions": (scheduling_sessions_layout(1), "{} + {} a slot"),
              "observe_caching_sessions": (caching_sessions_layout(1), "{} + {} a slot"),
              "observe_tiers": (tiers_layout(1), "{} + {} a slot"),
-             "observe_day": (day_layout(1), "{} + {} a slot")}  # fmt: skip
+             "observe_day": (day_layout(1), "{} + {} a slot"),
+             "observe_roles": (roles_layout(1), "{} + {} a slot")}  # fmt: skip
     for function, (shape, size) in sizes.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| `{function}` |")]
         assert row.endswith("| " + size.format(len(shape.whole_fields), len(shape.slot_fields)) + " |")
@@ -41,7 +43,7 @@ def test_the_sizes_on_the_page_are_those_of_the_layouts():
 def test_names_are_unique_and_bounds_in_order():
     for shape in (engine_layout(), queue_layout(3), scheduling_layout(3), routing_layout(3), caching_layout(3),
                   scheduling_sessions_layout(3), caching_sessions_layout(3), tiers_layout(3),
-                  day_layout(3)):  # fmt: skip
+                  day_layout(3), roles_layout(3)):  # fmt: skip
         names = [name for name, _ in shape]
         assert len(set(names)) == len(names) == shape.size == len(shape.low)
         assert (shape.low < shape.high).all()
