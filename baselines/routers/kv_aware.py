@@ -7,14 +7,25 @@ The steps are those of "Rule, exactly" in docs/systems/routers.md.
 
 import math
 
-from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to, send_to_least, take_off_left
+from servegym.baselines.routers.ties import (
+    FIELDS,
+    MEASURE,
+    goes_first,
+    is_below,
+    send_to,
+    send_to_least,
+    take_off_left,
+)
 from servegym.policy import (
+    ENGINES_AHEAD,
     Parameter,
     Parameters,
     Policy,
     StateFields,
+    ask_for_known,
     kernel,
     known_tokens,
+    may_have,
     register,
     router,
     takes,
@@ -22,6 +33,7 @@ from servegym.policy import (
 )
 
 STREAM = 0x6B766177  # random stream of this router alone
+LOW_WEIGHT = 1e-3  # below it, what a cost says of tokens is lost in rounding
 # State per engine, after the FIELDS of ties. uncached: tokens of the queue record that were not cached when sent.
 # of_tokens: all tokens of the record then. own: uncached tokens of the request, valid in one decision.
 UNCACHED, OF_TOKENS, OWN = range(3, 6)
@@ -94,21 +106,68 @@ def look_up(context, request, overlap_weight, e):
 
 
 @kernel
-def look_up_near(context, request, overlap_weight, all_of_them):
-    """Look the prompt up at each engine that may have the least cost (or at all of them).
+def cost_with(context, request, overlap_weight, e, known):
+    """Cost of engine e if it has so many tokens of the prompt, which are a whole number."""
+    record, state = context.requests[request], context.state
+    own = record.prompt_tokens + record.num_output_tokens - known
+    return cost(context.known.snapshots[e], record, overlap_weight, state[e, UNCACHED] + own)
 
-    A look-up walks a hundred blocks, and a much busier engine does not have the least cost even if all are cached.
+
+@kernel
+def tokens_for(context, request, overlap_weight, e, least, wins_tie):
+    """How many tokens of the prompt engine e must have for its cost to be below `least`, or equal if it wins a tie."""
+    if overlap_weight < LOW_WEIGHT or least == math.inf:
+        return 0
+    snapshot, record = context.known.snapshots[e], context.requests[request]
+    most_to_prefill = (least - cost(snapshot, record, overlap_weight, 0.0)) * snapshot.block_tokens / overlap_weight
+    context_tokens = record.prompt_tokens + record.num_output_tokens
+    own = context.state[e, UNCACHED] + context_tokens
+    tokens = int(max(0.0, min(float(context_tokens), math.ceil(own - most_to_prefill) - 2.0)))
+    while tokens < context_tokens:  # by the very numbers that will be compared
+        one = cost_with(context, request, overlap_weight, e, tokens)
+        if one < least or (wins_tie and one == least):
+            break
+        tokens += 1
+    return tokens
+
+
+@kernel
+def look_up_near(context, request, overlap_weight, all_of_them):
+    """Look the prompt up at each engine that may have the least cost (or at all of them). To others that take the
+    request a cost is given that is no less than the least, and no more than theirs.
+
+    A look-up walks a hundred chunks. A much busier engine does not have the least cost even if all are cached; another
+    lacks the one chunk that it would need; and of idle engines, which often have the same beginnings of prompts, few
+    win the tie. So first comes the engine that its session was sent to last, if any, which may have most of the prompt,
+    then the one that would have the least cost if all were cached; after them there are few others to look at.
     """
     snapshots, state, record, least = context.known.snapshots, context.state, context.requests[request], math.inf
-    nearest = -1
+    last, nearest, best = record.session_engine, -1, -1
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record) and (nearest < 0 or state[e, MEASURE] < state[nearest, MEASURE]):
             nearest = e
-    for k in range(-1, snapshots.shape[0]):
-        e = nearest if k < 0 else k
-        if takes(snapshots[e], record) and k != nearest and (all_of_them or state[e, MEASURE] <= least):
-            look_up(context, request, overlap_weight, e)
-            least = min(least, state[e, MEASURE])
+    if not 0 <= last < snapshots.shape[0]:
+        last = nearest
+    for k in range(-2, snapshots.shape[0]):
+        e = last if k == -2 else (nearest if k == -1 else k)
+        ahead = k + ENGINES_AHEAD
+        if best >= 0 and ahead < snapshots.shape[0] and state[ahead, MEASURE] <= least:
+            wins_tie = goes_first(snapshots, state, ahead, best)
+            tokens = tokens_for(context, request, overlap_weight, ahead, least, wins_tie)
+            ask_for_known(context.known, request, ahead, tokens)
+        if k == last or nearest == k or (k == -1 and nearest == last) or not takes(snapshots[e], record):
+            continue
+        if best >= 0 and not all_of_them:
+            if state[e, MEASURE] > least:
+                continue
+            wins_tie = goes_first(snapshots, state, e, best)
+            tokens = tokens_for(context, request, overlap_weight, e, least, wins_tie)
+            if not may_have(context.known, request, e, tokens):
+                state[e, MEASURE] = cost_with(context, request, overlap_weight, e, tokens - 1)
+                continue
+        look_up(context, request, overlap_weight, e)
+        if best < 0 or is_below(snapshots, state, e, best, MEASURE):
+            best, least = e, state[e, MEASURE]
 
 
 @router

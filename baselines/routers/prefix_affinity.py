@@ -7,12 +7,14 @@ The steps are those of "Rule, exactly" in docs/systems/routers.md.
 
 from servegym.baselines.routers.ties import FIELDS, MEASURE, least_of_takers, send_to, take_off_left
 from servegym.policy import (
+    ENGINES_AHEAD,
     REFUSE,
     ROLE_PREFILL,
     Parameter,
     Parameters,
     Policy,
     StateFields,
+    ask_for_known,
     batches,
     kernel,
     known_tokens,
@@ -90,6 +92,7 @@ def prefix_affinity(context, request, route):
         if decoding:
             state[e, MEASURE] = decodes_s(context, e, 1, tokens)
             continue
+        ask_for_known(context.known, request, e + ENGINES_AHEAD, 0)
         state[e, OWN_S] = prefill_s(context, request, e)
         state[e, MEASURE] = queue_s(context, e) + state[e, OWN_S] + decodes_s(context, e, 0, 0)
     e = least_of_takers(context, request)

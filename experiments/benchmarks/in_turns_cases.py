@@ -16,6 +16,7 @@ import numpy as np
 from servegym.baselines.registry import router
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.simulation import Simulation
 
 try:
@@ -43,6 +44,7 @@ DEEP = (
     "polyserve",
 )
 DEEP_QUEUED, DEEP_ITERATIONS = 2000, 400
+SESSION_ENGINES, SESSION_REQUESTS = (256, 1024), 6000
 STEPS, SINGLE_STEPS, RESETS, ROUTED = 150, 4000, 40, 100
 
 
@@ -84,6 +86,15 @@ def many_engines(router):
     profile = load_profile(cluster.DEVICE)
     served = cluster.workload(profile, ENGINES, CLUSTER_REQUESTS)
     return run_of(Simulation(cluster.scenario(served, profile.deployment(ENGINES), router)))
+
+
+def sessions(engines):
+    """Chat on many engines that cache prefixes: the whole loop. As in sessions.py, which a tree may not have."""
+    spec = ServingSpec().replaced(
+        trace="chat-sessions", requests=SESSION_REQUESTS, rate_per_s=2.0 * engines, device="a100-llama3-70b-tp4",
+        engines=engines, scheduler="vllm-v1", router="kv-aware", prefix_caching="on",
+    )  # fmt: skip
+    return run_of(Simulation(spec.build(0)))
 
 
 def few_engines(topology):
@@ -158,6 +169,7 @@ def cases():
         **{f"{DEEP_QUEUED} queued, {policy}": functools.partial(deep_queue, policy) for policy in DEEP},
         **{one.what: functools.partial(few_engines, one) for one in dynamo_clusters.TOPOLOGIES},
         **{f"{ENGINES} engines, {router}": functools.partial(many_engines, router) for router in cluster.BOUNDS_S},
+        **{f"sessions, {engines} engines": functools.partial(sessions, engines) for engines in SESSION_ENGINES},
         "vector steps": lambda: batching(environments.ONE_ENGINE),
         "vector steps, load 1.6": lambda: batching(environments.OVERLOADED),
         "routing steps": routing,

@@ -84,13 +84,17 @@ def admit(run, e, r, now_s):
 def give_named(run, e, r, chunk, now_s):
     """Give request r, at an engine that caches prefixes, the blocks it lacks for its chunk, and name them (rule 6)."""
     request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
+    named_tokens = 0
     if request.blocks == 0:
         admit(run, e, r, now_s)
+    elif run.state.tasks.shape[1] == 0 and engine.ahead.on == 0:  # else what it has computed may still lack names
+        named_tokens = request.computed_tokens
     tokens = request.computed_tokens + chunk
-    grow_named(request, outcome, engine, run.cache, tokens)
+    if named_tokens == 0 or has_groups(engine) or tokens > request.blocks * engine.block_tokens:
+        grow_named(request, outcome, engine, run.cache, tokens)
     if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else named at the end of the batch, which may be suspended first
         known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
-        name_filled(r, outcome, engine, run.cache, min(tokens, known))
+        name_filled(r, outcome, engine, run.cache, named_tokens, min(tokens, known))
 
 
 @kernel

@@ -56,8 +56,9 @@ def end_batch(run, router_state, gain, e, now_s):
         request, outcome = requests[r], outcomes[r]
         if not is_computed(engine):
             accepted, rejected = accepted_of(run, e, r, entry.tokens)
-            request.computed_tokens += entry.tokens - rejected
-            after_chunk(run, e, r)
+            computed = entry.tokens - rejected
+            request.computed_tokens += computed
+            after_chunk(run, e, r, computed)
             is_last = request.computed_tokens >= request.prompt_tokens + request.num_output_tokens
             entry.emitted = 1 + accepted if is_last else 0
         tokens = entry.emitted

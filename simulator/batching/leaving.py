@@ -1,6 +1,6 @@
 """Taking numbers out of a list and requests out of the queue of their engine; the others keep their order."""
 
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 
 
 @kernel
@@ -38,7 +38,7 @@ def leave(engine, queue, previous_order, requests, outcomes):
     engine.queue_length = kept
 
 
-@kernel
+@inlined_kernel
 def drop_finished(engine, queue, previous_order, entries, length, requests, outcomes):
     """Drop those of a batch of `length` entries that have finished: as `leave`, without a look at all of the queue."""
     for k in range(length):

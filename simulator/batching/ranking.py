@@ -17,7 +17,7 @@ def decider_of(run, functions, e):
     return Decider(functions.schedulers[pool], functions.victims[pool], estimator)
 
 
-@kernel
+@inlined_kernel
 def rank_queue(run, decider, e, now_s):
     """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
     engine, limits, own = run.engines[e], run.limits[0], run.engine_limits[e]

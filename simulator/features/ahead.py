@@ -130,7 +130,7 @@ def commit_token(run, e, r):
     request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
     if engine.cache.on:  # what it says is known now, and so what it fills
         known = request.prompt_tokens + request.num_output_tokens - 1
-        name_filled(r, outcome, engine, run.cache, min(request.computed_tokens, known))
+        name_filled(r, outcome, engine, run.cache, 0, min(request.computed_tokens, known))
     outcome.under_way -= 1
 
 

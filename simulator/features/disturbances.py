@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from servegym.errors import DeploymentError
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.records.random import normal
 from servegym.simulator.records.types import CORRECTION, DISTURBANCE
 
@@ -69,7 +69,7 @@ class Correction:
         return np.array([tuple(vars(self).values())], CORRECTION)
 
 
-@kernel
+@inlined_kernel
 def disturbed(duration_s, disturbance, engine, now_s):
     """The real duration of the iteration that engine starts now."""
     if disturbance.noise > 0:

@@ -191,10 +191,13 @@ def accepted_of(run, e, r, tokens):
 
 
 @hook
-def after_chunk(run, e, r):
-    """A chunk of request r is computed."""
+def after_chunk(run, e, r, tokens):
+    """A chunk of so many tokens of request r is computed."""
     if HAS_CACHE and run.engines[e].cache.on:
-        name_filled(r, run.outcomes[r], run.engines[e], run.cache, run.requests[r].computed_tokens)
+        computed_tokens = run.requests[r].computed_tokens
+        # With preemptible batches blocks get their names only here, and those that were loaded too.
+        named_tokens = 0 if run.state.tasks.shape[1] > 0 else computed_tokens - tokens
+        name_filled(r, run.outcomes[r], run.engines[e], run.cache, named_tokens, computed_tokens)
 
 
 @hook

@@ -7,6 +7,7 @@ in these three files. docs/life_of_a_request.md goes through the points as a req
 """
 
 from servegym.simulator.compilation.kernels import hook
+from servegym.simulator.compilation.prefetching import prefetch_next
 from servegym.simulator.features import (
     HAS_AHEAD,
     HAS_CACHE,
@@ -75,6 +76,13 @@ def before_end(run, router_state, e):
     if HAS_CACHE and not events_fit(run, router_state, e):
         return SIGNALS_FULL
     return GOING_ON
+
+
+@hook
+def while_ending(run):
+    """An iteration is about to end: ask for the memory that the next ends will read."""
+    if HAS_CLUSTER and run.engines.shape[0] > 1:
+        prefetch_next(run)
 
 
 @hook

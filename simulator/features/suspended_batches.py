@@ -7,7 +7,7 @@ import numpy as np
 
 from servegym.simulator.batching.ordering import first_to_run, ranks_before
 from servegym.simulator.batching.ranking import rank_queue
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.fleet.routing import report_busy
 from servegym.simulator.policies.refusals import are_numbers
 from servegym.simulator.records.events import events_left, make_due, note, pop, push, remove
@@ -52,7 +52,7 @@ def checking_s(run, engine):
     return engine.preemption.check_s * boundaries_of(engine, run.limits[0].preemptible)
 
 
-@kernel
+@inlined_kernel
 def open_task(run, router_state, e, computing_s):
     """The batch just formed by engine e becomes a task, which runs, if it is one that can be suspended; else False."""
     engine, tasks, entries = run.engines[e], run.state.tasks[e], run.entries[e]

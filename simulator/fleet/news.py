@@ -1,7 +1,7 @@
 """What the router is told of an iteration that has ended, and which of its requests go elsewhere."""
 
 from servegym.simulator.batching.leaving import leave
-from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.compilation.kernels import inlined_kernel
 from servegym.simulator.fleet.incidents import count_service
 from servegym.simulator.fleet.routing import emit_signal, report
 from servegym.simulator.fleet.transfers import depart, start_transfer
@@ -19,13 +19,14 @@ def tell_router(run, router_state, e, entries, length, news, emitted):
             status.scaler.starts = 0
         if news > 0:
             tell_of_tokens(run, router_state, e, entries, length, status.now_s)
-        start_transfer(run, router_state, e, status.now_s)
+        if router_state.coming[e].waiting > 0:
+            start_transfer(run, router_state, e, status.now_s)
         report(run, router_state, e, status.now_s)
     if engine.drained == 1:
         count_service(status, router_state, engine, status.now_s)
 
 
-@kernel
+@inlined_kernel
 def tell_of_tokens(run, router_state, e, entries, length, now_s):
     """Tell the router of first and last tokens after an iteration of engine e with `length` requests, and send those
     that are prefilled elsewhere."""

@@ -6,7 +6,7 @@ Never an engine's live state. With one engine there is nothing to know, and noth
 import numpy as np
 
 from servegym.simulator.batching.leaving import drop
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.features.fleet_hooks import after_sending, after_signals
 from servegym.simulator.memory.prefixes import known_tokens, use_chunks
 from servegym.simulator.records.events import drop_of_engine
@@ -129,7 +129,7 @@ def signals_fit(run, router_state, length):
     return True
 
 
-@kernel
+@inlined_kernel
 def report(run, router_state, e, now_s):
     """Engine e reports what memory it has at the end of an iteration."""
     engine, snapshot = run.engines[e], router_state.known.snapshots[e]
@@ -144,7 +144,7 @@ def report(run, router_state, e, now_s):
     latest.free_blocks, latest.decode_tokens, latest.busy_until_s = engine.free_blocks, engine.decode_tokens, now_s
 
 
-@kernel
+@inlined_kernel
 def report_busy(run, router_state, e, until_s, now_s):
     """Engine e reports how long its iteration is estimated to take."""
     if run.status[0].signals.delay_s == 0.0:

@@ -19,6 +19,7 @@ from servegym.simulator.memory.grouped_prefixes import (
 from servegym.simulator.memory.kv_memory import blocks_for
 from servegym.simulator.records.events import note
 from servegym.simulator.records.named_blocks import (
+    ask_for_name,
     find_block,
     give_name,
     hold_block,
@@ -29,6 +30,8 @@ from servegym.simulator.records.named_blocks import (
     take_name,
 )
 from servegym.simulator.records.types import FOUND
+
+BLOCKS_AHEAD = 4  # to look at so many takes as long as memory does
 
 
 @kernel
@@ -46,6 +49,8 @@ def lookup_prefix(run, e, r):
     most = (request.prompt_tokens + request.num_output_tokens - 1) // engine.block_tokens  # one token is computed anew
     found, shared = 0, 0
     while found < most:
+        if found + BLOCKS_AHEAD < most:
+            ask_for_name(engine, blocks, name_of(cache, r, found + BLOCKS_AHEAD, engine.block_tokens))
         block = find_block(engine, blocks, name_of(cache, r, found, engine.block_tokens))
         if block < 0:
             break
@@ -121,16 +126,21 @@ def grow_named(request, outcome, engine, cache, tokens):
 
 
 @kernel
-def name_filled(r, outcome, engine, cache, tokens):
-    """Name the blocks that the first `tokens` of request r fill, where they have no name yet."""
+def name_filled(r, outcome, engine, cache, before, tokens):
+    """Name the blocks that the first `tokens` of request r fill, where they have no name yet. Those that the first
+    `before` fill have theirs, so that a decode looks at a block only where it fills one."""
     if engine.kv_groups.on > 0:
         name_in_groups(r, outcome, engine, cache, tokens)
+        return
+    if tokens % engine.block_tokens >= tokens - before:  # no block ends in between
         return
     blocks, i = cache.blocks[engine.index], tokens // engine.block_tokens - 1
     while i >= 0:
         block = cache.tables[outcome.table + i]
         if blocks[block].name != 0:
             break
+        if i >= BLOCKS_AHEAD:
+            ask_for_name(engine, blocks, name_of(cache, r, i - BLOCKS_AHEAD, engine.block_tokens))
         give_name(engine, blocks, block, name_of(cache, r, i, engine.block_tokens))
         mark_changed(engine, blocks, block)
         i -= 1

@@ -14,9 +14,13 @@ import dataclasses
 import numpy as np
 
 from servegym.errors import DeploymentError, WorkloadError
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.compilation.prefetching import prefetch
 from servegym.simulator.memory.kv_events import told_tokens
+from servegym.simulator.records.named_blocks import find_block, name_of
 from servegym.simulator.records.types import STORED_CHUNK, WAYS
+
+ENGINES_AHEAD = 8  # to look at so many takes as long as memory does, some 100 ns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +118,16 @@ def find(places, chunk):
     return -1
 
 
+@inlined_kernel
+def holds(places, chunk):
+    """Whether a set holds the chunk. (All places are compared: where it is found cannot be guessed, and a wrong guess
+    takes longer.)"""
+    found = 0
+    for way in range(WAYS):
+        found |= (places[way].chunk == chunk) & (places[way].used > 0)
+    return found != 0
+
+
 @kernel
 def use(places, chunk, used):
     """Put a chunk into its set, in the place of the one used least recently, unless it is there; note the use."""
@@ -141,7 +155,7 @@ def leading_chunks(prefixes, store, sets, r):
     """How many of the first chunks of request r a store has, up to the first that it has not."""
     count = 0
     for at in range(prefixes.offsets[r], prefixes.offsets[r + 1]):
-        if find(store[prefixes.chunks[at] % sets], prefixes.chunks[at]) < 0:
+        if not holds(store[prefixes.chunks[at] % sets], prefixes.chunks[at]):
             break
         count += 1
     return count
@@ -156,6 +170,28 @@ def forget(store, sets):
 
 
 @kernel
+def ask_for_known(known, r, e, tokens):
+    """Ask for the memory that tells whether engine e, if there is one, has the chunk of request r that ends at so many
+    tokens; 0: the first one.
+
+    It changes nothing but the time. A router that goes over the engines asks for the one that is ENGINES_AHEAD: each
+    engine's index is in memory that nothing has read for long.
+    """
+    if e >= known.snapshots.shape[0]:
+        return
+    snapshot, prefixes, last = known.snapshots[e], known.prefixes, max(0, tokens - 1)
+    if snapshot.publishes == 1:
+        name = name_of(prefixes, r, last // snapshot.block_tokens, snapshot.block_tokens)
+        prefetch(prefixes.told[e], name % snapshot.total_blocks)
+    elif snapshot.index_sets > 0:
+        at = prefixes.offsets[r] + last // prefixes.chunk_tokens
+        if at < prefixes.offsets[r + 1]:
+            places = prefixes.sent[e, prefixes.chunks[at] % snapshot.index_sets]
+            prefetch(places, 0)
+            prefetch(places, WAYS // 2)  # a set has more than one cache line
+
+
+@kernel
 def known_tokens(known, request, r, e):
     """The tokens of request r that engine e has, as far as the router knows; at least one is left to compute."""
     snapshot, prefixes, tokens = known.snapshots[e], known.prefixes, 0
@@ -164,6 +200,26 @@ def known_tokens(known, request, r, e):
     elif snapshot.index_sets > 0:
         tokens = prefixes.chunk_tokens * leading_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r)
     return min(tokens, request.prompt_tokens + request.num_output_tokens - 1)
+
+
+@kernel
+def may_have(known, r, e, tokens):
+    """Whether engine e may have so many tokens of request r, as far as the router knows: it does not where it lacks the
+    last of their chunks, which is sooner seen than how many it has."""
+    snapshot, prefixes = known.snapshots[e], known.prefixes
+    if tokens <= 0:
+        return True
+    if snapshot.publishes == 1:
+        chunks, last = prefixes.offsets[r + 1] - prefixes.offsets[r], (tokens - 1) // snapshot.block_tokens
+        if last >= chunks * prefixes.chunk_tokens // snapshot.block_tokens:
+            return False
+        return find_block(snapshot, prefixes.told[e], name_of(prefixes, r, last, snapshot.block_tokens)) >= 0
+    if snapshot.index_sets == 0:
+        return False
+    at = prefixes.offsets[r] + (tokens - 1) // prefixes.chunk_tokens
+    if at >= prefixes.offsets[r + 1]:
+        return False
+    return holds(prefixes.sent[e, prefixes.chunks[at] % snapshot.index_sets], prefixes.chunks[at])
 
 
 @kernel

@@ -1,6 +1,6 @@
 """The queue of future events: a binary heap ordered by time, then kind, then index. The timeline: what has happened."""
 
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 
 
 @kernel
@@ -17,18 +17,23 @@ def drop_of_engine(items, first, end, e):
 @kernel
 def before(a, b):
     """Whether event a comes before event b: the documented order of ties."""
-    if a.time_s != b.time_s:
-        return a.time_s < b.time_s
-    if a.kind != b.kind:
-        return a.kind < b.kind
-    return a.index < b.index
+    return is_before(a, b.time_s, b.kind, b.index)
 
 
 @kernel
-def swap(events, i, j):
-    time_s, kind, index = events[i].time_s, events[i].kind, events[i].index
-    events[i].time_s, events[i].kind, events[i].index = events[j].time_s, events[j].kind, events[j].index
-    events[j].time_s, events[j].kind, events[j].index = time_s, kind, index
+def is_before(event, time_s, kind, index):
+    """Whether an event comes before another one."""
+    if event.time_s != time_s:
+        return event.time_s < time_s
+    if event.kind != kind:
+        return event.kind < kind
+    return event.index < index
+
+
+@kernel
+def place(event, time_s, kind, index):
+    """Write an event."""
+    event.time_s, event.kind, event.index = time_s, kind, index
 
 
 @kernel
@@ -36,7 +41,7 @@ def push(events, status, time_s, kind, index):
     """Add an event; `events` has room for two an engine."""
     i = status.events
     status.events += 1
-    events[i].time_s, events[i].kind, events[i].index = time_s, kind, index
+    place(events[i], time_s, kind, index)
     rise(events, i)
 
 
@@ -62,34 +67,43 @@ def remove_at(events, status, i):
     n = status.events
     if i == n:
         return
-    swap(events, i, n)
+    place(events[i], events[n].time_s, events[n].kind, events[n].index)
     rise(events, sink(events, n, i))
 
 
-@kernel
+@inlined_kernel
 def sink(events, n, i):
-    """Bring the event at position i of the first n down to where it belongs; returns where that is."""
+    """Bring the event at position i of the first n down to where it belongs; returns where that is.
+
+    Those that it passes move up by one; it is written once, at last.
+    """
+    time_s, kind, index = events[i].time_s, events[i].kind, events[i].index
     while True:
         child = 2 * i + 1
         if child >= n:
-            return i
+            break
         if child + 1 < n and before(events[child + 1], events[child]):
             child += 1
-        if not before(events[child], events[i]):
-            return i
-        swap(events, i, child)
+        above = events[child]
+        if not is_before(above, time_s, kind, index):
+            break
+        place(events[i], above.time_s, above.kind, above.index)
         i = child
+    place(events[i], time_s, kind, index)
+    return i
 
 
-@kernel
+@inlined_kernel
 def rise(events, i):
     """Bring the event at position i up to where it belongs."""
+    time_s, kind, index = events[i].time_s, events[i].kind, events[i].index
     while i > 0:
-        parent = (i - 1) // 2
-        if not before(events[i], events[parent]):
+        above = events[(i - 1) // 2]
+        if is_before(above, time_s, kind, index):
             break
-        swap(events, i, parent)
-        i = parent
+        place(events[i], above.time_s, above.kind, above.index)
+        i = (i - 1) // 2
+    place(events[i], time_s, kind, index)
 
 
 @kernel

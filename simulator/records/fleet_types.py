@@ -3,8 +3,8 @@
 from servegym.simulator.records import record
 
 # An engine as the router knows it: what it sent there itself, and what the engine reported. A token tells the router
-# that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late. 128
-# bytes, and the first 64, one cache line, are what a router that passes over all engines reads.
+# that a prefill is done or a request has finished; reports come at the end of an iteration. Both may be late. Whole
+# cache lines: the first 64 bytes and the next are what a router that passes over all engines reads.
 ENGINE_SNAPSHOT = record(
     [
         ("pool", "i2"),  # index of its pool
@@ -32,13 +32,14 @@ ENGINE_SNAPSHOT = record(
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),  # as reported
         ("decode_tokens", "i8"),  # as reported: context of the requests that have emitted a token since they were sent
-        ("index_sets", "i8"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
+        ("index_sets", "i4"),  # of the router's index of what it has sent there; 0: nothing sent there is kept there
+        ("max_loras", "i4"),  # LoRA adapters that its device memory holds
         ("index_uses", "i8"),  # of chunks sent there
-        ("max_loras", "i8"),  # LoRA adapters that its device memory holds
         ("max_cpu_loras", "i8"),  # and its host memory
         ("lora_load_s", "f8"),  # of one that is not in host memory
         ("lora_activate_s", "f8"),  # of one that is not in device memory, from there
-    ]
+    ],
+    lines_of=64,
 )
 
 # What a router decides.

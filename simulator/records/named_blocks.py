@@ -11,6 +11,7 @@ import numpy as np
 from numba import types
 
 from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.prefetching import prefetch
 from servegym.simulator.records.fields import Field, Value, numba_type
 from servegym.simulator.records.types import record
 
@@ -82,6 +83,12 @@ def find_block(engine, blocks, name):
     while block >= 0 and blocks[block].name != name:
         block = blocks[block].newer
     return block
+
+
+@kernel
+def ask_for_name(engine, blocks, name):
+    """Ask for the memory in which a name will be looked for; it changes nothing but the time."""
+    prefetch(blocks, name % engine.total_blocks)
 
 
 @kernel

@@ -20,6 +20,7 @@ from servegym.simulator.features.loop_hooks import (
     next_time_s,
     next_to_route,
     route_one,
+    while_ending,
 )
 from servegym.simulator.fleet.held_queues import NO_REQUEST
 from servegym.simulator.records.events import make_due, pop
@@ -122,6 +123,7 @@ def handle_event(run, router_state, functions):
     if reason != GOING_ON:
         return reason
     pop(run.events, status)
+    while_ending(run)
     length = engine.batch_length
     news, emitted = end_batch(run, router_state, functions.gain, e, status.now_s)
     reason = after_end(run, router_state, e, length, news, emitted)

@@ -19,7 +19,7 @@ from servegym.simulator.fleet.held_queues import tier_of
 from servegym.simulator.fleet.routing import in_turn, may_decode, nth_taker, takers, takes, would_take
 from servegym.simulator.fleet.scaling import stay
 from servegym.simulator.memory.kv_memory import blocks_for
-from servegym.simulator.memory.prefixes import known_tokens
+from servegym.simulator.memory.prefixes import ENGINES_AHEAD, ask_for_known, known_tokens, may_have
 from servegym.simulator.policies.policy import (
     ByWord,
     Fact,
@@ -57,6 +57,7 @@ from servegym.simulator.records.types import (
 
 __all__ = [
     "EMPTY_BATCH",
+    "ENGINES_AHEAD",
     "EVICT_FOR_ALL",
     "EVICT_FOR_RUNNING",
     "HOLD",
@@ -82,6 +83,7 @@ __all__ = [
     "Weights",
     "adapter_s",
     "allocating_kernel",
+    "ask_for_known",
     "batches",
     "blocks_for",
     "bring_forward",
@@ -96,6 +98,7 @@ __all__ = [
     "left_of",
     "limits_kernel",
     "may_decode",
+    "may_have",
     "mean_length",
     "next_deadline_s",
     "nth_taker",

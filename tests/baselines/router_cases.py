@@ -29,7 +29,7 @@ ROOMY = PrefixStore(10_000)
 
 def waits(prompt_tokens: int, **more: Any) -> dict:
     """A request without a token; deadlines are far off unless it says otherwise. chunks: of 4 tokens, by number; of the
-    one that is asked about also its session."""
+    one that is asked about also its session, and the engine that this was sent to last."""
     slos = {"ttft_slo_s": 1000.0, "tpot_slo_s": 1000.0, "ttlt_slo_s": np.inf}
     return {"prompt_tokens": prompt_tokens, **slos, "weight": 1.0, **more}
 
@@ -77,6 +77,7 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
     router_state, run, r = simulation.router_state, simulation.arrays, int(place[-1])
     run.requests[r].num_output_tokens = emitted
     run.requests[r].session = request.get("session", -1)
+    run.requests[r].session_engine = request.get("session_engine", -1)
     run.requests[r].computed_tokens = request["prompt_tokens"] if emitted else 0  # its KV is on a prefill engine
     prefilling = np.zeros((len(pools), len(rows) + 1), "i4")
     nth = 0

@@ -50,15 +50,26 @@ def test_what_leaves_the_record_takes_its_share_by_tokens():
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 10), st.integers(0, 60), st.sampled_from([1, 4])), min_size=1, max_size=KINDS),
-    st.sampled_from([0.0, 0.5, 1.0, 3.0]),
+    st.lists(
+        st.tuples(
+            st.integers(0, 10), st.integers(0, 12).map(lambda n: 4 * n), st.sampled_from([1, 4]), st.integers(0, 3)
+        ),
+        min_size=1,
+        max_size=KINDS,
+    ),
+    st.sampled_from([0.0, 1e-4, 0.3, 1.0, 3.0, 1e6]),
+    st.integers(-1, KINDS),
 )
-def test_where_a_prompt_is_not_looked_up_the_cost_is_not_the_least(loads, weight):
-    """The engine of the least cost by the rule, where all are looked up. loads: chunks there, decode tokens, tokens of
-    a block."""
-    engines = [engine(has=has, decode_tokens=tokens, block_tokens=size) for has, tokens, size in loads]
-    costs = [(weight * (40 - min(4 * has, 39)) + tokens + 40) / size for has, tokens, size in loads]
-    assert asked(f"{ROUTER}:overlap_weight={weight}", prompt(40, 10), *engines) == costs.index(min(costs))
+def test_where_a_prompt_is_not_looked_up_the_cost_is_not_the_least(loads, weight, last):
+    """The engine of the least cost by the rule, where all are looked up; of equal ones that which was sent a request
+    longest ago. loads: chunks there, decode tokens, tokens of a block, when it was sent a request last. last: where the
+    request's session was sent, which there may be no more."""
+    engines = [engine(has=has, decode_tokens=tokens, block_tokens=size) for has, tokens, size, _ in loads]
+    costs = [(weight * (40 - min(4 * has, 39)) + (tokens + 40)) / size for has, tokens, size, _ in loads]
+    sent = [when for _, _, _, when in loads]
+    named = min(range(len(loads)), key=lambda e: (costs[e], sent[e], e))
+    request = prompt(40, 10) | {"session_engine": last}
+    assert asked(f"{ROUTER}:overlap_weight={weight}", request, *engines, sent=tuple(sent)) == named
 
 
 def test_one_token_is_always_left():

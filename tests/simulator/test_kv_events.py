@@ -15,7 +15,7 @@ from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.kv_events import apply_due_events
-from servegym.simulator.memory.prefixes import Prompts, known_tokens
+from servegym.simulator.memory.prefixes import Prompts, known_tokens, may_have
 from servegym.simulator.records.named_blocks import UNCHANGED
 from servegym.simulator.records.statuses import AT_ROUTES
 from servegym.simulator.records.types import BATCH_END, RECALLED
@@ -44,6 +44,9 @@ def known_at_routes(rows: Rows, blocks: int = 100, delay_s: float = 0.0, kv_even
     while simulation.advance_to(AT_ROUTES):
         r, known = int(simulation.arrays.status[0].deciding_request), simulation.router_state.known
         seen.append([int(known_tokens(known, simulation.arrays.requests[r], r, e)) for e in range(2)])
+        for e, tokens in enumerate(seen[-1]):  # as far as chunks go that nothing has overwritten
+            assert all(may_have(known, r, e, fewer) for fewer in range(tokens + 1))
+            assert not may_have(known, r, e, tokens + 5)
     return seen
 
 
