@@ -21,7 +21,7 @@ from servegym.simulator.records import types as layout
 from servegym.simulator.records.requests import begin_requests
 from servegym.simulator.records.signatures import REQUESTS, array, compiled, gain_signature
 from servegym.simulator.runs.results import Result
-from servegym.simulator.runs.sessions import earn_sessions
+from servegym.simulator.runs.sessions import add_session_gains
 from servegym.simulator.runs.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Measured(Result):
             scenario.gain.function.value,
         )  # fmt: skip
         if workload.turns is not None:
-            earn_sessions(arrays, simulation.router_state.following)
+            add_session_gains(arrays, simulation.router_state.following)
         status = arrays.status[0]
         status.next_arrival = sum(record.status != NOT_SENT for record in replayed.records[: workload.known])
         sent_s = [record.sent_s for record in replayed.records if math.isfinite(record.sent_s)]

@@ -8,7 +8,7 @@ from numba import types
 from servegym.simulator.batching.leaving import drop
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.fleet.held_queues import append, drop_from, tier_of
-from servegym.simulator.fleet.routing import apply_signal, empty, send, take_off
+from servegym.simulator.fleet.routing import apply_signal, empty, remove_decode, send
 from servegym.simulator.records.fields import array
 from servegym.simulator.records.signatures import KNOWN, REQUESTS
 from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, OUTCOME, TIER
@@ -68,7 +68,7 @@ def leave_engine(known, requests, outcomes, r, finished, now_s):
         if finished:
             apply_signal(known, e, r, request.prompt_tokens, emitted, LAST_TOKEN, now_s)
         else:
-            take_off(known, e, r)
+            remove_decode(known, e, r)
         return
     if finished:  # it has had no token since it was sent
         snapshot.finished += 1

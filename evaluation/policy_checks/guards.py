@@ -15,7 +15,7 @@ import numpy as np
 
 from servegym.errors import PolicyError
 from servegym.simulator.batching.ordering import leave_out_unlisted
-from servegym.simulator.batching.ranking import open_limits
+from servegym.simulator.batching.ranking import reset_limits
 from servegym.simulator.compilation.failures import failure_of
 from servegym.simulator.compilation.kernels import plain_function
 from servegym.simulator.policies.policy import Policy
@@ -159,7 +159,7 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
         requests, limits = junk(variant, arrays.requests, keep), np.zeros(1, layout.LIMITS)
         given = requests.tobytes()
         ranks = marked(variant, len(queue), layout.RANK)
-        getattr(open_limits, "py_func", open_limits)(limits[0], engine, arrays.engine_limits[e])
+        getattr(reset_limits, "py_func", reset_limits)(limits[0], engine, arrays.engine_limits[e])
         state = state_view(type(arrays.state)(*(table.copy() for table in arrays.state)), e)
         estimator = simulation.estimator_of(e)
         own_queue, own_engine, parameters = queue.copy(), arrays.engines[e : e + 1].copy(), arrays.parameters[e].copy()

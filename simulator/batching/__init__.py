@@ -1,1 +1,1 @@
-"""An engine's iterations: rank, admit, evict, pack, compute, end. Change these rules with the reference simulator."""
+"""An engine's iterations: rank, admit, evict, pack, compute, end. Change a rule in the reference simulator too."""

@@ -1,4 +1,4 @@
-"""Giving memory to a request that has none (rule 4 of docs/simulation.md)."""
+"""Admission: when a waiting request gets blocks, and how many (rule 4 of docs/simulation.md)."""
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from servegym.simulator.records.types import LOADED, NOT_PREEMPTIBLE
 
 @kernel
 def blocks_lacking(request, chunk, engine):
-    """Blocks that the request needs, over those it holds, to compute a chunk. With KV cache groups it may be below 0:
-    the request gives back what has left its windows."""
+    """Return how many more blocks the request needs to compute a chunk.
+
+    With KV cache groups it may be negative: the request gives back blocks that its windows have left.
+    """
     if has_groups(engine):
         return blocks_with(engine.kv_groups, request, chunk) - request.blocks
     tokens = cached_of(request) + chunk
@@ -27,17 +29,17 @@ def blocks_lacking(request, chunk, engine):
 
 @kernel
 def can_admit(engine, limits, request, need, headroom_blocks):
-    """Whether a request without memory can be admitted (rule 4); `need`: blocks of its chunk and what is kept."""
+    """Return whether a waiting request can be admitted (rule 4). need: blocks of its chunk and of its existing KV."""
     if engine.running >= limits.max_num_seqs:
         return False
-    # Found blocks that others hold need no free block; without a look-up, shared_blocks is 0.
+    # Cached blocks that running requests have need no free block; without a look-up, shared_blocks is 0.
     room = room_for(engine, limits, request, need, headroom_blocks, engine.running)
     return room <= engine.free_blocks + engine.cache.shared_blocks
 
 
 @kernel
 def room_for(engine, limits, request, need, headroom_blocks, running):
-    """Blocks that must be free to admit a request beside `running` requests (rule 4)."""
+    """Return the blocks that must be free to admit a request beside `running` requests (rule 4)."""
     room = need
     if limits.reserve_context:
         context = request.prompt_tokens + request.num_output_tokens
@@ -46,14 +48,14 @@ def room_for(engine, limits, request, need, headroom_blocks, running):
             room = max(need, most_held_blocks(engine.kv_groups, context, in_flight, cached_of(request)))
         else:
             room = blocks_for(context, engine.block_tokens)
-    if running > 0:  # capped at all blocks, so that sums do not overflow
+    if running > 0:  # capped, so that sums do not overflow
         room += min(limits.watermark_blocks, engine.total_blocks) + min(headroom_blocks, engine.total_blocks)
     return room
 
 
 @kernel
 def chunk_within(request, engine, chunk, room):
-    """The chunk, or what of it `room` blocks hold, those of the request among them."""
+    """Return the chunk, cut to what `room` blocks hold, including those that the request has."""
     if has_groups(engine):
         return largest_chunk_within(engine.kv_groups, request, chunk, room)
     return min(chunk, room * engine.block_tokens - cached_of(request))
@@ -61,7 +63,7 @@ def chunk_within(request, engine, chunk, room):
 
 @kernel
 def admit(run, e, r, now_s):
-    """Admit request r, which has no memory, and load the KV that it has kept."""
+    """Admit waiting request r: count it, and load its offloaded KV."""
     request, outcome, engine, status = run.requests[r], run.outcomes[r], run.engines[e], run.status[0]
     status.admissions += 1
     request.admitted = status.admissions
@@ -81,8 +83,8 @@ def admit(run, e, r, now_s):
 
 
 @kernel
-def give_named(run, e, r, chunk, now_s):
-    """Give request r, at an engine that caches prefixes, the blocks it lacks for its chunk, and name them (rule 6)."""
+def give_named_blocks(run, e, r, chunk, now_s):
+    """Give request r the blocks that it lacks for its chunk, and name them (prefix caching, rule 6)."""
     request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
     named_tokens = 0
     if request.blocks == 0:
@@ -92,14 +94,14 @@ def give_named(run, e, r, chunk, now_s):
     tokens = request.computed_tokens + chunk
     if named_tokens == 0 or has_groups(engine) or tokens > request.blocks * engine.block_tokens:
         grow_named(request, outcome, engine, run.cache, tokens)
-    if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else named at the end of the batch, which may be suspended first
+    if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else the blocks are named at the end of the batch
         known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
         name_filled(r, outcome, engine, run.cache, named_tokens, min(tokens, known))
 
 
 @kernel
-def give_grouped(run, e, r, chunk, now_s):
-    """Give request r, at an engine with KV cache groups, the blocks it lacks, or take those that it gives back."""
+def give_grouped_blocks(run, e, r, chunk, now_s):
+    """Give request r the blocks that it lacks, or take back those that it frees (KV cache groups)."""
     request, engine = run.requests[r], run.engines[e]
     need = blocks_lacking(request, chunk, engine)
     if request.blocks == 0:

@@ -1,4 +1,4 @@
-"""What a request gets in a batch, within budgets of tokens and time (docs/simulation.md, rules 3 and 6)."""
+"""The chunk of a request in a batch, within token and time budgets (docs/simulation.md, rules 3 and 6)."""
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from servegym.simulator.records.requests import cached_of, is_decoding, left_of
 
 @kernel
 def take_decodes(run, estimator, e, visited, n):
-    """Take the leading decodes of order[visited:n], up to the first request that is no decode, lacks memory or, if
-    decodes are timed, exceeds the time budget. Returns their number.
+    """Put the leading decodes of order[visited:n] into the batch and return their number.
 
-    A fast path of `fill`, since most batches are mostly decodes: sums in local variables avoid stalls on memory.
+    It stops at the first request that is not a running decode, lacks memory, or exceeds the time budget of decodes.
+
+    It is a fast path of `fill`, as most batches are mostly decodes: sums in local variables avoid memory stalls.
     """
     engine, packing, limits, sums = run.engines[e], run.packing[0], run.limits[0], run.sums[0]
     queue, order, requests, entries = run.queues[e], run.order[0], run.requests, run.entries[e]
@@ -56,8 +57,8 @@ def take_decodes(run, estimator, e, visited, n):
 
 
 @kernel
-def see_what_fits(packing, engine, limits, sums, scratch, estimator):
-    """Note the phases whose cheapest request, one token with nothing cached, does not fit the time left."""
+def update_fits(packing, engine, limits, sums, scratch, estimator):
+    """Set packing.decodes_fit and prefills_fit: whether the cheapest request, one token with nothing cached, fits."""
     budget_s = limits.time_budget_s - engine.moving_s
     if limits.untimed_decodes == 0:
         packing.decodes_fit = batches.estimate_with(sums, scratch, 1, 0, True, estimator) <= budget_s
@@ -67,7 +68,7 @@ def see_what_fits(packing, engine, limits, sums, scratch, estimator):
 
 @kernel
 def chunk_of(request, decoding, limits, packing):
-    """Tokens the request gets within the token budgets; 0: it does not fit (rule 3)."""
+    """Return the chunk of the request within the token budgets; 0: it does not fit (rule 3)."""
     if decoding:
         return 1
     left = left_of(request)
@@ -80,9 +81,9 @@ def chunk_of(request, decoding, limits, packing):
 
 @kernel
 def cut_to_time(request, decoding, chunk, engine, packing, limits, both_sums, estimator):
-    """The part of the chunk that fits the time budget; 0: it does not fit (rule 3).
+    """Return the part of the chunk that fits the time budget; 0: it does not fit (rule 3).
 
-    both_sums: those of the batch, and some to work with.
+    both_sums: the sums of the batch, and a scratch copy.
     """
     sums, scratch = both_sums[0], both_sums[1]
     budget_s = limits.time_budget_s - engine.moving_s - load_time_s(request, engine)
@@ -99,9 +100,9 @@ def cut_to_time(request, decoding, chunk, engine, packing, limits, both_sums, es
 
 @kernel
 def cut_to_step(cached, chunk, budget_s, packing, limits, sums, scratch, estimator):
-    """The chunk, or its part up to the last step, if a token costs least in a batch that ends there (rule 3).
+    """Return the chunk, or its part up to the last multiple of step_tokens if time per token is lower there (rule 3).
 
-    A batch that passes a step takes as long as one that reaches the next, for which there may be no time.
+    A batch that exceeds a step takes as long as one that fills the next step, which may not fit the time budget.
     """
     before = packing.tokens
     step = (before + chunk) // limits.step_tokens * limits.step_tokens
@@ -121,7 +122,7 @@ def cut_to_step(cached, chunk, budget_s, packing, limits, sums, scratch, estimat
 
 @inlined_kernel
 def take(request, r, entry, chunk, decoding, engine, packing, sums):
-    """Put request r into the batch with its chunk (rule 6); it has the blocks."""
+    """Put request r, which has its blocks, into the batch with its chunk (rule 6)."""
     if packing.length == 0:
         packing.decoding = decoding
     entry.request = r

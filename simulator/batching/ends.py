@@ -1,4 +1,4 @@
-"""An iteration ends: chunks are computed, tokens come out, finished requests leave."""
+"""The end of an iteration: chunks count as computed, tokens are emitted, finished requests leave."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from servegym.simulator.features.iteration_hooks import (
     out_time_s,
     running_entries,
 )
-from servegym.simulator.features.memory_hooks import give_up
+from servegym.simulator.features.memory_hooks import free_request
 from servegym.simulator.memory.kv_memory import count_blocks
 from servegym.simulator.records.events import note
 from servegym.simulator.records.requests import next_deadline_s
@@ -33,22 +33,25 @@ from servegym.simulator.records.types import (
     TOKEN,
 )
 
-FEW = 4  # requests that finish together: one by one they leave a queue sooner than by a pass over it
-_MANTISSA_SHIFT = 52 - 5  # leaves the exponent and 5 bits: 32 bins an octave
+FEW = 4  # up to so many finished requests are removed one by one; more, in one pass over the queue
+_MANTISSA_SHIFT = 52 - 5  # keeps the exponent and 5 bits: 32 bins an octave
 _FIRST_BIN = (1023 + TBT_SMALLEST_EXPONENT) * TBT_BINS_PER_OCTAVE
 
 
 @inlined_kernel
 def end_batch(run, router_state, gain, e, now_s):
-    """The iteration of engine e ends. Returns how many of its requests have their first token since they were sent
-    there (0 where no router is told), or their last; and how many tokens came out."""
+    """End the iteration of engine e.
+
+    Returns the number of first tokens since requests were sent here (0 where no router is told) plus last tokens, and
+    the number of tokens emitted.
+    """
     status, engine = run.status[0], run.engines[e]
     requests, outcomes, histogram = run.requests, run.outcomes, run.tbt_histogram
     entries = running_entries(run, router_state, e)
     engine.busy_s += now_s - engine.batch_start_s
     at_end(run, e, now_s)
     used_blocks, counting = engine.total_blocks - engine.free_blocks, counts(run.state)
-    finished, news, emitted, gained = 0, 0, 0, status.gain  # counted here: in memory each sum waits for the one before
+    finished, news, emitted, gained = 0, 0, 0, status.gain  # local: sums in memory would stall
     for k in range(engine.batch_length):
         before_chunk(run, engine, entries, k, engine.batch_length)
         entry = entries[k]
@@ -87,7 +90,7 @@ def end_batch(run, router_state, gain, e, now_s):
             outcome.finish_s, outcome.last_token_s = out_s, now_s
             earned = after_last_token(run, router_state, r, out_s)
             gained += earned
-            give_up(run, e, r)
+            free_request(run, e, r)
             if status.recording:
                 note(run, FINISH, e, r, 0, earned)
         after_entry(engine, request, outcome)
@@ -111,7 +114,7 @@ def end_batch(run, router_state, gain, e, now_s):
 
 @kernel
 def emit(request, outcome, status, histogram, earned, now_s):
-    """A token of the request sets out for the client and earns its gain."""
+    """Count a token that leaves for the client at now_s: its gain, deadline and the time since the one before."""
     outcome.gain += earned
     if now_s < next_deadline_s(request):
         outcome.on_time_tokens += 1
@@ -129,6 +132,6 @@ def emit(request, outcome, status, histogram, earned, now_s):
 
 @kernel
 def tbt_bin(interval_s):
-    """Bin of the log-linear histogram: the exponent and the first bits of the fraction of a float64."""
+    """Return the bin of the log-linear histogram: the exponent and the first bits of the fraction of a float64."""
     bits = np.float64(interval_s).view(np.int64) >> _MANTISSA_SHIFT
     return max(0, min(TBT_BINS - 1, bits - _FIRST_BIN))

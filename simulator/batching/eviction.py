@@ -1,10 +1,10 @@
-"""Taking memory from requests for others (rules 4 and 5 of docs/simulation.md)."""
+"""Eviction: taking the blocks of running requests for others (rules 4 and 5 of docs/simulation.md)."""
 
 from servegym.simulator.batching.admission import blocks_lacking, can_admit, room_for
-from servegym.simulator.batching.ordering import gives_up_before, leave_out_unlisted
+from servegym.simulator.batching.ordering import is_evicted_before, leave_out_unlisted
 from servegym.simulator.batching.ranking import ask_scheduler
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.features.memory_hooks import after_victims, before_victims, give_up, next_to_evict
+from servegym.simulator.features.memory_hooks import after_victims, before_victims, free_request, next_to_evict
 from servegym.simulator.features.packing_hooks import after_dropping, before_newcomer
 from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import save
@@ -17,10 +17,10 @@ from servegym.simulator.records.types import EVICTED
 
 @kernel
 def make_room(run, decider, e, position, need, may_give_up, now_s):
-    """Evict by victim rank until `need` blocks are free (rule 5).
+    """Evict by victim rank until `need` blocks are free (rule 5), and return whether they are.
 
-    False: the request at `position` was the victim itself (with may_give_up False it never is), or keeps what it has
-    and waits for KV on its way; or there is none left, or what the policy wrote is refused.
+    False: the request at `position` was its own victim (only with may_give_up), or waits for KV transfers without
+    eviction; or there is no victim left, or the policy wrote invalid ranks.
     """
     engine, queue = run.engines[e], run.queues[e]
     if not rank_victims(run, decider, e, now_s):
@@ -31,7 +31,7 @@ def make_room(run, decider, e, position, need, may_give_up, now_s):
             request = run.requests[queue[other]]
             if request.blocks == 0 or request.task >= 0 or (other == position and not may_give_up):
                 continue
-            if victim < 0 or gives_up_before(run.ranks, other, victim):
+            if victim < 0 or is_evicted_before(run.ranks, other, victim):
                 victim = other
         if victim < 0 or (victim == position and waits_for_transfers(engine, run.requests[queue[position]])):
             return False
@@ -43,9 +43,9 @@ def make_room(run, decider, e, position, need, may_give_up, now_s):
 
 @kernel
 def waits_for_transfers(engine, request):
-    """Whether this prefill alone holds memory in the queue, and the rest is held for KV transfers.
+    """Return whether this prefill is the only running request and all other blocks are reserved for KV transfers.
 
-    Those blocks will be free again: evicting the prefill and recomputing it until then would be wasted work.
+    Those blocks will be free again, so evicting the prefill and computing it again would be wasted work.
     """
     transfers = engine.transfers
     alone = engine.running - transfers.leaving - int(transfers.receiving >= 0) == 1
@@ -53,11 +53,11 @@ def waits_for_transfers(engine, request):
 
 
 @kernel
-def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
-    """Evict requests that give up memory before the one at `position` until it finds room (rule 4).
+def make_room_to_admit(run, decider, e, position, chunk, now_s):
+    """Evict requests that rank as victims before the one at `position` until it can be admitted (rule 4).
 
-    False: they do not hold enough between them, or what the policy wrote is refused, and none was evicted (unless they
-    hold blocks together).
+    False: they do not have enough blocks, or the policy wrote invalid ranks; then none is evicted, except where
+    victims share blocks.
     """
     engine, queue, ranks = run.engines[e], run.queues[e], run.ranks
     if engine.running >= run.limits[0].max_num_seqs:
@@ -67,7 +67,7 @@ def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
     running, blocks = 0, 0
     for other in range(engine.queue_length):
         other_request = run.requests[queue[other]]
-        if other_request.blocks > 0 and other_request.task < 0 and gives_up_before(ranks, other, position):
+        if other_request.blocks > 0 and other_request.task < 0 and is_evicted_before(ranks, other, position):
             running += 1
             blocks += other_request.blocks
     request, headroom = run.requests[queue[position]], ranks[position].headroom_blocks
@@ -79,7 +79,7 @@ def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
         victim = position
         for other in range(engine.queue_length):
             other_request = run.requests[queue[other]]
-            if other_request.blocks > 0 and other_request.task < 0 and gives_up_before(ranks, other, victim):
+            if other_request.blocks > 0 and other_request.task < 0 and is_evicted_before(ranks, other, victim):
                 victim = other
         if victim == position:
             return False
@@ -91,7 +91,7 @@ def make_room_for_newcomer(run, decider, e, position, chunk, now_s):
 
 @kernel
 def rank_victims(run, decider, e, now_s):
-    """Have the policy write victim ranks, once an attempt. Returns whether those, and what it keeps, are legal."""
+    """Let the policy write victim ranks, once an attempt, and return whether they and keep_tokens are valid."""
     engine, packing = run.engines[e], run.packing[0]
     if packing.victims_ranked == 1:
         return packing.refused == 0
@@ -109,7 +109,7 @@ def rank_victims(run, decider, e, now_s):
 
 @kernel
 def evict(run, e, position):
-    """Take the memory of the request at this position of the queue, and of those that count on blocks it would fill."""
+    """Evict the request at this position of the queue, and those that count on blocks that it would have computed."""
     if evict_request(run, e, position) == 0:
         return
     position = next_to_evict(run, e)
@@ -121,13 +121,13 @@ def evict(run, e, position):
 
 @kernel
 def evict_request(run, e, position):
-    """Take the memory of the request at this position of the queue, and its part in the batch being formed.
+    """Evict the request at this position of the queue, and remove it from the batch being formed.
 
-    Returns how many blocks, which others may hold, it was to fill in this batch.
+    Returns the number of its shared blocks that it would have computed in this batch.
     """
     r = run.queues[e][position]
     request, engine, status, packing = run.requests[r], run.engines[e], run.status[0], run.packing[0]
-    decoding, unfilled = is_decoding(request), give_up(run, e, r)
+    decoding, unfilled = is_decoding(request), free_request(run, e, r)
     save(request, engine, run.ranks[position].keep_tokens)
     entries = run.entries[e]
     kept, in_batch = 0, False

@@ -1,11 +1,11 @@
-"""Taking numbers out of a list and requests out of the queue of their engine; the others keep their order."""
+"""Removing requests from the queue of their engine; the others keep their order."""
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 
 
 @kernel
 def place_of(numbers, number):
-    """Where a number is that is there."""
+    """Return the index of a number, which must be among `numbers`."""
     place = 0
     while numbers[place] != number:
         place += 1
@@ -14,20 +14,20 @@ def place_of(numbers, number):
 
 @kernel
 def drop_first(numbers):
-    """Drop the first of these: the others move up. (Of a slice, which is plain to the compiler: several at a time.)"""
+    """Remove numbers[0] by moving the others up. It takes a slice, as the compiler vectorises the loop then."""
     for i in range(numbers.shape[0] - 1):
         numbers[i] = numbers[i + 1]
 
 
 @kernel
 def drop(numbers, length, number):
-    """Take a number out of numbers[:length]."""
+    """Remove a number from numbers[:length]."""
     drop_first(numbers[place_of(numbers, number) : length])
 
 
 @kernel
 def leave(engine, queue, previous_order, requests, outcomes):
-    """Drop requests that have finished or gone elsewhere from the queue, keeping the order of the others."""
+    """Remove requests that have finished or were sent elsewhere from the queue, in one pass."""
     kept = 0
     for position in range(engine.queue_length):
         r = queue[position]
@@ -40,7 +40,7 @@ def leave(engine, queue, previous_order, requests, outcomes):
 
 @inlined_kernel
 def drop_finished(engine, queue, previous_order, entries, length, requests, outcomes):
-    """Drop those of a batch of `length` entries that have finished: as `leave`, without a look at all of the queue."""
+    """Remove the finished requests of a batch of `length` entries from the queue, one by one."""
     for k in range(length):
         r = entries[k].request
         if requests[r].num_output_tokens - outcomes[r].under_way < outcomes[r].output_tokens:

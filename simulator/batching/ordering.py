@@ -1,21 +1,21 @@
-"""The order of ranks: which request runs before which, which is first, and an engine's queue sorted by rank.
+"""The order of ranks: comparing two requests, finding the first, sorting a queue.
 
-Ranks change slowly. So each position keeps its place in the order of the last batch, and positions put in
-that order first are nearly sorted: what breaks it is taken out, sorted, and merged in again. (Sorting from scratch
-takes ten times as long: each comparison is a coin toss, and the processor guesses wrong half of the time.) The previous
-order is a hint: with any other the result is the same.
+Ranks change slowly. So each position keeps its place in the order of the last batch, and positions in that order are
+nearly sorted: those that break it are taken out, sorted, and merged in again. Sorting from scratch takes ten times as
+long, as the processor predicts half of the comparisons wrong. The previous order is a hint: the result does not depend
+on it.
 """
 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.records.types import LEAVE_OUT, NO_LIMIT
 
-SAMPLE = 64  # positions that stand for a long queue
+SAMPLE = 64  # positions in a sample of a long queue
 GAPS = (1, 4, 10, 23, 57, 132, 301, 701, 1577, 3548, 7983, 17961, 40412, 90927, 204585)  # Ciura, then 2.25 times
 
 
 @kernel
 def ranks_before(ranks, a, b):
-    """Whether queue position a runs before position b: lower (tier, key), then the earlier position."""
+    """Return whether queue position a runs before position b: lower (tier, key), then the earlier position."""
     if ranks[a].tier != ranks[b].tier:
         return ranks[a].tier < ranks[b].tier
     if ranks[a].key != ranks[b].key:
@@ -24,8 +24,8 @@ def ranks_before(ranks, a, b):
 
 
 @kernel
-def gives_up_before(ranks, a, b):
-    """Whether queue position a gives up its memory before position b: higher victim rank, then the later position."""
+def is_evicted_before(ranks, a, b):
+    """Return whether queue position a is evicted before position b: higher victim rank, then the later position."""
     if ranks[a].victim_tier != ranks[b].victim_tier:
         return ranks[a].victim_tier > ranks[b].victim_tier
     if ranks[a].victim_key != ranks[b].victim_key:
@@ -35,7 +35,7 @@ def gives_up_before(ranks, a, b):
 
 @kernel
 def leave_out_unlisted(ranks, limits, length):
-    """Rank unlisted requests LEAVE_OUT, for kernels that visit every request, and clear the list."""
+    """Give unlisted requests the rank LEAVE_OUT, for kernels that visit the whole queue, and clear the list."""
     if limits.listed >= NO_LIMIT:
         return
     k = 0
@@ -49,7 +49,7 @@ def leave_out_unlisted(ranks, limits, length):
 
 @kernel
 def first_ranked(ranks, length):
-    """The first position in rank order, of those left out if all are."""
+    """Return the first position in rank order; if all are left out, the first of these."""
     first, tier, key = 0, ranks[0].tier, ranks[0].key
     for position in range(1, length):
         rank = ranks[position]
@@ -60,7 +60,7 @@ def first_ranked(ranks, length):
 
 @kernel
 def first_to_run(ranks, limits, length):
-    """The same where some are listed, and one of them can run."""
+    """Return the first position in rank order among the listed ones, one of which can run; without a list, of all."""
     if limits.listed >= NO_LIMIT:
         return first_ranked(ranks, length)
     first = ranks[0].listed
@@ -72,9 +72,9 @@ def first_to_run(ranks, limits, length):
 
 @kernel
 def sort(order, ranks, n):
-    """Sort order[:n] by rank: Shell's method, an insertion sort where ranks are nearly in order already.
+    """Sort order[:n] by rank with Shell's method, which is an insertion sort where ranks are nearly in order.
 
-    (No recursion: Numba cannot cache a kernel that calls itself.)
+    It has no recursion, as Numba cannot cache a kernel that calls itself.
     """
     first = len(GAPS) - 1
     while first > 0 and GAPS[first] >= n:
@@ -92,7 +92,7 @@ def sort(order, ranks, n):
 
 @kernel
 def bring_forward(order, ranks, n, size):
-    """Bring some `size` of order[:n] that rank first to its start, in rank order; returns how many."""
+    """Move about `size` of the first-ranked positions to the start of order[:n], sorted, and return their number."""
     kept = n
     if n > 2 * max(size, SAMPLE):
         for i in range(SAMPLE):
@@ -111,8 +111,7 @@ def bring_forward(order, ranks, n, size):
 
 @kernel
 def insert(order, ranks, n, position, tier, key):
-    """Put a position, behind which no other is so far, where it ranks among order[:n], which are sorted; returns where
-    that is."""
+    """Insert a position, greater than all so far, into the sorted order[:n]; return the index that it gets."""
     i = n
     while i > 0:
         before = ranks[order[i - 1]]
@@ -126,9 +125,9 @@ def insert(order, ranks, n, position, tier, key):
 
 @kernel
 def sort_by_previous_order(orders, n, ranks, previous_order, most, packing):
-    """Sort orders[0][:n], which begins in the order of the last batch, and give each a place for the next.
+    """Sort orders[0][:n] by rank, starting from the order of the last batch, and write the places for the next one.
 
-    most: greater than any place that the last batch gave.
+    most: greater than any place in previous_order.
     """
     order, by_place, loose, apart = orders[0], orders[1], orders[2], 0
     most = min(most, by_place.shape[0])
@@ -152,7 +151,7 @@ def sort_by_previous_order(orders, n, ranks, previous_order, most, packing):
 def in_previous_order(order, by_place, places, loose, apart, ranks):
     """Sort the positions in by_place[:places] (-1: none) and loose[:apart] into `order`.
 
-    What has been taken out is often in order itself: all of a level that others have sunk behind.
+    The positions taken out are often in order themselves, such as a priority level that others moved behind.
     """
     kept, apart = take_out(by_place, places, order, loose, apart, ranks)
     again, few = take_out(loose, apart, by_place, loose, 0, ranks)
@@ -162,29 +161,31 @@ def in_previous_order(order, by_place, places, loose, apart, ranks):
 
 
 @kernel
-def take_out(positions, length, kept_ones, loose, apart, ranks):
-    """Write which of positions[:length] (-1: none) follow each other in order, and behind loose[:apart] the others:
-    what ranks before the one ahead of it, or that one, if it is the one that is out of place. Returns how many are in
-    each. (`loose` may be `positions`: no more is written than has been read.)"""
+def take_out(positions, length, in_place, loose, apart, ranks):
+    """Split positions[:length] (-1: none) into in_place, which are in rank order, and the others, behind loose[:apart].
+
+    Of two neighbours in the wrong order, the one that does not fit its other neighbour is taken out. Returns both
+    lengths. `loose` may be `positions`, as no more is written than has been read.
+    """
     kept = 0
     for i in range(length):
         position = positions[i]
         if position < 0:
             continue
-        if kept > 0 and ranks_before(ranks, position, kept_ones[kept - 1]):
-            if kept == 1 or ranks_before(ranks, kept_ones[kept - 2], position):
-                position, kept_ones[kept - 1] = kept_ones[kept - 1], position
+        if kept > 0 and ranks_before(ranks, position, in_place[kept - 1]):
+            if kept == 1 or ranks_before(ranks, in_place[kept - 2], position):
+                position, in_place[kept - 1] = in_place[kept - 1], position
             loose[apart] = position
             apart += 1
         else:
-            kept_ones[kept] = position
+            in_place[kept] = position
             kept += 1
     return kept, apart
 
 
 @kernel
 def merge(order, n, others, count, ranks):
-    """Merge others[:count] into order[:n], both in order."""
+    """Merge the sorted others[:count] into the sorted order[:n]."""
     i, j = n - 1, count - 1
     for k in range(n + count - 1, -1, -1):
         if j < 0:

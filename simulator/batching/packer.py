@@ -1,4 +1,4 @@
-"""The packer: turns a scheduler's ranks and limits into a batch under KV memory, for every scheduler alike.
+"""The packer: forms a batch from a scheduler's ranks and limits under KV memory, for every scheduler.
 
 The rules, numbered, are in docs/simulation.md.
 """
@@ -6,15 +6,15 @@ The rules, numbered, are in docs/simulation.md.
 import numpy as np
 
 from servegym.simulator.batching.admission import admit, blocks_lacking, can_admit, chunk_within
-from servegym.simulator.batching.chunks import chunk_of, cut_to_time, see_what_fits, take, take_decodes
-from servegym.simulator.batching.eviction import make_room, make_room_for_newcomer
+from servegym.simulator.batching.chunks import chunk_of, cut_to_time, take, take_decodes, update_fits
+from servegym.simulator.batching.eviction import make_room, make_room_to_admit
 from servegym.simulator.batching.ordering import first_ranked, leave_out_unlisted
 from servegym.simulator.batching.ranking import rank_queue
 from servegym.simulator.batching.windows import (
     NOT_NUMBERS,
-    can_get_something,
     keep_visits,
-    listed_ones,
+    listed_positions,
+    may_get_chunk,
     next_window,
     stop_admitting,
     whole_queue,
@@ -58,14 +58,14 @@ FORMED, WAITING, TIMELINE_SHORT, RESUME, RANK_AGAIN, REFUSED = range(6)
 def form_batch(run, decider, e, now_s):
     """Form the next batch of engine e in run.entries[e]; its sums are run.sums[0].
 
-    FORMED: at least one request runs. RESUME: none, but the suspended task packing.resumed_task. WAITING: none can
-    before KV that is on its way has arrived. TIMELINE_SHORT: the timeline may be too short for what can happen; make it
-    longer and call again. REFUSED: the policy wrote what is refused (see `refusals`).
+    Returns FORMED: at least one request runs; RESUME: the suspended batch packing.resumed_task runs instead; WAITING:
+    none can run before KV transfers end; TIMELINE_SHORT: the timeline may be too short, so make it longer and call
+    again; REFUSED: the policy wrote invalid ranks or limits (see `refusals`).
     """
     engine, status, packing = run.engines[e], run.status[0], run.packing[0]
     count_blocks(engine, now_s)
     while True:
-        # In one attempt each request is evicted, found, loaded and scheduled twice at most, and not scheduled twice.
+        # Events of a request in an attempt: evicted, found and loaded at most twice each, scheduled once.
         if status.recording and events_left(run) < 7 * engine.queue_length + 1:
             return TIMELINE_SHORT
         if not rank_queue(run, decider, e, now_s):
@@ -87,9 +87,9 @@ def form_batch(run, decider, e, now_s):
 
 @inlined_kernel
 def pack(run, decider, e, now_s):
-    """One attempt at the queue of engine e as it is ranked, within run.limits[0].
+    """Make one attempt to form a batch of engine e from its ranks, within run.limits[0].
 
-    FORMED, WAITING, REFUSED: as `form_batch`. RANK_AGAIN: nothing fits yet, and requests have given up memory.
+    Returns FORMED, WAITING or REFUSED, as `form_batch`, or RANK_AGAIN: nothing fits yet, but requests were evicted.
     """
     packing = run.packing[0]
     packing.length = 0
@@ -117,14 +117,14 @@ def pack(run, decider, e, now_s):
         return RANK_AGAIN
     ran = run_first(run, decider, e, now_s)
     after_attempt(run, e)
-    if packing.refused == 1:  # the ranks of victims, asked for only now
+    if packing.refused == 1:  # victim ranks, which `run_first` asks for
         return REFUSED
     return FORMED if ran else WAITING
 
 
 @inlined_kernel
 def fill(run, decider, e, now_s):
-    """Visit the queue in rank order and take what fits (rules 1 to 6)."""
+    """Visit the queue in rank order and put what fits into the batch (rules 1 to 6)."""
     engine, packing, limits = run.engines[e], run.packing[0], run.limits[0]
     sums, scratch, estimator = run.sums[0], run.sums[1], decider.estimator
     queue, previous_order, order, ranks, requests = (
@@ -139,7 +139,7 @@ def fill(run, decider, e, now_s):
     visited, position = 0, -1
     running_seen, evictions = 0, run.status[0].evictions
     if limits.listed < NO_LIMIT:
-        n = listed_ones(run.order, ranks, limits.listed, previous_order, engine.visits.previous_length, packing)
+        n = listed_positions(run.order, ranks, limits.listed, previous_order, engine.visits.previous_length, packing)
     else:
         n = whole_queue(run.order, ranks, previous_order, engine, packing)
         packing.window_length = max(n, 0)
@@ -152,11 +152,11 @@ def fill(run, decider, e, now_s):
     alike = not (limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0 or engine.cache.on)
     if asks_of_each(engine):
         alike = False
-    of_decodes = alike  # what comes next may be a row of decodes
+    may_be_decodes = alike  # the next requests may be decodes, for the fast path
     while True:
-        if of_decodes and packing.decodes_fit == 1:
+        if may_be_decodes and packing.decodes_fit == 1:
             taken = take_decodes(run, estimator, e, visited, n)
-            running_seen, visited, of_decodes = running_seen + taken, visited + taken, False
+            running_seen, visited, may_be_decodes = running_seen + taken, visited + taken, False
             if taken > 0:
                 position = order[visited - 1]
         if visited == n:
@@ -170,7 +170,7 @@ def fill(run, decider, e, now_s):
             packing.window_length = n
             continue
         if packing.admitting == 0 and running_seen >= engine.running and run.status[0].evictions == evictions:
-            return  # no other request holds memory
+            return  # no more running requests to visit
         if packing.length >= limits.sequence_budget or packing.tokens >= limits.max_num_batched_tokens:
             return
         position = order[visited]
@@ -180,7 +180,7 @@ def fill(run, decider, e, now_s):
         request = requests[r]
         is_running = request.blocks > 0
         running_seen += is_running
-        if not can_get_something(request, packing) or passes_over(run, e, r):
+        if not may_get_chunk(request, packing) or passes_over(run, e, r):
             continue
         if not is_running:
             before_newcomer(run, e, r)
@@ -206,7 +206,7 @@ def fill(run, decider, e, now_s):
             if limits.misfit == MISFIT_STOP:
                 return
             if timed:
-                see_what_fits(packing, engine, limits, sums, scratch, estimator)
+                update_fits(packing, engine, limits, sums, scratch, estimator)
                 if packing.decodes_fit == 0 and packing.prefills_fit == 0:
                     return
             continue
@@ -220,9 +220,7 @@ def fill(run, decider, e, now_s):
                 return
             if not can_admit(engine, limits, request, need, ranks[position].headroom_blocks):
                 taken = packing.length
-                if limits.evict_for != EVICT_FOR_ALL or not make_room_for_newcomer(
-                    run, decider, e, position, chunk, now_s
-                ):
+                if limits.evict_for != EVICT_FOR_ALL or not make_room_to_admit(run, decider, e, position, chunk, now_s):
                     stop_admitting(engine.visits, packing, order, ranks)
                     continue
                 if packing.length < taken:
@@ -238,7 +236,7 @@ def fill(run, decider, e, now_s):
                 packing.gave_up = 1
                 return
             if packing.length < taken:
-                n, more = visited, True  # budget came back: look again at all that rank after this one
+                n, more = visited, True  # its chunk is free again: visit all requests after this one once more
             if not has_room_now:
                 continue
         if not gives_memory(run, e, r, chunk, now_s) and need > 0:
@@ -249,14 +247,14 @@ def fill(run, decider, e, now_s):
             packing.decodes_fit, packing.prefills_fit = decoding, not decoding
         take(request, r, entries[packing.length], chunk, decoding, engine, packing, sums)
         after_taking(run, e, r)
-        of_decodes = alike and decoding
+        may_be_decodes = alike and decoding
 
 
 @kernel
 def run_first(run, decider, e, now_s):
-    """Nothing fits and there is work: the first-ranked request runs with what fits (Progress).
+    """Run the first-ranked request although nothing fits, so that the engine makes progress ("Progress" of the rules).
 
-    False: it cannot, with all the memory of all requests in the queue; some is held for KV that is on its way.
+    Returns False if it cannot run even with the memory of all requests in the queue, as some is reserved for transfers.
     """
     engine, limits, packing, sums = run.engines[e], run.limits[0], run.packing[0], run.sums[0]
     leave_out_unlisted(run.ranks, limits, engine.queue_length)
@@ -268,13 +266,13 @@ def run_first(run, decider, e, now_s):
         return False
     if request.blocks == 0:
         before_newcomer(run, e, r)
-    # What is held for KV on its way and by what is suspended belongs to no request here.
+    # Blocks of KV transfers and of suspended batches cannot be taken from any request here.
     before_need(run, e, r)
     lacking = blocks_lacking(request, left_of(request), engine)
     others_blocks = engine.transfers.leaving_blocks + engine.transfers.coming_blocks + suspended_blocks(run, e)
     fits_whole = lacking + request.blocks + others_blocks <= engine.total_blocks
     if engine.suspended > 0 and not fits_whole:
-        return False  # a piece of it could give up its memory again and again, and no task would ever be resumed
+        return False  # else it could be evicted again and again, and no batch would ever be resumed
     decoding = is_decoding(request)
     least = left_of(request) if limits.whole_prompts else 1
     chunk = max(least, min(left_of(request), limits.chunk_tokens, limits.max_num_batched_tokens))
@@ -286,7 +284,7 @@ def run_first(run, decider, e, now_s):
         chunk = max(least, fits, untimed)
     takes_memory = blocks_lacking(request, least, engine) > engine.free_blocks + engine.cache.shared_blocks
     if takes_memory:
-        # What takes memory must emit a token, or two requests could take it from each other forever.
+        # A request that evicts others must emit a token, or two requests could evict each other forever.
         chunk = left_of(request)
         if not fits_whole:
             return False

@@ -1,4 +1,4 @@
-"""Asking an engine's policy: ranks of the queue, and limits of the batch."""
+"""Calling an engine's policy, which writes ranks of the queue and limits of the batch."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from servegym.simulator.records.types import EVICT_FOR_DECODES, MISFIT_PASS_OVER
 
 @kernel
 def decider_of(run, functions, e):
-    """What decides at engine e."""
+    """Return the policy functions and the estimator of engine e."""
     pool = run.engines[e].pool
     estimator = Estimator(functions.batch_s[pool], functions.exec_s[pool], run.estimate[e], run.sums[2:])
     return Decider(functions.schedulers[pool], functions.victims[pool], estimator)
@@ -19,10 +19,10 @@ def decider_of(run, functions, e):
 
 @inlined_kernel
 def rank_queue(run, decider, e, now_s):
-    """Have the scheduler rank the queue of engine e and set limits. Returns whether that went well."""
+    """Let the scheduler rank the queue of engine e and set limits, and return whether they are valid."""
     engine, limits, own = run.engines[e], run.limits[0], run.engine_limits[e]
-    open_limits(limits, engine, own)
-    if run.engines[run.engines.shape[0] - 1].pool > 0:  # the scheduler of another pool may have used it
+    reset_limits(limits, engine, own)
+    if run.engines[run.engines.shape[0] - 1].pool > 0:  # ranks are shared with the schedulers of other pools
         for position in range(engine.queue_length):
             run.ranks[position].headroom_blocks = 0
     ask_scheduler(run, decider.scheduler, decider.estimator, e, now_s)
@@ -34,8 +34,8 @@ def rank_queue(run, decider, e, now_s):
 
 
 @kernel
-def open_limits(limits, engine, own):
-    """No limits but the engine's own."""
+def reset_limits(limits, engine, own):
+    """Reset the limits to those of the engine."""
     limits.max_num_batched_tokens = own.max_num_batched_tokens
     limits.chunk_tokens = NO_LIMIT
     limits.sequence_budget = NO_LIMIT
@@ -59,7 +59,7 @@ def open_limits(limits, engine, own):
 
 @hook  # no kernel returns a record, and here the engine is one
 def scheduler_context_of(run, estimator, e, now_s):
-    """What the scheduler of engine e, or what ranks its victims, is given to decide by."""
+    """Return the context of the scheduler, or of the victims function, of engine e."""
     engine = run.engines[e]
     return SchedulerContext(
         now_s, engine, run.requests, run.queues[e][: engine.queue_length], state_of(run.state, e), run.parameters[e],
@@ -69,5 +69,5 @@ def scheduler_context_of(run, estimator, e, now_s):
 
 @inlined_kernel
 def ask_scheduler(run, function, estimator, e, now_s):
-    """Have the scheduler of engine e, or what ranks its victims, write ranks and limits."""
+    """Call the scheduler, or the victims function, of engine e, which writes ranks and limits."""
     function(scheduler_context_of(run, estimator, e, now_s), run.ranks, run.limits[0])

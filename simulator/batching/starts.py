@@ -1,4 +1,4 @@
-"""An engine starts an iteration: a batch is formed, or one resumed."""
+"""The start of an iteration: a batch is formed, or a suspended one is resumed."""
 
 from servegym.simulator.batching.packer import REFUSED, RESUME, TIMELINE_SHORT, WAITING, form_batch
 from servegym.simulator.batching.ranking import decider_of
@@ -36,7 +36,7 @@ from servegym.simulator.records.types import BATCH_START, EVENT_BATCH_END, LATES
 
 @inlined_kernel
 def start_engine(run, router_state, functions, e, stop_at):
-    """Engine e, if it can, starts an iteration; or a round is held. Returns STARTED, NOT_STARTED, or why it stops."""
+    """Start an iteration of engine e if it can start one. Returns STARTED, NOT_STARTED, or why the loop stops."""
     engine, status = run.engines[e], run.status[0]
     if engine.up == 0 or engine.queue_length == 0:
         return NOT_STARTED
@@ -58,7 +58,7 @@ def start_engine(run, router_state, functions, e, stop_at):
 
 @inlined_kernel
 def start_batch(run, router_state, functions, decider, e, now_s):
-    """Form a batch and start its iteration, or resume one. Returns STARTED, or why it has not."""
+    """Form a batch and start it, or resume a suspended one. Returns STARTED, NOT_STARTED, or why the loop stops."""
     engine = run.engines[e]
     running, queued = engine.batch_length, engine.queue_length
     if not before_packing(run, router_state, e):
@@ -90,7 +90,7 @@ def start_batch(run, router_state, functions, decider, e, now_s):
 
 @inlined_kernel
 def start_formed_now(run, router_state, functions, decider, e, now_s):
-    """The batch that engine e has just formed starts. Returns STARTED, or why it has not."""
+    """Start the batch that engine e has just formed. Returns STARTED, or the error that ends the run."""
     engine, status = run.engines[e], run.status[0]
     before_times(run, e)
     engine.batch_estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)

@@ -1,10 +1,10 @@
 """Visiting an engine's queue in rank order without sorting what is never visited.
 
-Positions of the queue are handed out in windows: the first ranked ones, sorted, then the next. A queue that the ranks
-leave almost as it is, the common case, is one window, and so is one that is not much longer than the last batch. Of
-others one pass collects what ranks up to a bound, and only this is sorted (ordering.py). Where the packer came to in
-the last batch tells the bound of the first window; else a sample of the queue does, and the next window is twice as
-long, so that visiting all of n stays below n log n. The bound is a hint: with any other the order is the same.
+The packer gets positions of the queue in windows: the first-ranked ones, sorted, then the next. The whole queue is one
+window if it is almost in rank order already, the common case, or not much longer than the last batch. Otherwise one
+pass collects the positions ranked up to a bound, and only these are sorted (ordering.py). The first window's bound is
+where the packer stopped in the last batch, else it comes from a sample of the queue; each further window is twice as
+long, so that visiting all n positions takes O(n log n). The bound is a hint: the order does not depend on it.
 """
 
 import numpy as np
@@ -16,23 +16,25 @@ from servegym.simulator.records.requests import is_decoding
 from servegym.simulator.records.types import LEAVE_OUT
 
 FIRST_WINDOW = 64
-FEW_MOVED = 16  # and one for each position so far: more make a queue out of order
-FEWER = 4  # one for so many positions, where the previous order can put the whole queue in order instead
-MARGIN = 8  # of the first window, in requests, besides a share
-OUT_OF_ORDER, NOT_NUMBERS = -1, -2  # instead of a number of positions
+FEW_MOVED = 16  # moves of an insertion sort, plus one for each position: with more, a queue is out of order
+FEWER = 4  # plus one for so many positions only, where sorting by the previous order is possible instead
+MARGIN = 8  # requests by which the first window goes beyond a quarter more than was visited
+OUT_OF_ORDER, NOT_NUMBERS = -1, -2  # results in place of a number of positions; NOT_NUMBERS: a key is nan
 
 
 @kernel
 def in_order(order, ranks, length):
-    """Write the positions not left out, up to the first that ranks before the one ahead of it, or by no number. Returns
-    how many, and the position of that one (length: there is none)."""
+    """Write to `order` the positions that are not left out, up to the first that is out of rank order or has a nan key.
+
+    Returns their number, and that first position (`length` if there is none).
+    """
     n, tier, key = 0, np.int64(0), 0.0
     for position in range(length):
         rank = ranks[position]
         if rank.tier >= LEAVE_OUT:
             continue
         if n > 0 and rank.tier == tier:
-            follows = rank.key >= key  # not so where it is no number
+            follows = rank.key >= key  # false for nan
         else:
             follows = (n == 0 or rank.tier > tier) and rank.key == rank.key
         if not follows:
@@ -45,11 +47,10 @@ def in_order(order, ranks, length):
 
 @kernel
 def whole_queue(orders, ranks, previous_order, engine, packing):
-    """The positions not left out, sorted, if they rank almost in the order of the queue, or are not many more than the
-    last batch had.
+    """Sort the positions that are not left out, if the queue is almost in rank order or not much longer than the last
+    batch.
 
-    orders, previous_order: as for `next_window`. Returns their number; OUT_OF_ORDER, if they do not; NOT_NUMBERS, if a
-    key is none.
+    orders, previous_order: as for `next_window`. Returns their number, OUT_OF_ORDER if it is neither, or NOT_NUMBERS.
     """
     order, length = orders[0], engine.queue_length
     n, begin = in_order(order, ranks, length)
@@ -75,8 +76,10 @@ def whole_queue(orders, ranks, previous_order, engine, packing):
 
 @kernel
 def almost_in_order(order, ranks, n, begin, length, share):
-    """Put the positions from `begin` on where they rank among order[:n], which are sorted. Returns how many there are
-    then; NOT_NUMBERS as `whole_queue`; OUT_OF_ORDER, if that moves more than FEW_MOVED, and one for `share`."""
+    """Insert the positions from `begin` on into the sorted order[:n].
+
+    Returns the new length, NOT_NUMBERS, or OUT_OF_ORDER after more moves than FEW_MOVED + one for `share` positions.
+    """
     moved = 0
     for position in range(begin, length):
         rank = ranks[position]
@@ -92,8 +95,8 @@ def almost_in_order(order, ranks, n, begin, length, share):
 
 
 @kernel
-def listed_ones(orders, ranks, listed, previous_order, most, packing):
-    """The positions that are listed and not left out, sorted. Returns their number; NOT_NUMBERS as `whole_queue`.
+def listed_positions(orders, ranks, listed, previous_order, most, packing):
+    """Sort the positions that are listed and not left out. Returns their number, or NOT_NUMBERS.
 
     orders, previous_order: as for `next_window`. most: as for `sort_by_previous_order`.
     """
@@ -114,33 +117,33 @@ def listed_ones(orders, ranks, listed, previous_order, most, packing):
 
 
 @kernel
-def can_get_something(request, packing):
-    """False where the batch has closed: to requests without memory, or to a phase for which no time is left."""
+def may_get_chunk(request, packing):
+    """Return whether the request may still get a chunk: admission is open, and so is its phase."""
     if packing.admitting == 0 and request.blocks == 0:
         return False
     if request.blocks == 0 and is_barred(request, packing):
         return False
     if packing.decodes_fit and packing.prefills_fit:
         return True
-    if request.blocks == 0 and request.num_output_tokens > 0:  # it may find so much that it decodes
+    if request.blocks == 0 and request.num_output_tokens > 0:  # with cached tokens it may be a decode
         return packing.decodes_fit == 1 or packing.prefills_fit == 1
     return packing.decodes_fit == 1 if is_decoding(request) else packing.prefills_fit == 1
 
 
 @kernel
-def is_ahead(ranks, last, position, requests, queue, packing):
-    """Whether a position ranks after `last` (-1: from the start), is not left out, and can still get something."""
+def may_be_visited(ranks, last, position, requests, queue, packing):
+    """Return whether a position ranks after `last` (-1: any), is not left out, and may still get a chunk."""
     if ranks[position].tier >= LEAVE_OUT or (last >= 0 and not ranks_before(ranks, last, position)):
         return False
-    return can_get_something(requests[queue[position]], packing)
+    return may_get_chunk(requests[queue[position]], packing)
 
 
 @kernel
 def sampled_bound(order, ranks, length, last, size, requests, queue, packing):
-    """A position up to which a window of about `size` after `last` goes; -1: to the end."""
+    """Return the position that bounds a window of about `size` positions after `last`, from a sample; -1: the end."""
     sampled = 0
     for position in range(0, length, max(1, length // SAMPLE)):
-        if is_ahead(ranks, last, position, requests, queue, packing):
+        if may_be_visited(ranks, last, position, requests, queue, packing):
             order[sampled] = position
             sampled += 1
     within = size * SAMPLE // length + 1
@@ -152,11 +155,10 @@ def sampled_bound(order, ranks, length, last, size, requests, queue, packing):
 
 @kernel
 def next_window(orders, ranks, previous_order, engine, last, requests, queue, packing):
-    """Write the positions that rank first after `last`, sorted; returns their number and if there may be more.
+    """Write the positions that rank next after `last`, sorted; return their number, and whether there may be more.
 
-    orders: int32[3, length or longer]; the first row is written, the others are to work with. previous_order:
-    int32[as long], of each position, from the last batch. NOT_NUMBERS instead of
-    their number, where a key among them is none: it does not rank after the bound, so it is among them.
+    orders: int32[3, >= length]; row 0 is written, the others are scratch. previous_order: int32[>= length], the place
+    of each position in the last batch. The number is NOT_NUMBERS if a key is nan.
     """
     order = orders[0]
     length, visits = engine.queue_length, engine.visits
@@ -164,7 +166,7 @@ def next_window(orders, ranks, previous_order, engine, last, requests, queue, pa
     if last >= 0 or packing.windows > 0 or visits.previous_length == 0:
         bound = -1
         if packing.admitting == 1:
-            # As many as the last batch had requests, and some more, are most often enough; then twice as many.
+            # A window a quarter longer than the last batch is mostly enough; each further one is twice as long.
             size = max(FIRST_WINDOW, engine.last_batch_length * 5 // 4) << min(packing.windows, 30)
             bound = sampled_bound(order, ranks, length, last, size, requests, queue, packing)
         more = bound >= 0
@@ -175,12 +177,12 @@ def next_window(orders, ranks, previous_order, engine, last, requests, queue, pa
     packing.windows += 1
     n, admitting = 0, packing.admitting == 1
     for position in range(length):
-        if not admitting and requests[queue[position]].blocks == 0:  # of those with memory there are few
+        if not admitting and requests[queue[position]].blocks == 0:  # running requests are few
             continue
         rank = ranks[position]
         if rank.tier > tier or (rank.tier == tier and rank.key > key):
             continue
-        if is_ahead(ranks, last, position, requests, queue, packing):
+        if may_be_visited(ranks, last, position, requests, queue, packing):
             if rank.key != rank.key:
                 return NOT_NUMBERS, False
             order[n] = position
@@ -191,7 +193,7 @@ def next_window(orders, ranks, previous_order, engine, last, requests, queue, pa
 
 @kernel
 def remember_bound(visits, packing, order, ranks):
-    """The first window of the next batch goes as far as the packer has come in this one, and a quarter further."""
+    """Set the bound of the next batch's first window: what the packer has visited for this one, and a quarter more."""
     visited = packing.visited
     last = ranks[order[min(packing.window_length - 1, visited + visited // 4 + MARGIN)]]
     visits.bound_tier, visits.bound_key = last.tier, last.key
@@ -199,7 +201,7 @@ def remember_bound(visits, packing, order, ranks):
 
 @kernel
 def stop_admitting(visits, packing, order, ranks):
-    """Close the batch to requests without memory. Those that hold some are few, and make a window by themselves."""
+    """Admit no more waiting requests to this batch; later windows have running requests only, which are few."""
     if packing.admitting == 1 and packing.window_length > 0:
         remember_bound(visits, packing, order, ranks)
     packing.admitting = 0
@@ -207,8 +209,8 @@ def stop_admitting(visits, packing, order, ranks):
 
 @kernel
 def keep_visits(visits, packing, order, ranks):
-    """What the next batch of the engine is to know of this one."""
-    if packing.places_given > 0:  # batches of two kinds may take turns, and each is to find its own
+    """Keep the places and the bound of this batch for the engine's next one."""
+    if packing.places_given > 0:  # slow decay, as prefill and decode batches may alternate
         visits.previous_length = max(packing.places_given + 1, visits.previous_length - visits.previous_length // 8)
     if packing.admitting == 1 and packing.window_length > 0:
         remember_bound(visits, packing, order, ranks)

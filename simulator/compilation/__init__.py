@@ -1,1 +1,1 @@
-"""Compiling kernels. Nothing here knows what a kernel computes; change it only for Numba's sake."""
+"""Compiling, linking and caching of kernels. Nothing here depends on what a kernel computes."""

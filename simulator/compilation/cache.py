@@ -1,9 +1,9 @@
-"""Compiled kernels on disk: those that came with the wheel, and those that were compiled here.
+"""Compiled kernels on disk: those shipped in the wheel, and those compiled on this machine.
 
-A kernel is one file, named after all that its machine code depends on: what Numba makes of a compiled function, without
-what is needed only to inline it, compressed (to an eighth) with a checksum, as damaged code would end the process, or
-run. Numba's own cache names files after the place of the sources and the model of the processor, so what it keeps is
-found nowhere else, and it loads all that Numba needs to compile before it reads anything.
+A kernel is one file, named after all that its machine code depends on. It has Numba's pickled function without what is
+needed only to inline it, compressed to an eighth, with a checksum, as damaged code could crash the process. Numba's own
+cache does not do: it names files after the path of the sources and the model of the processor, so they are of no use on
+another machine, and it loads Numba's compiler before it reads anything.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
-GZIP = 31  # zlib's name of the format, which ends with a checksum
+GZIP = 31  # zlib's wbits for gzip, which has a checksum
 SUFFIX = ".kernel"
-RUNTIME = b"NRT_"  # how functions of Numba's runtime begin, in code that calls one: it takes 30 ms to make ready
+RUNTIME = b"NRT_"  # prefix of calls to Numba's runtime, which takes 30 ms to initialise
 SHIPPED = Path(__file__).parents[2] / "shipped_kernels"  # in a wheel that has some (`make wheel`)
-# Levels of x86-64 that a wheel's kernels are compiled for, best first, and the features of each, as LLVM names them.
+# Levels of x86-64 that a wheel's kernels are compiled for, best first, with LLVM's names of their features.
 V2 = frozenset({"cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2"})
 V3 = V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
 LEVELS = {"x86-64-v3": V3, "x86-64-v2": V2}
@@ -40,7 +40,7 @@ _told: set[str] = set()
 
 
 class Target(NamedTuple):
-    """What machine code is for, as Numba says it (`magic_tuple`)."""
+    """The target of machine code, Numba's `magic_tuple`."""
 
     triple: str
     processor: str
@@ -48,9 +48,9 @@ class Target(NamedTuple):
 
 
 class KernelFiles(NullCache):
-    """The files in which one kernel may be, as a cache of Numba's.
+    """The cache files of a kernel, as a Numba cache.
 
-    digest: of its sources. stamp: what else its code depends on. directory: where it is kept if it is compiled here.
+    digest: of its sources. stamp: what else its code depends on. directory: of files that are compiled here.
     """
 
     def __init__(self, digest: str, stamp: str, directory: Path):
@@ -73,7 +73,7 @@ class KernelFiles(NullCache):
 
     def save_overload(self, sig: Any, cres: Any) -> None:
         if cres.library.has_dynamic_globals:
-            return  # addresses of this process are in it
+            return  # it contains addresses of this process
         path = self.directory / self.name(Target(*cres.target_context.codegen().magic_tuple()))
         try:
             write_whole(path, dumps(machine_code_of(cres._reduce())))
@@ -81,14 +81,14 @@ class KernelFiles(NullCache):
             tell_unwritable(self.directory, error.strerror or str(error))
 
     def name(self, target: Target) -> str:
-        """The name of its file for a target."""
+        """Return the name of its file for a target."""
         return file_name(self.digest, self.stamp, target)
 
 
 def machine_code_of(reduced: tuple) -> tuple:
-    """What Numba keeps of a function, without the LLVM code by which others inline it and the text of its types.
+    """Return what Numba pickles of a function, without its LLVM code and the annotations of its types.
 
-    Numba looks the names of its two entries up in the LLVM code, so these stay.
+    Stubs of its two entries stay, as Numba looks their names up in the LLVM code.
     """
     (name, kind, (code, _)), described, environment, signature, objectmode, lifted, _, *rest = reduced
     entries = (described.llvm_cpython_wrapper_name, described.llvm_cfunc_wrapper_name)
@@ -98,7 +98,7 @@ def machine_code_of(reduced: tuple) -> tuple:
 
 
 def file_name(digest: str, stamp: str, target: Target) -> str:
-    """A kernel's file: digest of its sources, and of what else the code depends on."""
+    """Return the name of a kernel's file, from the digest of its sources and all else that the code depends on."""
     versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
     rest = hashlib.sha256(repr((versions, stamp, *target)).encode())
     return f"{digest}-{rest.hexdigest()[:12]}{SUFFIX}"
@@ -106,7 +106,7 @@ def file_name(digest: str, stamp: str, target: Target) -> str:
 
 @functools.cache
 def levels_here() -> tuple[str, ...]:
-    """Levels whose kernels may be taken instead of the processor's own; none where Numba is told a processor."""
+    """Return the levels whose shipped kernels run here; none if Numba is configured for another processor."""
     if _config.CPU_NAME is not None or _config.CPU_FEATURES is not None or not SHIPPED.is_dir():
         return ()
     if platform.machine() != "x86_64":
@@ -116,12 +116,12 @@ def levels_here() -> tuple[str, ...]:
 
 
 def levels_of(features: Collection[str]) -> tuple[str, ...]:
-    """The levels that a processor with these features has, best first."""
+    """Return the levels that a processor with these features has, best first."""
     return tuple(level for level, needed in LEVELS.items() if needed <= set(features))
 
 
 def read_whole(path: Path) -> bytes | None:
-    """What was written to a file; None if it is damaged, or there is none."""
+    """Return the content of a file by `write_whole`; None if it is damaged or missing."""
     try:
         return zlib.decompress(path.read_bytes(), wbits=GZIP)
     except (OSError, zlib.error):
@@ -129,7 +129,7 @@ def read_whole(path: Path) -> bytes | None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then move it there. Raises OSError."""
+    """Write a file atomically, compressed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}")
     try:
@@ -141,7 +141,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def file_stamp(function: Callable) -> str:
-    """Of a function that is not of this package: its file and that file's content, as errors tell lines in it."""
+    """Return path and digest of the file of a function outside this package, as compiled code contains its lines."""
     path = Path(function.__code__.co_filename)
     try:
         return f"{path} {hashlib.sha256(path.read_bytes()).hexdigest()}"
@@ -150,7 +150,7 @@ def file_stamp(function: Callable) -> str:
 
 
 def tell_unwritable(directory: Path, why: str) -> None:
-    """Say once why kernels are not kept."""
+    """Print once why compiled kernels cannot be kept."""
     if why not in _told:
         _told.add(why)
         print(

@@ -1,8 +1,8 @@
-"""What a compiled function of a user's raises, caught where Numba drops it.
+"""Exceptions in a user's compiled functions, which Numba would drop.
 
-A first-class function is called as C code is: it returns nothing of an exception. Numba prints that it was ignored, by
-`sys.unraisablehook`, and the caller goes on with whatever the function had done. Here the hook hands what was raised to
-the caller of the kernel, which ends the run. It costs nothing where nothing is raised.
+A first-class function is called as C code, which cannot return an exception. Numba only prints that it was ignored, by
+`sys.unraisablehook`, and the caller goes on. Here the hook passes the exception to the caller of the kernel, which ends
+the run. Without an exception it costs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from servegym.simulator.compilation.kernels import Compiled
 
 
 class Failure(NamedTuple):
-    """What was raised, and where: file and line of the statement, if Numba says so (of a bounds check it does not)."""
+    """An exception, and its file and line if Numba gives them (for a bounds check it does not)."""
 
     error: str
     file: str = ""
@@ -30,13 +30,13 @@ class Failure(NamedTuple):
         return where + self.error
 
 
-_here = threading.local()  # .note: takes what is raised in this thread
+_here = threading.local()  # .note: called with each Failure in this thread
 _others: Any = sys.__unraisablehook__
 
 
 def _hook(unraisable: Any) -> None:
     note = getattr(_here, "note", None)
-    # What Numba cannot raise has the compiler's context for an object; destructors and others have their own.
+    # For Numba's functions the object is the compiler's context; for destructors and others it is their own.
     if note is None or "numba.core" not in str(unraisable.object):
         _others(unraisable)
         return
@@ -44,7 +44,7 @@ def _hook(unraisable: Any) -> None:
 
 
 def failure_of(error: BaseException, trace: Any) -> Failure:
-    """An exception and the line that raised it; where that is `call` below, the line is unknown."""
+    """Return the Failure of an exception; if its last frame is `call` below, the line is unknown."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(trace)
     if not frames or frames[-1].filename == __file__:
@@ -53,7 +53,7 @@ def failure_of(error: BaseException, trace: Any) -> Failure:
 
 
 def call(note: Callable[[Failure], None], function: Callable, *arguments: Any) -> Any:
-    """function(*arguments); `note` is told of each exception that compiled functions raise meanwhile."""
+    """Return function(*arguments), and call `note` with each exception that compiled functions raise meanwhile."""
     global _others
     if sys.unraisablehook is not _hook:
         _others, sys.unraisablehook = sys.unraisablehook, _hook
@@ -65,7 +65,7 @@ def call(note: Callable[[Failure], None], function: Callable, *arguments: Any) -
 
 
 def culprit(failure: Failure, functions: Iterable[tuple[str, Compiled]]) -> str:
-    """Which of these named functions raised: the one that has the line, or comes from its file; else all they are."""
+    """Return which named function raised: the one with the line, else those of its file, else all."""
     functions = list(functions)
     of_file = [(name, f) for name, f in functions if f.written.__code__.co_filename == failure.file]
     for name, function in of_file:

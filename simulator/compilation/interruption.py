@@ -1,7 +1,7 @@
-"""Simulations that are given up midway: the event loop returns to Python every now and then, and looks here.
+"""Interrupting simulations in threads: the event loop returns to Python now and then, and checks here.
 
-Ctrl-C reaches the main thread alone. A caller that hands work to other threads gives them an event, and sets it when
-nothing waits for that work any more.
+Ctrl-C reaches only the main thread. A caller that runs work in other threads gives them an event, and sets it when the
+work is no longer needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _here = threading.local()  # .stop: the event of the work that this thread does
 
 
 def stoppable(stop: threading.Event, function: Callable[[Item], Outcome]) -> Callable[[Item], Outcome]:
-    """`function`, in which simulations end with KeyboardInterrupt once the event is set."""
+    """Return `function`, in which simulations raise KeyboardInterrupt once the event is set."""
 
     def run(item: Item) -> Outcome:
         _here.stop = stop
@@ -29,7 +29,7 @@ def stoppable(stop: threading.Event, function: Callable[[Item], Outcome]) -> Cal
 
 
 def stop_if_asked() -> None:
-    """Raise KeyboardInterrupt if nothing waits for the work of this thread."""
+    """Raise KeyboardInterrupt if the event of this thread's work is set."""
     stop = getattr(_here, "stop", None)
     if stop is not None and stop.is_set():
         raise KeyboardInterrupt

@@ -1,12 +1,11 @@
 """Compiling kernels: once per source text, cached on disk, called as first-class functions.
 
-`kernel` marks a helper that other kernels call. `Compiled` is a kernel with a fixed signature that is
-passed around as a value: the event loop takes policies, latency models and gain functions in this form,
-so it is compiled once and any of them plugs in without recompiling it.
+`kernel` decorates a helper that other kernels call. `Compiled` is a kernel with a fixed signature that is passed as a
+value: the event loop takes policies, latency models and gain functions in this form, so it is compiled once for all.
 
-Numba's own cache notices a change in a function's file but not in the files of the kernels it calls. Here
-the cache directory of a function is named after a digest of its source and of every kernel, intrinsic, type and
-constant it reaches, so an edit anywhere takes effect and nothing else is compiled again.
+Numba's own cache does not notice a change in the file of a kernel that a function calls. Here the cache directory of a
+function is named after a digest of its source and of each kernel, intrinsic, type and constant that it reaches. So an
+edit anywhere takes effect, and nothing else is compiled again.
 """
 
 import contextlib
@@ -35,57 +34,57 @@ from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
 from servegym.simulator.compilation.progress import CompileProgress
 from servegym.simulator.compilation.sources import source_of
 
-# Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference
-# counting is off (it took three quarters of the time: every call with a run counted twenty arrays up and down),
-# and a kernel cannot make arrays; a helper that must, and keeps them to itself, is an `allocating_kernel`.
-# `forceinline` is said of each: else Numba hands it on to all that an inlined kernel calls, and the whole event loop
-# becomes one function, which takes LLVM three to eight times as long.
+# Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference counting,
+# which would take three quarters of the time, is off, and a kernel cannot make arrays. A helper that must, and does not
+# return them, is an `allocating_kernel`. `forceinline` is set explicitly, as Numba would pass it on to all that an
+# inlined kernel calls: the event loop would become one function, which takes LLVM three to eight times as long.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False, "forceinline": False}
-# Of Numba's settings (NUMBA_BOUNDSCHECK, ...) those that the code depends on and Numba's own cache does not look at: a
-# kernel compiled under one is never taken for a kernel compiled under another.
+# Settings of Numba (NUMBA_BOUNDSCHECK, ...) that compiled code depends on; they are part of the digest.
 FLAGS = ("BOUNDSCHECK", "OPT", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "EXTEND_VARIABLE_LIFETIMES")
-# What counts by how it is written. Of a type that is its layout: an intrinsic may read it from memory. An object of
-# another kind that kernels can use (a declaration of parameters) has a `kernel_text`: all that they make of it.
+# Values that enter the digest by their repr, which for a type is its layout. Another object that kernels use, such as
+# Parameters, has a `kernel_text`: all that compiled code depends on.
 VALUES = int | float | str | tuple | np.generic | np.dtype | types.Type
 PACKAGE = f"{__name__.partition('.')[0]}."
 _config: Any = numba.config
 JIT_DISABLED = bool(_config.DISABLE_JIT)
-# How kernels are put together, and how they read tuples in memory, counts as they do.
+# The sources of linking, and of reading tuples in memory, are part of the digest too.
 LINKING = inspect.getsource(linking) + inspect.getsource(parked)
 _njit: Any = numba.njit
 
 
 def _inner(**options: Any) -> Callable[[Callable], Any]:
-    """Decorator: a kernel that other kernels call."""
+    """Return a decorator for kernels that other kernels call, with these Numba options."""
     return (lambda function: function) if JIT_DISABLED else lambda function: InnerKernel(function, options)
 
 
 kernel = _inner(**OPTIONS)
-# A kernel that is inlined wherever it is called: one of an iteration's steps, or a few lines of an inner loop.
+# A kernel that LLVM must inline: a step of an iteration, or a few lines of an inner loop.
 inlined_kernel = _inner(**OPTIONS | {"forceinline": True})
 allocating_kernel = _inner(**OPTIONS | {"_nrt": True})
-# A kernel that becomes text of the kernels that call it, before types are inferred: it costs nothing, not even to
-# compile, where all that it does is guarded by constants that are false.
+# A kernel that Numba inlines into its callers before types are inferred: code guarded by a false constant costs
+# nothing, not even to compile.
 hook = _inner(**OPTIONS | {"inline": "always"})
 
 
 def plain_function(function: Any) -> Any:
-    """The Python function behind a dispatcher, a Compiled or an intrinsic, or None."""
+    """Return the Python function of a dispatcher, a Compiled or an intrinsic, or None."""
     if not isinstance(function, python_types.FunctionType):
         function = getattr(function, "py_func", getattr(function, "__wrapped__", None))
     return function if isinstance(function, python_types.FunctionType) else None
 
 
 def _counts(value: Any) -> bool:
-    """Whether a function that is reached is part of what is compiled: a kernel, an intrinsic, and, as intrinsics call
-    them to make code, the plain functions of this package."""
+    """Return whether a reached function is compiled: a kernel or an intrinsic.
+
+    Plain functions of this package count too, as intrinsics call them to generate code.
+    """
     if isinstance(value, python_types.FunctionType):
         return value.__module__.startswith(PACKAGE)
     return hasattr(value, "py_func") or hasattr(value, "_defn")
 
 
 def _names(code: python_types.CodeType) -> set[str]:
-    """Every name a function's code uses, inner functions and comprehensions included."""
+    """Return all names that a function's code uses, including inner functions and comprehensions."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, python_types.CodeType):
@@ -94,8 +93,8 @@ def _names(code: python_types.CodeType) -> set[str]:
 
 
 def reached_values(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function's code names outside itself: globals, attributes of modules, and what it closes over."""
-    # In order: a module can be reached in two ways, and is named by the first; a set has another order in each process.
+    """Yield name and value of what a function's code uses outside itself: globals, module attributes, closure cells."""
+    # Sorted, as the order of a set differs between processes, and a module is named by the first way to reach it.
     names = sorted(_names(function.__code__))
     todo = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
     seen = set()
@@ -111,7 +110,7 @@ def reached_values(function: python_types.FunctionType) -> Iterator[tuple[str, A
 
 
 def signature_text(signature: Any) -> str:
-    """A signature's types, and where the classes of its tuples are: what Numba keeps imports them from there."""
+    """Return a signature as text, with the modules of its tuples' classes, which pickled code imports."""
     classes: set[str] = set()
     todo: list[Any] = [signature.return_type, *signature.args]
     while todo:
@@ -126,8 +125,10 @@ def signature_text(signature: Any) -> str:
 
 
 def source_digest(function: Any) -> str | None:
-    """Digest of the sources of `function` and of all kernels, types and constants it can reach, and of the
-    signature of a Compiled; None if one has no source."""
+    """Return a digest of the sources of `function` and of all kernels, types and constants that it can reach.
+
+    The signature of a Compiled is part of it. None if a function has no source.
+    """
     digest, seen, todo = hashlib.sha256(), set(), [plain_function(function)]
     if isinstance(function, Compiled):
         digest.update(signature_text(function.signature()).encode())
@@ -139,7 +140,7 @@ def source_digest(function: Any) -> str | None:
         source = source_of(current)
         if source is None:
             return None
-        # With its module: what Numba keeps names the modules of all that is in it, and imports them when it is read.
+        # With its module, as pickled code names modules and imports them when it is loaded.
         digest.update(f"{current.__module__}\n{source}".encode())
         for name, value in sorted(reached_values(current), key=lambda item: item[0]):
             if isinstance(value, np.ndarray):
@@ -156,7 +157,7 @@ def source_digest(function: Any) -> str | None:
 
 
 def reached_kernels(function: Any) -> list[python_types.FunctionType]:
-    """The Python functions of a kernel and of all it can call."""
+    """Return the Python functions of a kernel and of all kernels that it can call."""
     found: list[python_types.FunctionType] = []
     todo = [plain_function(function)]
     while todo:
@@ -168,7 +169,7 @@ def reached_kernels(function: Any) -> list[python_types.FunctionType]:
 
 
 def uncompiled_kernels(function: Any) -> int:
-    """How many kernels a kernel can call, directly or not, that this process has not compiled yet (hooks are not)."""
+    """Return how many kernels that a kernel can reach are not compiled yet in this process, without hooks."""
     seen: set[Any] = set()
     todo, count = [function], 0
     while todo:
@@ -182,7 +183,7 @@ def uncompiled_kernels(function: Any) -> int:
 
 
 def cache_root() -> Path:
-    """Where compiled kernels are kept: $SERVEGYM_CACHE, else the user's cache folder."""
+    """Return the folder of compiled kernels: $SERVEGYM_CACHE, else the user's cache folder, else a temporary one."""
     root = os.environ.get("SERVEGYM_CACHE")
     if root is None:
         root = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "servegym")
@@ -197,7 +198,7 @@ def cache_root() -> Path:
 
 
 def check_bounds() -> None:
-    """What this process compiles from now on checks the bounds of arrays. In the cache it has places of its own."""
+    """Compile kernels with bounds checks from now on. The cache keeps them apart from those without."""
     _config.BOUNDSCHECK = 1
 
 
@@ -216,8 +217,8 @@ class Compiled(types.WrapperAddressProtocol):
     ):
         self.py_func = py_func
         self._signature = signature
-        self.made_from = made_from  # the function that made it, and what of; None: it is where it was written
-        # What its author wrote, under whose name it is found: py_func, or what that was made of.
+        self.made_from = made_from  # function and arguments that made it; None: it is a module's attribute
+        # The author's function, by whose name it is imported: py_func, or what py_func was made from.
         self.written: Any = py_func if written is None else written
         functools.update_wrapper(self, py_func)
 
@@ -240,16 +241,16 @@ class Compiled(types.WrapperAddressProtocol):
         return dispatcher
 
     def _compile(self, dispatcher: Any) -> None:
-        """Compile a dispatcher, or read what another process has compiled meanwhile."""
+        """Compile a dispatcher, or load what another process has compiled meanwhile."""
         progress = CompileProgress(self.py_func, lambda: uncompiled_kernels(self))
         directory = dispatcher._cache.cache_path
-        # Of processes that start together one compiles, and the others read what it wrote. Numba's lock first: a
-        # thread that compiles holds it, and comes here for a kernel that its own reaches.
+        # Of several processes, one compiles and the others load what it wrote. Numba's lock is taken first: a thread
+        # that compiles holds it already when it comes here for a kernel that its own kernel reaches.
         waiting = f"servegym: waiting for another process, which compiles kernels of {progress.name}"
         alone = alone_in(Path(directory), waiting) if directory else contextlib.nullcontext()
         listening = install_listener("numba:compile", progress)
         with global_compiler_lock, alone, listening, no_garbage_collection(), warnings.catch_warnings():
-            # first-class functions are what this is about
+            # Numba calls first-class functions experimental.
             warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
             dispatcher.compile(self._signature)
 
@@ -266,26 +267,28 @@ class Compiled(types.WrapperAddressProtocol):
 
     @property
     def value(self) -> Any:
-        """What to pass to a kernel: this object, or the plain function when compilation is off."""
+        """The argument for a kernel: this object, or the plain function if compilation is off."""
         return self.py_func if JIT_DISABLED else self
 
     @functools.cached_property
     def entry(self) -> Callable:
-        """The compiled function without Numba's look at the arguments' types, which costs half a millisecond for
-        the arrays of a run. Only for arguments known to be of the signature's types."""
+        """The compiled function without Numba's check of argument types, which takes 0.5 ms for the arrays of a run.
+
+        Call it only with arguments of the signature's types.
+        """
         if JIT_DISABLED:
             return self.py_func
         (result,) = self.dispatcher.overloads.values()
         return result.entry_point
 
     def __call__(self, *arguments: Any) -> Any:
-        # Tells Numba the type of a kernel that is an argument; nothing else has imported it where nothing was compiled.
+        # Registers the type of kernels as arguments, which nothing else has imported if nothing was compiled.
         import numba.experimental.function_type  # noqa: F401
 
         return self.dispatcher(*arguments)
 
     def __reduce__(self) -> Any:
-        # Pickled by reference: the module's name gives it back, or what it was made from.
+        # Pickled by reference: by the name in its module, or by what made it.
         if self.made_from is not None:
             return self.made_from
         return kernel_named, (self.written.__module__, self.written.__qualname__)
@@ -296,11 +299,11 @@ _plain_kernel = functools.cache(kernel)
 
 
 def specialised(template: Compiled, **names: Any) -> Compiled:
-    """`template` with some of its globals replaced: kernels of its own, called directly and compiled with it.
+    """Return `template` with some of its globals replaced by kernels that are called directly and compiled with it.
 
-    A Compiled is called as a plain kernel, and so is a kernel; a number is a constant; a declaration is read. (A
-    closure would do the same, but Numba compiles those again in each process.) The same template and names give the
-    same object. Raises ValueError for a name it does not use.
+    Globals may be kernels, a Compiled (called as a kernel), numbers (constants) or declarations. Numba would compile a
+    closure again in each process. The same template and names give the same object. Raises ValueError for a name that
+    the template does not use.
     """
     used = _names(template.py_func.__code__)
     for name in names:
@@ -314,7 +317,7 @@ def specialised(template: Compiled, **names: Any) -> Compiled:
 
 
 def _identity(value: Any) -> Any:
-    """What makes a specialised kernel another one."""
+    """Return what tells specialised kernels apart."""
     return getattr(value, "kernel_text", None) or getattr(value, "py_func", value)
 
 
@@ -328,8 +331,10 @@ def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:
 
 
 def with_globals(original: Any, replaced: dict[str, Any], named: str) -> python_types.FunctionType:
-    """A copy of a function with some of its globals replaced. named: what its name ends with, as symbols of compiled
-    code are named after functions, and what differs must not have the same name."""
+    """Return a copy of a function with some of its globals replaced.
+
+    named: suffix of its name, as symbols of compiled code are named after functions and must differ.
+    """
     name = f"{original.__name__}_{named}"
     copy = python_types.FunctionType(original.__code__, {**original.__globals__, **replaced}, name)
     copy.__qualname__, copy.__doc__ = name, original.__doc__
@@ -341,5 +346,5 @@ def _make(template: Compiled, names: dict[str, Any]) -> Compiled:
 
 
 def compiled(signature: Any) -> Callable[[Callable], Compiled]:
-    """Decorator: a first-class kernel of this signature."""
+    """Return a decorator for first-class kernels of this signature."""
     return lambda py_func: Compiled(py_func, signature)

@@ -1,9 +1,9 @@
-"""Kernels that only kernels call: they become code once, within the kernel that is entered.
+"""Linking: kernels that only kernels call become machine code once, within the kernel that Python enters.
 
-Numba makes a library of each function that it compiles: all that it calls is linked in, optimised and turned into
-machine code, with an entry for Python and one for C. An event loop has hundreds of kernels, and one of them is entered:
-two thirds of a first compile went into code that never ran. Here an inner kernel ends as LLVM code; the outer one
-(`Compiled`) links all that it reaches, each kernel once, and is optimised as a whole.
+Numba makes a library of each function: all that it calls is linked in, optimised and compiled to machine code, with an
+entry for Python and one for C. Of the hundreds of kernels of an event loop only one is entered, so two thirds of a
+first compile would go into code that never runs. Here an inner kernel ends as LLVM code; the outer one (`Compiled`)
+links all that it reaches, each kernel once, and is optimised as a whole.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from numba.core.typed_passes import NativeLowering
 
 
 class InnerLibrary(JITCodeLibrary):
-    """The code of an inner kernel and nothing else: not optimised as a whole, never run from here."""
+    """The LLVM code of an inner kernel alone, not optimised and not executable."""
 
     def finalize(self) -> None:
         self._raise_if_finalized()
         self._finalize_dynamic_globals()
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "external":
-                function.linkage = "linkonce_odr"  # several outer kernels may have it
+                function.linkage = "linkonce_odr"  # several outer kernels may link it
         self._finalized = True
 
     @property
@@ -40,7 +40,7 @@ class InnerLibrary(JITCodeLibrary):
         return self._final_module
 
     def _get_module_for_linking(self) -> Any:
-        """Its code and that of all it reaches: what a library of Numba's own links, a user's `njit` that calls it."""
+        """Return its code and that of all it reaches, for Numba's own libraries, such as a user's `njit`."""
         if self._shared_module is None:
             module = self.module.clone()
             link(module, self._linking_libraries)
@@ -49,12 +49,12 @@ class InnerLibrary(JITCodeLibrary):
 
 
 class OuterLibrary(JITCodeLibrary):
-    """The code of a kernel that is entered, and of all that it reaches."""
+    """The code of a kernel that Python enters, and of all that it reaches."""
 
     def finalize(self) -> None:
         link(self._final_module, self._linking_libraries)
         self._linking_libraries = []
-        # Its own now: what is called once is inlined, and arguments that are not read are dropped.
+        # As internal functions, those called once are inlined, and unused arguments are dropped.
         for function in self._final_module.functions:
             if function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
@@ -62,16 +62,16 @@ class OuterLibrary(JITCodeLibrary):
 
 
 def link(module: Any, libraries: Iterable[JITCodeLibrary]) -> None:
-    """Link these into a module, and all that the inner ones among them reach."""
+    """Link libraries, and all that the inner ones among them reach, into a module."""
     for library in callers_first(libraries):
         code = library.module if isinstance(library, InnerLibrary) else library._get_module_for_linking()
         module.link_in(code, preserve=True)
 
 
 def callers_first(libraries: Iterable[Any]) -> list[Any]:
-    """These and all that the inner ones among them reach, each behind all of its callers.
+    """Return the libraries and all that the inner ones among them reach, each after all of its callers.
 
-    In this order, since LLVM leaves out a function that nothing linked so far calls.
+    LLVM leaves out a function that no linked function calls, so callers come first.
     """
     callees_first: list[Any] = []
     seen: set[int] = set()
@@ -90,7 +90,7 @@ def callers_first(libraries: Iterable[Any]) -> list[Any]:
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class InnerLowering(NativeLowering):
-    """As Numba's, but for what makes a function run: entries, machine code."""
+    """Numba's lowering without what makes a function executable: entries and machine code."""
 
     _name = "inner_lowering"
 
@@ -100,7 +100,7 @@ class InnerLowering(NativeLowering):
         super().run_pass(state)
         lowered = state["cr"]
         fndesc, env = lowered.fndesc, lowered.env
-        # Stands for the function where kernels look it up; it has no code to be called at.
+        # A stand-in for the function where kernels look it up; it cannot be called.
         function = _dynfunc.make_function(fndesc.lookup_module(), fndesc.qualname, "", 0, env, (library,))
         state.targetctx.insert_user_function(function, fndesc, [library])
         state["cr"] = lowered._replace(cfunc=function)
@@ -109,7 +109,7 @@ class InnerLowering(NativeLowering):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class OuterLowering(NativeLowering):
-    """As Numba's, into a library that links what inner kernels leave."""
+    """Numba's lowering into a library that links inner kernels."""
 
     _name = "outer_lowering"
 
@@ -120,7 +120,7 @@ class OuterLowering(NativeLowering):
 
 
 class KernelCompiler(CompilerBase):
-    """Numba's compiler with another way to lower."""
+    """Numba's compiler with another lowering pass."""
 
     lowering: type
 
@@ -140,7 +140,7 @@ class OuterCompiler(KernelCompiler):
 
 
 class InnerKernel(CPUDispatcher):
-    """A kernel for other kernels. Called from Python, by tests and tools, a twin of it runs that can be entered."""
+    """A kernel for other kernels. For a call from Python, as in tests, an executable copy is compiled."""
 
     def __init__(self, function: Callable, options: Mapping[str, Any]):
         inner = {"nopython": True, "boundscheck": None, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -159,5 +159,5 @@ class InnerKernel(CPUDispatcher):
 
 
 def kernel_named(module: str, name: str) -> Any:
-    """A kernel by where it is."""
+    """Return a kernel by its module and name."""
     return getattr(importlib.import_module(module), name)

@@ -1,7 +1,4 @@
-"""Locks of the operating system's: of processes that come together one goes on, the others wait until it is done.
-
-And what a process that compiles does without.
-"""
+"""File locks, by which one of several processes compiles and the others wait; and pausing garbage collection."""
 
 import contextlib
 import fcntl
@@ -13,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-QUIET_S = 2.0  # of a wait that nothing is said of
+QUIET_S = 2.0  # shorter waits are not reported
 
 
 @contextlib.contextmanager
 def held(file: IO[Any] | int, waiting: str = "") -> Iterator[None]:
-    """Lock an open file or a descriptor. A process that is killed loses the lock. Raises OSError without locks.
+    """Lock an open file or a descriptor; a killed process loses the lock. Raises OSError if locks are not supported.
 
-    waiting: said on standard error once the wait takes longer than `QUIET_S`; "": nothing is said.
+    waiting: printed on standard error once the wait takes longer than `QUIET_S`; "": nothing is printed.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,14 +32,14 @@ def held(file: IO[Any] | int, waiting: str = "") -> Iterator[None]:
     try:
         yield
     finally:
-        fcntl.flock(file, fcntl.LOCK_UN)  # said, not left to close(): a forked child may have the file open too
+        fcntl.flock(file, fcntl.LOCK_UN)  # close() would not do if a forked child has the file open
 
 
 @contextlib.contextmanager
 def alone_in(directory: Path, waiting: str = "") -> Iterator[None]:
-    """The folder is made; where it cannot be, or its file system has no locks, there is no waiting.
+    """Make a folder and lock it. If it cannot be made or locked, go on without a lock.
 
-    waiting: of `held`.
+    waiting: as for `held`.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -55,8 +52,9 @@ def alone_in(directory: Path, waiting: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Turn garbage collection off while kernels are compiled: nearly all that Numba makes is needed until it is done,
-    and to look takes a seventh of the time."""
+    """Pause garbage collection while kernels are compiled: nearly all of Numba's objects live until the end, and
+    collecting takes a seventh of the time.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

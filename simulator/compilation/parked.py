@@ -1,7 +1,7 @@
-"""Values of kernels kept in memory under an address, and tuples of which kernels have the address only.
+"""Parked tuples: tuples of arrays kept in memory, of which kernels get only the address.
 
-A tuple of arrays as an argument is as many words as its arrays have fields: four hundred for a run, stored one by one
-at each call and read again. A `Parked` is one word, and a field of it is read where it is named.
+A tuple of arrays as an argument is one word for each field of each array, 400 for a run, which each call stores and
+reads again. A `Parked` is one word, and its fields are read where they are used.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic, lower_getattr_generic, register_model
 
 _config: Any = numba.config
-kept: dict[int, Any] = {}  # without compilation a value is kept as it is
+kept: dict[int, Any] = {}  # with compilation off: values by address
 
 
 class Parked(types.Type):
-    """A tuple in memory, by its address. Kernels read its fields as they read those of the tuple itself.
+    """The Numba type of a parked tuple. Kernels read its fields as those of the tuple itself.
 
     kind: the NamedTuple.
     """
@@ -30,7 +30,7 @@ class Parked(types.Type):
     def __init__(self, kind: types.NamedTuple):
         self.kind = kind
         layout = hashlib.sha256(str(kind).encode()).hexdigest()[:12]
-        super().__init__(f"Parked({kind.instance_class.__name__}, {layout})")  # short: symbols are named after types
+        super().__init__(f"Parked({kind.instance_class.__name__}, {layout})")  # short, as symbols are named after types
 
 
 register_model(Parked)(models.OpaqueModel)
@@ -54,7 +54,7 @@ def read_field(context: Any, builder: Any, parked: Parked, value: Any, name: str
 
 @intrinsic
 def _loaded(typing_context, value):
-    """A tuple itself, all of it."""
+    """Load a parked tuple as a tuple."""
 
     def generate(context, builder, signature, arguments):
         if not isinstance(value, Parked):
@@ -69,13 +69,13 @@ def _itself(value: Any) -> Any:
     return value
 
 
-loaded: Any = _itself if _config.DISABLE_JIT else _loaded  # for policies, which are given tuples
+loaded: Any = _itself if _config.DISABLE_JIT else _loaded  # for policies, which take tuples
 
 
 def parking(kind: Any) -> tuple[Any, Any, Any]:
-    """For tuples of a Numba type, what kernels call: store(address, value), restore(address) and size() in bytes.
+    """Return intrinsics for tuples of a Numba type: store(address, value), restore(address), and size() in bytes.
 
-    What is restored has a `Parked` for each tuple with names that is in the tuple.
+    A restored tuple has a `Parked` in place of each nested NamedTuple.
     """
     if _config.DISABLE_JIT:
         return kept.__setitem__, kept.__getitem__, lambda: 1
@@ -111,12 +111,12 @@ def parking(kind: Any) -> tuple[Any, Any, Any]:
 
 
 def _read_as(kind: Any) -> Any:
-    """The type of what a kernel gets of a part of what is parked."""
+    """Return the type that a kernel gets for a part of a parked tuple."""
     return Parked(kind) if isinstance(kind, types.NamedTuple) else kind
 
 
 def _read(context: Any, builder: Any, kind: Any, pointer: Any) -> Any:
-    """What a kernel gets of a part, of which a pointer says what is kept."""
+    """Return the value that a kernel gets for a part, from a pointer to it."""
     if isinstance(kind, types.NamedTuple):
         return builder.bitcast(pointer, context.get_value_type(Parked(kind)))
     return _load(context, builder, kind, pointer)
@@ -124,8 +124,10 @@ def _read(context: Any, builder: Any, kind: Any, pointer: Any) -> Any:
 
 @functools.cache
 def _kept_of(context: Any, kind: Any) -> Any:
-    """What is kept of a value: of an array, which is C-contiguous, its address and its shape. All else follows, and
-    would fill five cache lines for one: when many runs take turns, each would find the cache cold."""
+    """Return the LLVM type of a parked value. Of an array, which is C-contiguous, only address and shape are kept.
+
+    The rest follows from these, and would take five times the cache lines, which many runs share.
+    """
     if isinstance(kind, types.BaseTuple):
         return ir.LiteralStructType([_kept_of(context, part) for part in _parts_of(kind)])
     whole = context.get_value_type(kind)
@@ -136,17 +138,17 @@ def _kept_of(context: Any, kind: Any) -> Any:
 
 
 def _parts_of(kind: Any) -> list[Any]:
-    """The types of a tuple's parts."""
+    """Return the types of a tuple's parts."""
     return list(kind)
 
 
 def _fields(context: Any, kind: Any) -> list[str]:
-    """Of an array as kernels have it."""
+    """Return the names of the fields of an array in kernels."""
     return list(context.data_model_manager[kind]._fields)
 
 
 def _pack(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """What is kept of a value."""
+    """Return a value as it is parked."""
     if isinstance(kind, types.BaseTuple):
         parts = [
             _pack(context, builder, part, builder.extract_value(value, i)) for i, part in enumerate(_parts_of(kind))
@@ -160,7 +162,7 @@ def _pack(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 
 def _load(context: Any, builder: Any, kind: Any, pointer: Any) -> Any:
-    """The value of which a pointer says what is kept."""
+    """Return the value that is parked at a pointer."""
     if isinstance(kind, types.BaseTuple):
         parts = [_load(context, builder, part, _part(builder, pointer, i)) for i, part in enumerate(_parts_of(kind))]
         return _together(builder, context.get_value_type(kind), parts)
@@ -186,7 +188,7 @@ def _part(builder: Any, pointer: Any, i: int) -> Any:
 
 
 def _together(builder: Any, kind: Any, parts: list[Any]) -> Any:
-    """A value of an LLVM type of its parts."""
+    """Return a value of an LLVM type, built from its parts."""
     whole = ir.Constant(kind, ir.Undefined)
     for i, part in enumerate(parts):
         whole = builder.insert_value(whole, part, i)
@@ -194,8 +196,11 @@ def _together(builder: Any, kind: Any, parts: list[Any]) -> Any:
 
 
 def _scalars(builder: Any, pointer: Any) -> Any:
-    """The value at a pointer, put together from its scalars: those that a kernel does not use are never loaded, and
-    the others where they are used (they do not change while it runs: invariant), instead of all of them on entry."""
+    """Return the value at a pointer, built from scalar loads.
+
+    The loads are marked invariant, as the values do not change while a kernel runs. So LLVM drops those that are not
+    used, and moves the others to where they are used.
+    """
     kind = pointer.type.pointee
     if not isinstance(kind, ir.LiteralStructType | ir.ArrayType):
         value = builder.load(pointer)

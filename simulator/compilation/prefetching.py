@@ -1,8 +1,7 @@
-"""Asking for a record before it is needed.
+"""Prefetching records into the processor's cache.
 
-With many engines the requests of one are no longer in the processor's caches when its iteration ends, and the tokens of
-a batch wait for memory one after the other: each record is found by way of the batch, which the processor does not look
-ahead in.
+With many engines, the requests of an engine are no longer cached when its iteration ends. Their records are found
+through the batch, which the processor cannot predict, so that each would wait for memory in turn.
 """
 
 from typing import Any
@@ -15,11 +14,11 @@ from servegym.simulator.compilation.kernels import JIT_DISABLED, inlined_kernel,
 from servegym.simulator.records.fields import CACHE_LINE
 from servegym.simulator.records.types import EVENT_BATCH_END
 
-AHEAD = 6  # so many entries of a batch: some 100 ns, as long as memory takes
+AHEAD = 6  # entries of a batch: some 100 ns, the latency of memory
 
 
 def _asking(lines: int) -> Any:
-    """What asks for so many cache lines of array[index], to be written to, or for all that it has."""
+    """Return a function that prefetches the first cache lines of array[index], to be written to. lines: at most."""
 
     def ask(typing_context: Any, array: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -41,15 +40,15 @@ def _asking(lines: int) -> Any:
     return (lambda array, index: None) if JIT_DISABLED else intrinsic(ask)
 
 
-# prefetch(array, index) asks for the first 64 bytes of array[index]. It changes nothing but the time it takes later.
+# prefetch(array, index) prefetches the first 64 bytes of array[index], to be written to.
 prefetch: Any = _asking(1)
-prefetch_two: Any = _asking(2)  # the same for the first 128
-prefetch_all: Any = _asking(64)  # for all of a record
+prefetch_two: Any = _asking(2)  # the first 128 bytes
+prefetch_all: Any = _asking(64)  # the whole record
 
 
 @inlined_kernel
 def prefetch_entry(requests, outcomes, entries, k, length):
-    """Ask for the records of the request that is AHEAD entries after entry k of so many."""
+    """Prefetch the records of the request AHEAD entries after entry k of `length`."""
     if k + AHEAD < length:
         prefetch_two(requests, entries[k + AHEAD].request)
         prefetch(outcomes, entries[k + AHEAD].request)
@@ -57,8 +56,10 @@ def prefetch_entry(requests, outcomes, entries, k, length):
 
 @kernel
 def prefetch_next(run):
-    """Ask for what the next iterations to end will need: of the first the records of its requests, of the two of which
-    one ends after it the engine and its batch. (The events are a heap.)"""
+    """Prefetch the records that the ends of the next iterations read.
+
+    Of the first event in the heap: its requests. Of its two children, one of which comes next: engine, batch and queue.
+    """
     events, count = run.events, run.status[0].events
     if count > 0 and events[0].kind == EVENT_BATCH_END:
         e = events[0].index

@@ -1,4 +1,4 @@
-"""What is being compiled, and how much of it is left, on standard error: on a busy machine that takes minutes."""
+"""Progress of compilation on standard error, as compiling may take minutes on a busy machine."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from collections.abc import Callable
 
 from numba.core.event import Event, Listener
 
-QUIET_S = 1.0  # of what takes no longer nothing is said, but once in a process
-EVERY_S = {True: 0.2, False: 10.0}  # between two counts, on a terminal and elsewhere
-MADE = re.compile(r"_[0-9a-f]{8}$")  # what the name of a specialised kernel ends with
+QUIET_S = 1.0  # shorter compilations are not reported, except the first of a process
+EVERY_S = {True: 0.2, False: 10.0}  # between two reports, on a terminal (True) and elsewhere
+MADE = re.compile(r"_[0-9a-f]{8}$")  # suffix of the name of a specialised kernel
 
 
 class CompileProgress(Listener):
-    """Listens to Numba while a kernel that is entered is compiled with those that it calls; says nothing if it is read
-    from the cache.
+    """Listens to Numba while an outer kernel is compiled with those that it calls, and reports progress.
 
-    function: of the kernel. left: gives how many kernels it calls that this process has not compiled yet.
+    function: the kernel's. left: returns how many of its kernels are not compiled yet.
     """
 
-    announced = False  # whether this process has said that it compiles
+    announced = False  # whether this process has reported a compilation
 
     def __init__(self, function: Callable, left: Callable[[], int]):
         self.function, self.left = function, left
         self.name = MADE.sub("", function.__name__)
-        self.begin_s: float | None = None  # None: it is not being compiled
+        self.begin_s: float | None = None  # None: not compiling
         self.last_s = 0.0
         self.done = self.total = 0
         self.has_said = False

@@ -1,6 +1,6 @@
-"""The text of a function, as `inspect.getsource` gives it, in a tenth of the time.
+"""The source of a function, as by `inspect.getsource`, in a tenth of the time.
 
-`inspect` reads every token to find where a function ends, and a run looks at hundreds of kernels.
+`inspect` tokenises a function to find its end, which is slow for the hundreds of kernels of a run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from types import FunctionType
 
 @functools.cache
 def source_of(function: FunctionType) -> str | None:
-    """A function's text; None where there is no file to read it from (typed at a prompt)."""
-    if hasattr(function, "kernel_text"):  # made, not written
+    """Return a function's source; None if it has no file, as when typed at a prompt."""
+    if hasattr(function, "kernel_text"):  # generated
         return str(function.kernel_text)
     code = function.__code__
     linecache.checkcache(code.co_filename)  # the file may have changed since it was read
@@ -29,8 +29,10 @@ def source_of(function: FunctionType) -> str | None:
 
 
 def end_of_block(lines: list[str], first: int, known: int) -> int:
-    """Where a block ends that begins at line `first` and has the lines before `known` (from 0): what is indented
-    further, comments too, and a bracket that closes."""
+    """Return the end of the block that begins at line `first`, of which lines before `known` are certain (from 0).
+
+    More deeply indented lines, comments included, and a closing bracket belong to it.
+    """
     column, end = indent(lines[first]), known
     for number, line in enumerate(lines[known:], start=known + 1):
         text = line.strip()

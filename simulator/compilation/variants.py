@@ -1,4 +1,4 @@
-"""A kernel with constants replaced in all the kernels that it calls: another kernel, made from the same text."""
+"""Variants of a kernel: copies with constants replaced in it and in all kernels that it calls."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from servegym.simulator.compilation.linking import InnerKernel
 
 @functools.cache
 def variant(template: Compiled, named: str, constants: tuple[tuple[str, Any], ...]) -> Compiled:
-    """`template` with these constants, wherever a kernel that it reaches reads a global of that name.
+    """Return `template` with these constants in place of globals of their names, in all kernels that it reaches.
 
-    named: what the names of its kernels end with (`with_globals`). A branch on a constant that is false is gone before
-    types are inferred. Without compilation nothing is gained, and `template`
-    itself is given back.
+    named: suffix of the names of its kernels (`with_globals`). Numba drops a branch on a false constant before types
+    are inferred. With compilation off, `template` itself is returned.
     """
     if JIT_DISABLED:
         return template
@@ -26,7 +25,7 @@ def variant(template: Compiled, named: str, constants: tuple[tuple[str, Any], ..
 
 
 class _Copies:
-    """Kernels that reach one of the constants are copied, each once; the others are shared."""
+    """Copies of kernels: those that reach one of the constants are copied, each once; the others are shared."""
 
     def __init__(self, named: str, constants: dict[str, Any]):
         self.named, self.constants = named, constants
@@ -40,7 +39,7 @@ class _Copies:
         return self.made[function]
 
     def of_function(self, original: FunctionType) -> FunctionType:
-        """With what is replaced in its globals; the function itself if that is nothing."""
+        """Return a copy of a function with replaced globals, or the function itself if none is."""
         replaced: dict[str, Any] = {}
         for name, value in reached_values(original):
             if name in self.constants:

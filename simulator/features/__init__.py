@@ -1,20 +1,20 @@
-"""What a run may have, and most have not: one file a feature. A loop is compiled with all or none (loops.py).
+"""Optional features of a run, each in its own file. A loop is compiled with all of them or with none (loops.py).
 
-Hooks (*_hooks.py) ask `if HAS_CACHE and engine.cache.on:`, and so do the features' own files, nothing else. The names
-are true here and in the whole loop; in the kernels of the plain loop they are false, and what they guard is neither
-compiled nor asked about.
+Only hooks (*_hooks.py) and the features' own files ask for a feature, as in `if HAS_CACHE and engine.cache.on:`. The
+flags are true here and in the whole loop. In the kernels of the plain loop they are false, so that what they guard is
+not compiled.
 """
 
-HAS_CLUSTER = True  # engines beside the first, or what only happens to fleets: signals, transfers, scalers, incidents
-HAS_CACHE = True  # engines that cache prefixes in their KV memory, or in stores in host memory
-HAS_DRAFTS = True  # engines that speculate
-HAS_CLIENTS = True  # a front end; requests that come when others have ended
-HAS_TASKS = True  # batches that can be suspended
-HAS_CORRECTION = True  # estimators that are corrected while they are used
-HAS_AHEAD = True  # engines that form the next batch while one runs
-HAS_LOCKSTEP = True  # engines that start and end iterations together
-HAS_GROUPS = True  # engines whose layers keep different parts of a request
-HAS_ADAPTERS = True  # engines that have LoRA adapters
+HAS_CLUSTER = True  # several engines, or what only fleets have: signals, transfers, scalers, incidents
+HAS_CACHE = True  # prefix caches in KV memory, and prefix or block stores in host memory
+HAS_DRAFTS = True  # speculative decoding
+HAS_CLIENTS = True  # a front end; arrivals that depend on the end of other requests
+HAS_TASKS = True  # preemptible batches
+HAS_CORRECTION = True  # online correction of estimators
+HAS_AHEAD = True  # asynchronous scheduling
+HAS_LOCKSTEP = True  # data parallel ranks, which start and end iterations together
+HAS_GROUPS = True  # KV cache groups
+HAS_ADAPTERS = True  # LoRA adapters
 
 FEATURES = (
     "HAS_CLUSTER", "HAS_CACHE", "HAS_DRAFTS", "HAS_CLIENTS", "HAS_TASKS", "HAS_CORRECTION", "HAS_AHEAD", "HAS_LOCKSTEP",

@@ -1,7 +1,7 @@
-"""LoRA adapters: which are in an engine's memory, how many a batch may have. The rules: docs/feature_rules.md.
+"""LoRA adapters: which are in an engine's memory, and how many a batch may have. The rules: docs/feature_rules.md.
 
-REQUEST.adapter is a number from 1 on, without gaps, an index into run.adapters[e]; 0 is the model itself. An adapter is
-in memory if the number of its last use there is above 0; the least such number is the least recently used.
+REQUEST.adapter is an index into run.adapters[e], from 1 without gaps; 0 is the model itself. An adapter is in memory
+if the number of its last use there is above 0; the adapter with the least such number is the least recently used.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MOST_LORAS = {"max_loras": 2**12, "max_cpu_loras": 2**20}
 class Adapters:
     """LoRA adapters of each engine.
 
-    max_loras: in a batch, and in device memory. max_cpu_loras: in host memory, those in device memory among them; None:
-    as many as max_loras. (Both are vLLM's settings of these names.) load_s: to load one that is not in host memory.
-    activate_s: to copy one from there to device memory. The engine computes nothing meanwhile. Raises DeploymentError.
+    max_loras, max_cpu_loras: as in vLLM, most adapters in a batch and in device memory, and most in host memory, which
+    includes those in device memory (None: max_loras). load_s: time to load an adapter into host memory. activate_s:
+    time to copy it from there to device memory. The engine computes nothing meanwhile. Raises DeploymentError.
     """
 
     max_loras: int
@@ -49,19 +49,22 @@ class Adapters:
 
     @property
     def values(self) -> dict[str, float]:
-        """The numbers by name, without None."""
+        """The settings by name, with max_cpu_loras filled in."""
         return vars(self) | {"max_cpu_loras": self.max_loras if self.max_cpu_loras is None else self.max_cpu_loras}
 
 
 def numbered(adapter: np.ndarray) -> np.ndarray:
-    """int64[requests]: adapters numbered from 1 without gaps; 0 stays 0."""
+    """Return int64[requests]: adapters renumbered from 1 without gaps; 0 stays 0."""
     if not adapter.any():
         return np.zeros(len(adapter), "i8")
     return np.unique(np.r_[0, adapter], return_inverse=True)[1][1:]
 
 
-def prompts_apart(prompts: Prompts | None, adapter: np.ndarray) -> Prompts | None:
-    """The prompts with different numbers for chunks of different adapters, int[requests]: their KV is not the same."""
+def prompts_by_adapter(prompts: Prompts | None, adapter: np.ndarray) -> Prompts | None:
+    """Return prompts in which equal chunks under different adapters have different numbers, as their KV differs.
+
+    adapter: int[requests].
+    """
     if prompts is None or not adapter.any():
         return prompts
     of_chunks = np.repeat(numbered(adapter), np.diff(prompts.offsets))
@@ -70,15 +73,15 @@ def prompts_apart(prompts: Prompts | None, adapter: np.ndarray) -> Prompts | Non
 
 
 @kernel
-def begin_batch(engine):
-    """No request is in the batch that the engine is about to form."""
+def clear_batch_adapters(engine):
+    """Set the adapters of the batch that the engine is about to form to none."""
     engine.adapters.attempts += 1
     engine.adapters.in_batch = 0
 
 
 @kernel
 def joins_batch(run, e, adapter):
-    """Whether the batch that engine e forms may have a request with this adapter."""
+    """Return whether a request with this adapter may join the batch that engine e forms."""
     adapters, one = run.engines[e].adapters, run.adapters[e, adapter]
     if adapter == 0 or adapters.in_batch < adapters.max_loras:
         return True
@@ -87,7 +90,7 @@ def joins_batch(run, e, adapter):
 
 @kernel
 def count_into_batch(run, e, adapter):
-    """A request with this adapter has joined the batch that engine e forms."""
+    """Count a request with this adapter into the batch that engine e forms."""
     adapters, one = run.engines[e].adapters, run.adapters[e, adapter]
     if adapter == 0:
         return
@@ -99,18 +102,18 @@ def count_into_batch(run, e, adapter):
 
 @kernel
 def take_out_of_batch(run, e, adapter):
-    """A request with this adapter has been taken out of the batch that engine e forms."""
+    """Count a request with this adapter out of the batch that engine e forms."""
     if adapter > 0:
         run.adapters[e, adapter].requests -= 1
         run.engines[e].adapters.in_batch -= run.adapters[e, adapter].requests == 0
 
 
 @kernel
-def bring_in(run, e):
-    """The batch of engine e starts: its adapters are brought into device memory. Returns what that takes."""
+def load_batch_adapters(run, e):
+    """Bring the adapters of the batch that engine e starts into device memory, and return the time that it takes."""
     engine, table = run.engines[e], run.adapters[e]
     adapters, took_s = engine.adapters, 0.0
-    for k in range(engine.batch_length):  # what is there is not given up for others of the batch
+    for k in range(engine.batch_length):  # adapters of the batch that are there are not replaced
         adapter = run.requests[run.entries[e, k].request].adapter
         if adapter > 0 and is_first(run, e, k, adapter):
             adapters.uses += 1
@@ -127,7 +130,7 @@ def bring_in(run, e):
 
 @kernel
 def is_first(run, e, k, adapter):
-    """Whether entry k of the batch of engine e is the first with its adapter; to be asked in the order of the batch."""
+    """Return whether entry k is the first of its batch with its adapter. Ask in the order of the batch."""
     one = run.adapters[e, adapter]
     if one.attempt == -run.engines[e].adapters.attempts:
         return False
@@ -137,7 +140,7 @@ def is_first(run, e, k, adapter):
 
 @kernel
 def load_adapter(adapters, table, adapter):
-    """An adapter is brought into host memory, in the place of the least recently used. Returns what that takes."""
+    """Load an adapter into host memory, replacing the least recently used if it is full, and return the time."""
     if table[adapter].host_use > 0:
         return 0.0
     if adapters.in_host == adapters.max_cpu_loras:
@@ -156,8 +159,7 @@ def load_adapter(adapters, table, adapter):
 
 @kernel
 def activate(adapters, table, adapter):
-    """An adapter in host memory is copied to device memory, in the place of the least recently used. Returns what that
-    takes."""
+    """Copy an adapter to device memory, replacing the least recently used if it is full, and return the time."""
     if adapters.in_device == adapters.max_loras:
         least = 0
         for other in range(1, table.shape[0]):
@@ -191,8 +193,7 @@ def adapter_s(known, request, e):
 
 @kernel
 def note_adapter(sent, most, adapter):
-    """The router notes that an engine gets a request with this adapter. sent: the adapters of what it got before, the
-    latest first, of which `most` are kept."""
+    """Move an adapter to the front of `sent`, the router's list of `most` adapters last sent to an engine."""
     place = 0
     while place < min(most, sent.shape[0]) - 1 and sent[place] != adapter and sent[place] != 0:
         place += 1
@@ -203,7 +204,7 @@ def note_adapter(sent, most, adapter):
 
 @kernel
 def forget_adapters(run, known, e):
-    """Engine e has no adapter any more, and as far as the router knows neither."""
+    """Remove all adapters from engine e, and from what the router knows of it."""
     run.engines[e].adapters.in_host = run.engines[e].adapters.in_device = 0
     for adapter in range(run.adapters.shape[1]):
         run.adapters[e, adapter].host_use, run.adapters[e, adapter].device_use = 0, 0

@@ -1,7 +1,7 @@
-"""Asynchronous scheduling: an engine forms the next batch while one runs. The rules: docs/feature_rules.md.
+"""Asynchronous scheduling: an engine forms its next batch while one runs. The rules: docs/feature_rules.md.
 
-What a batch computes and emits counts as done once it is formed. So a request's `num_output_tokens` includes tokens
-still under way, and OUTCOME.under_way is their number. REQUEST.in_flight_tokens are the chunks of what still runs.
+A batch counts as computed, and its tokens as emitted, once it is formed. So a request's `num_output_tokens` includes
+tokens that a batch is still to emit, OUTCOME.under_way of them, and its `computed_tokens` includes in_flight_tokens.
 """
 
 import numpy as np
@@ -25,9 +25,11 @@ from servegym.simulator.records.types import BATCH_START, EVENT_BATCH_END, LATES
 
 
 @kernel
-def set_aside(run, router_state, e):
-    """Take requests with their last token under way out of the queue of engine e while it forms a batch; `bring_back`
-    restores it. False: none would be left, and the queue is as it was."""
+def hide_finishing(run, router_state, e):
+    """Remove requests whose last token is under way from the queue of engine e until `restore_queue`.
+
+    Returns False, with the queue unchanged, if no request would be left.
+    """
     engine, queue, before = run.engines[e], run.queues[e], router_state.queued
     queued, kept = engine.queue_length, 0
     for position in range(queued):
@@ -38,15 +40,15 @@ def set_aside(run, router_state, e):
             kept += 1
     engine.queue_length = kept
     if kept == 0:
-        bring_back(run, router_state, e, queued)
+        restore_queue(run, router_state, e, queued)
         return False
     engine.ahead.forming = engine.batch_length > 0
     return True
 
 
 @kernel
-def bring_back(run, router_state, e, queued):
-    """Restore the queue of engine e after `set_aside`. queued: the queue's former length."""
+def restore_queue(run, router_state, e, queued):
+    """Restore the queue of engine e after `hide_finishing`. queued: the queue's former length."""
     run.engines[e].queue_length = queued
     run.engines[e].ahead.forming = 0
     for position in range(queued):
@@ -68,8 +70,10 @@ def count_as_done(run, e):
 
 @inlined_kernel
 def keep_formed(run, router_state, functions, decider, e, running):
-    """Engine e has formed a batch, in run.entries[e], while one of so many requests runs; if none does, it starts.
-    Returns STARTED, NOT_STARTED, or why its times cannot be."""
+    """Keep the batch that engine e has formed in run.entries[e] until the running one ends, or start it if none runs.
+
+    running: requests of the running batch; 0: none. Returns STARTED, NOT_STARTED, or the error that ends the run.
+    """
     engine, pool = run.engines[e], run.engines[e].pool
     engine.ahead.length, engine.batch_length = engine.batch_length, running
     engine.ahead.estimate_s = decider.estimator.batch_s(run.sums[0], decider.estimator.coefficients)
@@ -88,8 +92,10 @@ def keep_formed(run, router_state, functions, decider, e, running):
 
 @kernel
 def start_waiting(run, router_state, e):
-    """The batch that engine e has formed starts, if none runs: it has waited for others of its group. GOING_ON: it has
-    formed none."""
+    """Start the batch that engine e formed ahead, if no batch runs: it waited for its lockstep group.
+
+    Returns GOING_ON if it has formed none, else STARTED, NOT_STARTED, or why the loop stops.
+    """
     engine = run.engines[e]
     if engine.ahead.length == 0:
         return GOING_ON
@@ -102,7 +108,7 @@ def start_waiting(run, router_state, e):
 
 @kernel
 def start_formed(run, router_state, e, now_s):
-    """The batch that engine e has formed starts. Returns STARTED, or BAD_DURATION."""
+    """Start the batch that engine e formed ahead. Returns STARTED, or BAD_DURATION."""
     engine, status = run.engines[e], run.status[0]
     duration_s = disturbed(engine.ahead.model_s, run.disturbance[0], engine, now_s)
     if not 0.0 <= duration_s <= LATEST_S:
@@ -126,14 +132,14 @@ def start_formed(run, router_state, e, now_s):
 
 @kernel
 def commit_token(run, e, r):
-    """A token of request r that was under way has just been emitted, and `num_output_tokens` are those that are out."""
+    """Count an emitted token of request r as no longer under way, and name the blocks that it fills."""
     request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
-    if engine.cache.on:  # what it says is known now, and so what it fills
+    if engine.cache.on:  # blocks can be named only when the tokens in them are known
         known = request.prompt_tokens + request.num_output_tokens - 1
         name_filled(r, outcome, engine, run.cache, 0, min(request.computed_tokens, known))
     outcome.under_way -= 1
 
 
-def out_of(requests: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
+def emitted_of(requests: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
     """int[requests]: the tokens of each that are out."""
     return np.asarray(requests["num_output_tokens"] - outcomes["under_way"])

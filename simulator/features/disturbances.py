@@ -1,4 +1,4 @@
-"""What a device does besides its model, noise and drift, and how an estimator follows it (ProServe, section 4.1)."""
+"""Noise and drift of devices, and the online correction of estimators (ProServe, section 4.1)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.records.random import normal
 from servegym.simulator.records.types import CORRECTION, DISTURBANCE
 
-MOST_NOISE = 10.0  # exp(10 z) of a normal z is any duration at all
+MOST_NOISE = 10.0  # with more, exp(noise z) of a normal z is any duration at all
 
 
 @dataclasses.dataclass(frozen=True)
 class Disturbance:
-    """Real duration = the device model's x noise x drift.
+    """Disturbances of a device: real duration = device model's x noise x drift.
 
-    noise: relative standard deviation of an iteration (log-normal, mean 1), at most 10. drift_per_s: relative slowdown
-    a second. shift_ratio: factor from the time shift_s on. seed: of the noise.
+    noise: standard deviation of the log of an iteration's factor (log-normal, mean 1), at most 10. drift_per_s:
+    relative slowdown per second. shift_ratio: factor from the time shift_s on. seed: of the noise.
     """
 
     noise: float = 0.0
@@ -45,12 +45,13 @@ class Disturbance:
 
 @dataclasses.dataclass(frozen=True)
 class Correction:
-    """Online correction of the estimator: after each window of an engine's iterations,
-    beta <- theta beta + (1 - theta) mean(real / fitted); the estimate is beta x the fit, beta starts at 1. What is
-    multiplied are the coefficients that the estimator's form says are `scaled`.
+    """Online correction of the estimator, after each window of an engine's iterations:
 
-    compounding: as printed, the estimate is multiplied by beta each time and the ratio is against that estimate
-    (it overshoots).
+    beta <- theta beta + (1 - theta) mean(real / fitted), from beta = 1; the estimate is beta x the fit. Only the
+    coefficients that the estimator's form declares as `scaled` are multiplied.
+
+    compounding: as the paper prints it: each time the present estimate is multiplied by beta, and real / estimate takes
+    the place of real / fitted (it overshoots).
     """
 
     theta: float = 0.9
@@ -71,7 +72,7 @@ class Correction:
 
 @inlined_kernel
 def disturbed(duration_s, disturbance, engine, now_s):
-    """The real duration of the iteration that engine starts now."""
+    """Return the real duration, in s, of an iteration that the engine starts now, from the device model's."""
     if disturbance.noise > 0:
         z = normal(disturbance.seed, engine.index, engine.iterations)
         duration_s *= np.exp(disturbance.noise * z - 0.5 * disturbance.noise * disturbance.noise)
@@ -82,8 +83,7 @@ def disturbed(duration_s, disturbance, engine, now_s):
 
 @kernel
 def correct_estimator(run, e):
-    """The estimator of engine e, as corrected: what its form has declared to be scaled is, and nothing else. False: it
-    is corrected by what is no number."""
+    """Write the corrected coefficients of engine e's estimator; False if its scale is not finite."""
     scale = run.engines[e].estimate_scale
     if not scale < np.inf:
         return False
@@ -94,12 +94,12 @@ def correct_estimator(run, e):
 
 @kernel
 def correct(engine, correction, real_s):
-    """Take an iteration's real duration, without moving KV, into the engine's estimate_scale."""
+    """Update the engine's estimate_scale with the real duration of an iteration, in s, without KV moving."""
     fitted_s = engine.batch_estimate_s - engine.moving_s
     if correction.compounding == 0:
         fitted_s /= engine.correction.batch_scale
     if not (fitted_s > 0.0 and real_s > 0.0):
-        return  # no ratio can be learnt from a batch of no length
+        return  # the ratio has no meaning
     engine.correction.window_ratios += real_s / fitted_s
     engine.correction.window_length += 1
     if engine.correction.window_length < correction.window_iterations:

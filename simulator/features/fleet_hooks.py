@@ -1,4 +1,4 @@
-"""The hook points of what comes to an engine, and of what a router hears (fleet/). See loop_hooks.py."""
+"""Hooks of fleet/: requests that join engines, signals to the router, losses. See loop_hooks.py."""
 
 from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.features import HAS_ADAPTERS, HAS_CACHE, HAS_CLIENTS, HAS_LOCKSTEP, HAS_TASKS
@@ -13,7 +13,7 @@ from servegym.simulator.records.requests import all_ended
 
 @hook
 def before_joining(run, router_state, e, r):
-    """Request r, of which nothing is computed, is about to join the queue of engine e."""
+    """Called before request r, which has no computed tokens, joins the queue of engine e."""
     engine = run.engines[e]
     if HAS_CACHE and engine.store_sets > 0:
         borrow(run.requests[r], run.outcomes[r], engine, router_state.known.prefixes, router_state.stores[e], r)
@@ -21,13 +21,13 @@ def before_joining(run, router_state, e, r):
 
 @hook
 def decides_at_once(engine):
-    """Whether a request that has joined the queue may change what the engine does at this instant."""
+    """Return whether a request that joins the queue may change what the engine does at this instant."""
     return engine.batch_length == 0 or (HAS_TASKS and engine.running_task >= 0)
 
 
 @hook
 def after_refusal(run, router_state, r):
-    """Request r has been refused, and its client is told now."""
+    """Called after the router refused request r: tell its client."""
     status = run.status[0]
     if HAS_CLIENTS and router_state.following.shape[0] > 0:
         refuse_followers(run, router_state.following, r)
@@ -38,27 +38,27 @@ def after_refusal(run, router_state, r):
 
 @hook
 def after_signals(run, router_state, now_s):
-    """The router has taken in the signals that have come by now_s."""
+    """Called after the router has handled the signals up to now_s."""
     if HAS_CACHE:
         apply_due_events(run, router_state, now_s)
 
 
 @hook
 def after_sending(known, e, request):
-    """The router has noted that it sends a request to engine e."""
+    """Called after the router's record counts a request that is sent to engine e."""
     if HAS_ADAPTERS and request.adapter > 0:
         note_adapter(known.adapters[e], known.snapshots[e].max_cpu_loras, request.adapter)
 
 
 @hook
 def after_loss(run, router_state, e):
-    """Engine e has lost all that it had."""
+    """Called after engine e has lost all its KV."""
     if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
         forget_adapters(run, router_state.known, e)
 
 
 @hook
 def after_abort(run, engine):
-    """The batch of an engine that fails, or is taken out of service, runs no more."""
+    """Called after the batch of an engine that fails, or is taken out of service, was aborted."""
     if HAS_LOCKSTEP and engine.lockstep.ranks > 1:
         make_group_due(run, engine)

@@ -1,7 +1,7 @@
-"""The front: where what has come waits until it may be sent. docs/sessions.md.
+"""The front: arrived requests wait here until they may be sent. docs/sessions.md.
 
-Requests that follow none wait in the order of the workload (from `status.next_arrival` on), those that follow another
-in a heap of the times at which they come.
+Requests with a given arrival wait in the order of the workload, from `status.next_arrival` on. Requests that follow
+another wait in a heap of their arrivals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from servegym.simulator.records.types import FRONT, NO_LIMIT
 def front_of(
     requests: int, turns: SessionDependencies | None, clients: int | None, max_concurrency: int | None
 ) -> np.ndarray:
-    """FRONT[1], before anything has come."""
+    """Return FRONT[1] at the start of a run."""
     front = np.zeros(1, FRONT)
     front["known"] = requests if turns is None else np.count_nonzero(turns.after < 0)
     front["most_sessions"] = NO_LIMIT if clients is None else clients
@@ -31,13 +31,13 @@ def front_of(
 
 
 def has_arrived(run: SimulationState) -> np.ndarray:
-    """bool[requests]: which have been sent (or, of those that follow another, are being routed)."""
+    """Return bool[requests]: which have been sent or, of those that follow another, are being routed."""
     status, at = run.status[0], np.arange(len(run.requests))
     return (at < status.next_arrival) | ((at >= status.front.known) & np.isfinite(run.requests["arrival_s"]))
 
 
 def came_s(run: SimulationState, workload: Workload) -> np.ndarray:
-    """float64[requests], s: when each came to the front; NaN: it has not."""
+    """Return float64[requests], s: when each arrived at the front; NaN: not yet."""
     if workload.turns is None:
         return workload.table["arrival_s"].copy()
     ended_s = run.outcomes["finish_s"][workload.turns.after] + run.status[0].front_end.way_back_s
@@ -47,7 +47,7 @@ def came_s(run: SimulationState, workload: Workload) -> np.ndarray:
 
 @kernel
 def next_to_send(run, router_state):
-    """The request that is sent next if nothing ends before, and when it comes; NO_TURN, inf: there is none."""
+    """Return the request that is sent next if no other ends before, and when it arrives; NO_TURN, inf: none."""
     status, r, at_s = run.status[0], NO_TURN, np.inf
     front = status.front
     if HAS_CLIENTS and front.requests >= front.most_requests:
@@ -60,8 +60,8 @@ def next_to_send(run, router_state):
 
 
 @kernel
-def appear(run, r):
-    """Request r has come and may be sent: where that is not known beforehand, this is when it arrives."""
+def arrive_at_front(run, r):
+    """Set the arrival of request r to now, if arrivals depend on completions."""
     status = run.status[0]
     if HAS_CLIENTS and status.front.depends == 1:
         arrive_now(run.requests[r], run.outcomes[r], status.now_s, status.front_end.way_back_s)
@@ -69,7 +69,7 @@ def appear(run, r):
 
 @kernel
 def leave_front(run, router_state, r):
-    """Request r, the next to be sent, is sent."""
+    """Remove request r, the next to send, from the front."""
     status = run.status[0]
     status.front.requests += 1
     if not HAS_CLIENTS or r < status.front.known:
@@ -81,7 +81,7 @@ def leave_front(run, router_state, r):
 
 @kernel
 def end_in_engine(run, router_state, r, out_s):
-    """The last token of request r sets out at a time. Returns what its session earns, whose last request that was."""
+    """Count that request r's last token leaves at out_s; return its session's gain if it was the session's last."""
     following = router_state.following
     if not HAS_CLIENTS or following.shape[0] == 0:
         return 0.0
@@ -96,7 +96,7 @@ def end_in_engine(run, router_state, r, out_s):
 
 @kernel
 def end_request(run, router_state, r, now_s):
-    """Request r has ended for its client: the one that follows it comes after the think time."""
+    """End request r for its client: requests that follow it arrive after their think times."""
     front, following = run.status[0].front, router_state.following
     front.requests -= 1
     if not HAS_CLIENTS or following.shape[0] == 0:

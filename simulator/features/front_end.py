@@ -1,7 +1,7 @@
 """The front end: HTTP, tokenising and streaming between clients and engines. docs/feature_rules.md.
 
-REQUEST.arrival_s and the deadlines are set back by the way back of a token: times at which it sets out are compared
-with them as those at which the client has it would be with the client's own.
+REQUEST.arrival_s and deadlines are earlier by the response latency (`way_back_s`). So a token is in time by the
+client's deadline if it leaves by the deadline here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features import HAS_CLIENTS
-from servegym.simulator.features.front import appear, end_request, leave_front, next_to_send
+from servegym.simulator.features.front import arrive_at_front, end_request, leave_front, next_to_send
 from servegym.simulator.features.session_dependencies import NO_TURN
 from servegym.simulator.records.events import pop, push
 from servegym.simulator.records.key_values import (
@@ -32,13 +32,13 @@ from servegym.simulator.records.types import EVENT_DELIVERY, FRONT_END
 
 @dataclasses.dataclass(frozen=True)
 class FrontEnd:
-    """What a client sees beside the engine. Raises DeploymentError for what is no time, or too long."""
+    """Latencies between clients and engines. Raises DeploymentError for an invalid time."""
 
-    request_s: float = described(0.0, "of each request, before an engine sees it", "s")
-    prompt_s_per_token: float = described(0.0, "and of each token of its prompt", "s/token")
-    streamed_s_per_token: float = described(0.0, "of each token, after it has come out of an engine", "s/token")
-    back_s: float = described(0.0, "and until the client has it, for which nothing waits", "s")
-    one_process: bool = described(False, "does all this but `back_s`, one thing after another")
+    request_s: float = described(0.0, "latency of each request before its engine gets it", "s")
+    prompt_s_per_token: float = described(0.0, "the same for each token of its prompt", "s/token")
+    streamed_s_per_token: float = described(0.0, "latency of each output token after its engine emits it", "s/token")
+    back_s: float = described(0.0, "further latency until the client has the token; occupies no process", "s")
+    one_process: bool = described(False, "one process does all of this but `back_s`, one thing at a time")
 
     def __post_init__(self) -> None:
         for name in TIMES:
@@ -47,9 +47,9 @@ class FrontEnd:
 
     @property
     def label(self) -> str:
-        """As a text, which `front_end_of` reads."""
-        said = [f"{name}={float(getattr(self, name))!r}" for name in TIMES if getattr(self, name) > 0]
-        return ",".join(said + ["one_process=yes"] * bool(self.one_process)) or NONE
+        """The settings as a text that `front_end_of` reads."""
+        texts = [f"{name}={float(getattr(self, name))!r}" for name in TIMES if getattr(self, name) > 0]
+        return ",".join(texts + ["one_process=yes"] * bool(self.one_process)) or NONE
 
     @property
     def takes_time(self) -> bool:
@@ -57,21 +57,21 @@ class FrontEnd:
 
     @property
     def way_back_s(self) -> float:
-        """From a token's setting out to the client's having it."""
+        """Response latency: from a token's leaving the front end to its arrival at the client, in s."""
         return self.streamed_s_per_token + self.back_s
 
     @property
     def is_one_process(self) -> bool:
-        """Whether anything can wait for its one process."""
+        """Whether work may wait for its one process."""
         return bool(self.one_process and self.request_s + self.prompt_s_per_token + self.streamed_s_per_token > 0)
 
     @property
     def delays_requests(self) -> bool:
-        """Whether a request may be ready later than it is sent."""
+        """Whether a request may be ready later than it was sent."""
         return self.request_s + self.prompt_s_per_token > 0 or self.is_one_process
 
     def to_array(self) -> np.ndarray:
-        """FRONT_END[1], before anything has come."""
+        """Return FRONT_END[1] at the start of a run."""
         row = np.zeros(1, FRONT_END)
         row["delays"], row["one_process"], row["way_back_s"] = (
             self.delays_requests,
@@ -88,7 +88,7 @@ TIMES = tuple(name for name in FIELDS if name != "one_process")
 
 
 def front_end_of(given: str | Mapping[str, Any]) -> FrontEnd:
-    """A front end from "key=value,key=value", "none", or a mapping. Raises DeploymentError."""
+    """Read a front end from "key=value,key=value", "none", or a mapping. Raises DeploymentError."""
     if isinstance(given, Mapping):
         check_keys(given, "front end", FIELDS)
         return FrontEnd(**given)
@@ -98,8 +98,8 @@ def front_end_of(given: str | Mapping[str, Any]) -> FrontEnd:
         try:
             found[key] = YES_OR_NO[value] if key == "one_process" else float(value)
         except (KeyError, ValueError):
-            right = "yes or no" if key == "one_process" else "a number"
-            raise DeploymentError(f"front end {given!r}: {key} is {value!r}; it should be {right}") from None
+            expected = "yes or no" if key == "one_process" else "a number"
+            raise DeploymentError(f"front end {given!r}: {key} is {value!r}; it should be {expected}") from None
     return FrontEnd(**found)
 
 
@@ -107,14 +107,14 @@ NO_FRONT_END = FrontEnd()
 
 
 @kernel
-def take_in(run, router_state):
-    """What is sent now is worked on, and will be ready when that is done."""
+def enter_front_end(run, router_state):
+    """Send the requests that have arrived into the front end, which computes when each is ready."""
     status = run.status[0]
     front_end = status.front_end
     r, at_s = next_to_send(run, router_state)
     while at_s <= status.now_s:
         leave_front(run, router_state, r)
-        appear(run, r)
+        arrive_at_front(run, r)
         begin_s = status.now_s
         if front_end.one_process:
             begin_s = max(begin_s, front_end.free_s)
@@ -128,7 +128,7 @@ def take_in(run, router_state):
 
 @kernel
 def next_ready(run, router_state):
-    """The request that is ready next if nothing ends before, and when; NO_TURN, inf: there is none."""
+    """Return the request that is ready next if no other ends before, and when; NO_TURN, inf: none."""
     front_end, entering = run.status[0].front_end, router_state.entering
     if not HAS_CLIENTS or front_end.delays == 0:
         return next_to_send(run, router_state)
@@ -139,7 +139,7 @@ def next_ready(run, router_state):
 
 @kernel
 def leave_front_end(run, router_state, r):
-    """Request r, the next that is ready, goes to an engine."""
+    """Remove request r, the next that is ready, from the front end; it goes to an engine."""
     if HAS_CLIENTS and run.status[0].front_end.delays == 1:
         pop(router_state.entering, run.status[0].front_end)
     else:
@@ -148,7 +148,7 @@ def leave_front_end(run, router_state, r):
 
 @kernel
 def stream_started(front_end, now_s):
-    """When a token sets out that comes out of an engine now."""
+    """Return when a token that an engine emits now leaves for the client."""
     if not HAS_CLIENTS or front_end.one_process == 0:
         return now_s
     at_s = max(now_s, front_end.free_s)
@@ -158,7 +158,7 @@ def stream_started(front_end, now_s):
 
 @kernel
 def deliver_last(run, router_state, r, at_s):
-    """The last token of request r sets out at a time: when the client has it, the request has ended."""
+    """End request r when the client has its last token, which leaves at at_s."""
     status = run.status[0]
     at_s += status.front_end.way_back_s
     if HAS_CLIENTS and status.front.depends == 1 and at_s > status.now_s:
@@ -169,7 +169,7 @@ def deliver_last(run, router_state, r, at_s):
 
 @kernel
 def deliver_next(run, router_state):
-    """The first event happens: a client has a last token."""
+    """Handle the first event, a delivery: a client has the last token of a request."""
     r = run.events[0].index
     pop(run.events, run.status[0])
     end_request(run, router_state, r, run.status[0].now_s)
@@ -177,7 +177,7 @@ def deliver_next(run, router_state):
 
 @kernel
 def deliver_all(run, router_state):
-    """All requests have finished: nothing happens any more, the last tokens arrive."""
+    """Handle all remaining deliveries, after all requests have finished."""
     status = run.status[0]
     while status.events > 0:
         deliver_next(run, router_state)

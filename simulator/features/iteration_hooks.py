@@ -1,4 +1,4 @@
-"""The hook points of the start and the end of an iteration (batching/starts.py, ends.py). See loop_hooks.py."""
+"""Hooks of the start and the end of an iteration (batching/starts.py, ends.py). See loop_hooks.py."""
 
 from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.compilation.prefetching import prefetch_entry
@@ -13,8 +13,8 @@ from servegym.simulator.features import (
     HAS_LOCKSTEP,
     HAS_TASKS,
 )
-from servegym.simulator.features.adapters import bring_in
-from servegym.simulator.features.ahead import bring_back, commit_token, keep_formed, set_aside, start_waiting
+from servegym.simulator.features.adapters import load_batch_adapters
+from servegym.simulator.features.ahead import commit_token, hide_finishing, keep_formed, restore_queue, start_waiting
 from servegym.simulator.features.disturbances import correct, correct_estimator, disturbed
 from servegym.simulator.features.front import end_in_engine
 from servegym.simulator.features.front_end import deliver_all, deliver_last, stream_started
@@ -42,7 +42,7 @@ from servegym.simulator.records.statuses import BAD_ESTIMATE, GOING_ON, NOT_STAR
 
 @hook
 def before_start(run, router_state, e):
-    """Engine e has requests. Returns GOING_ON, if it may decide what runs next; else what has become of its start."""
+    """Called before engine e, which has requests, decides. Returns GOING_ON if it may, else the result of its start."""
     engine = run.engines[e]
     if HAS_LOCKSTEP and engine.lockstep.ranks > 1 and engine.batch_length == 0 and group_runs(run, engine):
         return NOT_STARTED
@@ -55,7 +55,7 @@ def before_start(run, router_state, e):
 
 @hook
 def before_ranking(run, e):
-    """The policy of engine e is about to be asked. Returns GOING_ON, or BAD_ESTIMATE."""
+    """Called before the policy of engine e is asked. Returns GOING_ON, or BAD_ESTIMATE."""
     if HAS_CORRECTION and run.correction[0].window_iterations > 0 and not correct_estimator(run, e):
         return BAD_ESTIMATE
     return GOING_ON
@@ -63,7 +63,7 @@ def before_ranking(run, e):
 
 @hook
 def while_running(run, router_state, decider, e):
-    """Engine e decides, and a batch of it may be running. Returns GOING_ON, if it forms one; else what it has done."""
+    """Called when engine e may have a running batch. Returns GOING_ON to form a batch, else the result of its start."""
     if HAS_TASKS and run.engines[e].running_task >= 0:
         return check_preemption(run, router_state, decider, e)
     return GOING_ON
@@ -71,30 +71,32 @@ def while_running(run, router_state, decider, e):
 
 @hook
 def before_packing(run, router_state, e):
-    """Engine e is about to form a batch. Returns whether there is anything to form it of."""
+    """Called before engine e forms a batch. Returns whether its queue has any request for it."""
     if HAS_AHEAD and run.engines[e].ahead.on:
-        return set_aside(run, router_state, e)
+        return hide_finishing(run, router_state, e)
     return True
 
 
 @hook
 def after_packing(run, router_state, e, queued):
-    """Engine e has tried to form a batch. queued: its requests before."""
+    """Called after engine e has tried to form a batch. queued: its requests before."""
     if HAS_AHEAD and run.engines[e].ahead.on:
-        bring_back(run, router_state, e, queued)
+        restore_queue(run, router_state, e, queued)
 
 
 @hook
 def after_round(engine):
-    """A round of the engine has been counted."""
+    """Called after a scheduling round of the engine was counted."""
     if HAS_TASKS:
         count_resumption(engine)
 
 
 @hook
 def instead_of_start(run, router_state, functions, decider, e, running):
-    """Engine e has formed a batch while one of so many requests runs. Returns GOING_ON, if that is to start now; else
-    what has become of it."""
+    """Called after engine e has formed a batch. running: requests of its running batch; 0: none.
+
+    Returns GOING_ON to start the batch now, else the result of its start.
+    """
     if HAS_AHEAD and run.engines[e].ahead.on:
         return keep_formed(run, router_state, functions, decider, e, running)
     return GOING_ON
@@ -102,14 +104,14 @@ def instead_of_start(run, router_state, functions, decider, e, running):
 
 @hook
 def before_times(run, e):
-    """A batch of engine e is about to start: what has to be moved for it is known from here on."""
+    """Called before the times of a batch of engine e are computed; adds to moving_s what must be moved first."""
     if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
-        run.engines[e].moving_s += bring_in(run, e)
+        run.engines[e].moving_s += load_batch_adapters(run, e)
 
 
 @hook
 def real_time_s(run, engine, model_s):
-    """What the device takes for a batch that is about to start, without moving KV, when its model says model_s."""
+    """Return the real time of a batch that starts now, without KV moving. model_s: its time by the device model."""
     computing_s = disturbed(model_s, run.disturbance[0], engine, run.status[0].now_s)
     if HAS_TASKS:
         computing_s += checking_s(run, engine)
@@ -118,7 +120,7 @@ def real_time_s(run, engine, model_s):
 
 @hook
 def sets_end(run, router_state, e, computing_s):
-    """The iteration of engine e has begun. Returns whether a feature has said when it ends."""
+    """Called when an iteration of engine e has begun. Returns whether a feature has scheduled its end."""
     if HAS_TASKS:
         return open_task(run, router_state, e, computing_s)
     return False
@@ -126,7 +128,7 @@ def sets_end(run, router_state, e, computing_s):
 
 @hook
 def start_again(run, router_state, e):
-    """Engine e takes up what it has suspended. Returns for how long that has run."""
+    """Resume a suspended batch of engine e. Returns the time that it has run before, in s."""
     if HAS_TASKS:
         return resume(run, router_state, e)
     return 0.0
@@ -134,7 +136,7 @@ def start_again(run, router_state, e):
 
 @hook
 def after_start(run, router_state, e, until_s):
-    """An iteration of engine e has started, and is estimated to take until until_s."""
+    """Called after an iteration of engine e has started. until_s: estimated end."""
     if HAS_CLUSTER and run.engines.shape[0] > 1:
         report_busy(run, router_state, e, until_s, run.status[0].now_s)
 
@@ -144,7 +146,7 @@ def after_start(run, router_state, e, until_s):
 
 @hook
 def running_entries(run, router_state, e):
-    """The entries of the batch that engine e runs."""
+    """Return the entries of the batch that engine e runs."""
     entries = run.entries[e]
     if HAS_AHEAD and run.engines[e].ahead.on:
         entries = router_state.running[e]
@@ -153,7 +155,7 @@ def running_entries(run, router_state, e):
 
 @hook
 def at_end(run, e, now_s):
-    """The iteration of engine e ends: what it has shown, and what the next one has to move first."""
+    """Called when the iteration of engine e ends: correct the estimator, and set moving_s for the next one."""
     engine, ran_before_s = run.engines[e], 0.0
     if HAS_TASKS and engine.running_task >= 0:
         ran_before_s = close_task(run, e)
@@ -166,7 +168,7 @@ def at_end(run, e, now_s):
 
 @hook
 def before_chunk(run, engine, entries, k, length):
-    """The chunk of entry k of so many is about to be looked at."""
+    """Called before the chunk of entry k of `length` entries is counted."""
     if HAS_AHEAD and engine.ahead.on:
         run.requests[entries[k].request].in_flight_tokens -= entries[k].tokens
     if HAS_CLUSTER:
@@ -175,13 +177,13 @@ def before_chunk(run, engine, entries, k, length):
 
 @hook
 def is_computed(engine):
-    """Whether chunks count as computed since their batch was formed."""
+    """Return whether chunks counted as computed when their batch was formed."""
     return HAS_AHEAD and engine.ahead.on == 1
 
 
 @hook
 def accepted_of(run, e, r, tokens):
-    """Of a chunk of so many tokens of request r: drafts that are accepted, and drafts that are not."""
+    """Return how many drafts in a chunk of request r are accepted, and how many are rejected."""
     if HAS_DRAFTS and tokens > 1:
         engine, request = run.engines[e], run.requests[r]
         if engine.speculation.k > 0 and is_decoding(request):
@@ -192,7 +194,7 @@ def accepted_of(run, e, r, tokens):
 
 @hook
 def after_chunk(run, e, r, tokens):
-    """A chunk of so many tokens of request r is computed."""
+    """Called after a chunk of request r, of this many tokens, has been computed."""
     if HAS_CACHE and run.engines[e].cache.on:
         computed_tokens = run.requests[r].computed_tokens
         # With preemptible batches blocks get their names only here, and those that were loaded too.
@@ -202,20 +204,20 @@ def after_chunk(run, e, r, tokens):
 
 @hook
 def before_tokens(engine, request, outcome):
-    """Tokens of the request are about to come out."""
+    """Called before the request emits tokens."""
     if HAS_AHEAD and engine.ahead.on:
         request.num_output_tokens -= outcome.under_way
 
 
 @hook
 def out_time_s(run, now_s):
-    """When a token sets out for its client that comes out of an engine now."""
+    """Return when a token that an engine emits now leaves for its client."""
     return stream_started(run.status[0].front_end, now_s)
 
 
 @hook
 def after_tokens(run, router_state, e, r):
-    """Tokens of request r have come out. Returns 1 if its first one since it was sent to engine e was among them."""
+    """Called after request r has emitted tokens. Returns 1 if they include its first since it was sent to engine e."""
     engine, request, outcome = run.engines[e], run.requests[r], run.outcomes[r]
     if HAS_AHEAD and engine.ahead.on:
         commit_token(run, e, r)
@@ -229,7 +231,7 @@ def after_tokens(run, router_state, e, r):
 
 @hook
 def after_last_token(run, router_state, r, out_s):
-    """Request r has finished; its last token sets out at out_s. Returns what its session earns by that."""
+    """Called after request r has finished; its last token leaves at out_s. Returns its session's gain."""
     earned = end_in_engine(run, router_state, r, out_s)
     deliver_last(run, router_state, r, out_s)
     return earned
@@ -237,21 +239,21 @@ def after_last_token(run, router_state, r, out_s):
 
 @hook
 def after_entry(engine, request, outcome):
-    """All that has come out for the request has been looked at."""
+    """Called after all tokens of an entry have been counted."""
     if HAS_AHEAD and engine.ahead.on:
         request.num_output_tokens += outcome.under_way
 
 
 @hook
 def after_all_tokens(run, router_state, e, now_s):
-    """All tokens of the batch of engine e have come out."""
+    """Called after all tokens of the batch of engine e have been emitted."""
     if HAS_CACHE and run.engines[e].cache.publishes == 1:
         publish(run, router_state, e, now_s)
 
 
 @hook
 def after_finishes(run, router_state):
-    """Requests have finished."""
+    """Called after requests have finished."""
     status = run.status[0]
     if HAS_CLIENTS and status.front.depends == 1 and all_ended(run):
         deliver_all(run, router_state)

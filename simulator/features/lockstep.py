@@ -1,7 +1,7 @@
-"""Data-parallel ranks that wait for each other: engines of a group start and end every iteration together.
+"""Data parallel ranks in lockstep: the engines of a group start and end each iteration together.
 
-With experts spread over all ranks (expert parallelism) each layer sends tokens between them, so that a step takes each
-rank as long as the slowest one. The rules: docs/cluster_rules.md, "Lockstep".
+With expert parallelism, each layer sends tokens between all ranks, so that an iteration takes each rank as long as the
+slowest one. The rules: docs/cluster_rules.md, "Lockstep".
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from servegym.simulator.records.types import EVENT_BATCH_END
 
 @kernel
 def group_runs(run, engine):
-    """Whether the group of an engine is in an iteration that began before this instant."""
+    """Return whether the group of an engine is in an iteration that began before this instant."""
     first = engine.lockstep.first
     for e in range(first, first + engine.lockstep.ranks):
         if run.engines[e].batch_length > 0 and run.engines[e].batch_start_s < run.status[0].now_s:
@@ -23,7 +23,7 @@ def group_runs(run, engine):
 
 @kernel
 def make_group_due(run, engine):
-    """All engines of a group that have requests may start an iteration, once nothing of the last one runs."""
+    """Make all engines of a group that have requests due; they start once the whole group is idle."""
     first = engine.lockstep.first
     for e in range(first, first + engine.lockstep.ranks):
         if run.engines[e].queue_length > 0:
@@ -32,7 +32,7 @@ def make_group_due(run, engine):
 
 @kernel
 def end_together(run):
-    """The iterations of each group of which an engine is due end with the last of them. All that can has started."""
+    """Let the iterations of each due engine's group end with the last of them. Call it after all have started."""
     after = 0
     for k in range(run.status[0].due):
         engine = run.engines[run.due[k]]
@@ -43,12 +43,12 @@ def end_together(run):
 
 @kernel
 def delay_ends(events, count, first, after):
-    """Ends of iterations of engines from first to before `after` come at the latest of them. O(count)."""
+    """Move the ends of iterations of engines first..after-1 to the latest of them, in O(count)."""
     latest_s = -np.inf
     for i in range(count):
         if events[i].kind == EVENT_BATCH_END and first <= events[i].index < after:
             latest_s = max(latest_s, events[i].time_s)
-    for i in range(count - 1, -1, -1):  # from the last one up, each above a heap
+    for i in range(count - 1, -1, -1):  # bottom-up, so that each is above a heap
         if events[i].kind == EVENT_BATCH_END and first <= events[i].index < after:
             events[i].time_s = latest_s
         sink(events, count, i)

@@ -1,9 +1,9 @@
-"""The hook points of the event loop (runs/loop.py), in the order of an instant.
+"""Hooks of the event loop (runs/loop.py), in the order of an instant.
 
-The loop, the start and the end of an iteration, and the packer name no feature: they call hooks (iteration_hooks.py,
-packing_hooks.py). Here is what each feature does at each point, and in which order, guarded by its flag (__init__.py):
-the loops that are made without it have nothing of it. A new feature is a file with its kernels, a flag, and its lines
-in these three files. docs/life_of_a_request.md goes through the points as a request meets them.
+The loop, the start and the end of an iteration, and the packer name no feature: they call hooks, here and in the other
+*_hooks.py. A hook says what each feature does at its point and in which order, guarded by the feature's flag
+(__init__.py): loops compiled without the feature have none of its code. A new feature is a file with its kernels, a
+flag, and lines in hooks. docs/life_of_a_request.md goes through the hooks in the order in which a request meets them.
 """
 
 from servegym.simulator.compilation.kernels import hook
@@ -19,7 +19,7 @@ from servegym.simulator.features import (
 )
 from servegym.simulator.features.ahead import start_formed
 from servegym.simulator.features.front import next_to_send
-from servegym.simulator.features.front_end import deliver_next, next_ready, take_in
+from servegym.simulator.features.front_end import deliver_next, enter_front_end, next_ready
 from servegym.simulator.features.iteration_hooks import running_entries
 from servegym.simulator.features.lockstep import end_together, make_group_due
 from servegym.simulator.features.session_dependencies import NO_TURN
@@ -27,7 +27,7 @@ from servegym.simulator.features.suspended_batches import suspend_next
 from servegym.simulator.fleet.arrivals import receive_next, route_by_router, route_to_only_engine
 from servegym.simulator.fleet.held_queues import NO_REQUEST, READY, next_held_queue
 from servegym.simulator.fleet.incidents import count_service
-from servegym.simulator.fleet.instants import make_changes
+from servegym.simulator.fleet.instants import apply_changes
 from servegym.simulator.fleet.news import tell_router
 from servegym.simulator.fleet.next_times import is_asked_too_often, is_stuck, next_of_fleet_s
 from servegym.simulator.fleet.routing import listen, signals_fit
@@ -48,7 +48,7 @@ from servegym.simulator.records.types import EVENT_DELIVERY, EVENT_KV_ARRIVAL, E
 
 @hook
 def at_event(run, router_state):
-    """The first event, which is no end of an iteration, happens. Returns GOING_ON, or why it has not."""
+    """Handle the first event, which is not the end of an iteration. Returns GOING_ON, or why the loop stops."""
     kind = run.events[0].kind
     if HAS_CLUSTER and kind == EVENT_KV_ARRIVAL:
         return receive_next(run, router_state)
@@ -61,7 +61,7 @@ def at_event(run, router_state):
 
 @hook
 def before_end(run, router_state, e):
-    """The iteration of engine e is about to end. Returns GOING_ON, or which array is too short for what may happen."""
+    """Called before the iteration of engine e ends. Returns GOING_ON, or which array may be too short for it."""
     engine = run.engines[e]
     if run.status[0].recording:
         lines = 3 * engine.batch_length + 1 + run.engines.shape[0]
@@ -87,9 +87,9 @@ def while_ending(run):
 
 @hook
 def after_end(run, router_state, e, length, news, emitted):
-    """An iteration of engine e with `length` requests has ended. Returns GOING_ON, or why what follows cannot be.
+    """Called after an iteration of engine e with `length` requests. Returns GOING_ON, or the error that ends the run.
 
-    news: how many of them have their first or last token there. emitted: tokens that came out.
+    news: number of first and last tokens. emitted: number of tokens.
     """
     engine = run.engines[e]
     if HAS_CLUSTER:
@@ -105,24 +105,24 @@ def after_end(run, router_state, e, length, news, emitted):
 
 @hook
 def after_events(run, router_state, stop_at):
-    """The events of an instant have happened. Returns GOING_ON, or why the loop stops; and the engines looked at."""
+    """Called after the events of an instant. Returns GOING_ON or why the loop stops, and the engines visited."""
     if HAS_CLUSTER:
-        return make_changes(run, router_state, stop_at)
+        return apply_changes(run, router_state, stop_at)
     return GOING_ON, 0
 
 
 @hook
 def before_routing(run, router_state):
-    """Requests are about to be routed."""
+    """Called before requests are routed."""
     if HAS_CLUSTER:
         listen(run, router_state)
     if HAS_CLIENTS and run.status[0].front_end.delays == 1:
-        take_in(run, router_state)
+        enter_front_end(run, router_state)
 
 
 @hook
 def next_to_route(run, router_state, alone):
-    """The held queue whose first request is to be routed now; READY: what is ready next; NO_REQUEST: there is none."""
+    """Return the held queue whose first request is routed next; READY: the next ready request; NO_REQUEST: none."""
     held_queue = NO_REQUEST
     if HAS_CLUSTER and not alone:
         held_queue = next_held_queue(run, router_state)
@@ -133,7 +133,7 @@ def next_to_route(run, router_state, alone):
 
 @hook
 def route_one(run, router_state, held_queue, alone, stop_at):
-    """Route the first request of a held queue, or the next that is ready. Returns GOING_ON, or why it has not."""
+    """Route the first request of a held queue, or the next ready one. Returns GOING_ON, or why the loop stops."""
     if HAS_CLUSTER and not alone:
         return route_by_router(run, router_state, held_queue, stop_at)
     reason = route_to_only_engine(run, router_state)
@@ -144,20 +144,20 @@ def route_one(run, router_state, held_queue, alone, stop_at):
 
 @hook
 def forms_another(engine, reason):
-    """Whether the engine forms another batch at once. reason: what its start returned."""
+    """Return whether the engine forms another batch at once. reason: what its start returned."""
     return HAS_AHEAD and reason == STARTED and engine.ahead.on == 1
 
 
 @hook
 def after_starts(run):
-    """All engines that can have started their iterations."""
+    """Called after all engines that can start have started."""
     if HAS_LOCKSTEP:
         end_together(run)
 
 
 @hook
 def next_arrival_s(run, router_state):
-    """When the next request comes, to what works on it or to an engine; inf: never, if nothing ends before."""
+    """Return when the next request arrives at the front end or is ready; inf: never, unless another ends before."""
     next_s = next_to_send(run, router_state)[1]
     if HAS_CLIENTS and run.status[0].front_end.delays == 1:
         next_s = min(next_s, next_ready(run, router_state)[1])
@@ -166,7 +166,7 @@ def next_arrival_s(run, router_state):
 
 @hook
 def next_time_s(run, router_state, alone, known_s):
-    """When something happens next; inf: never. known_s: the next event or arrival."""
+    """Return the time of the next instant; inf: none. known_s: the next event or arrival."""
     if HAS_CLUSTER:
         return next_of_fleet_s(run, router_state, alone, known_s)
     return known_s
@@ -174,13 +174,13 @@ def next_time_s(run, router_state, alone, known_s):
 
 @hook
 def is_one_to_send(run, router_state):
-    """Whether there is a request that could be sent, whenever that is."""
+    """Return whether any request is left to send."""
     return next_to_send(run, router_state)[0] != NO_TURN
 
 
 @hook
 def at_last(run, router_state, stop_at):
-    """Nothing happens any more. Returns DONE or STUCK."""
+    """Called when there is no next instant. Returns DONE or STUCK."""
     if HAS_CLUSTER:
         scales = run.status[0].scaler.interval_s > 0.0 and not stop_at & AT_CHECKS
         return STUCK if is_stuck(run, router_state, scales) else DONE
@@ -189,7 +189,7 @@ def at_last(run, router_state, stop_at):
 
 @hook
 def before_instant(run, router_state, known_s, next_s, until_s):
-    """Time is about to go on to next_s. Returns GOING_ON, or why it does not."""
+    """Called before the time is set to next_s. Returns GOING_ON, or why the loop stops."""
     if HAS_CLUSTER and is_asked_too_often(run, router_state, known_s, next_s, until_s):
         return TOO_OFTEN
     return GOING_ON

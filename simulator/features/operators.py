@@ -1,4 +1,4 @@
-"""The operators of a layer: at their ends a preemptible batch can be suspended (FlowPrefill, section 5.1)."""
+"""The operators of a layer, at whose ends a preemptible batch can be suspended (FlowPrefill, section 5.1)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MOST_LAYERS = 2**16  # a batch could be suspended at the end of each
 
 @dataclasses.dataclass(frozen=True)
 class Operators:
-    """What a layer consists of, in order, and what each operator takes of a prefill batch.
+    """The operators of a layer, in order, and their shares of the time of a prefill batch.
 
-    layers: of the model. coefficients: float64[operators, 4], seconds of a layer's operator for each token, token
-    squared (sum over requests), token x cached token, and constant; only their shares matter.
-    names: of the operators. check_s: cost of looking, at each boundary, whether to stop.
-    jitter_s: most that the slowest of several ranks is behind at a boundary. Raises DeploymentError.
+    layers: layers of the model. coefficients: float64[operators, 4], s of an operator for each token, token^2 (summed
+    over requests), token x cached token, and constant; only the shares matter. names: of the operators. check_s: time
+    of the check at each boundary. jitter_s: most by which the slowest tensor parallel rank is late at a boundary.
+    Raises DeploymentError.
     """
 
     layers: int

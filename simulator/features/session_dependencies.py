@@ -1,4 +1,4 @@
-"""Turns of sessions: which request follows which, and when it comes then (docs/sessions.md)."""
+"""Turns of sessions: which request follows which, and after what think time (docs/sessions.md)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from servegym.errors import WorkloadError
 from servegym.simulator.records.types import FOLLOWING, LATEST_S
 
-NO_TURN = -1  # instead of a request
+NO_TURN = -1  # in place of a request: none
 
 
 @dataclasses.dataclass(frozen=True)
 class SessionDependencies:
-    """Which request each one follows, and when it comes then.
+    """The request that each one follows, and its think time.
 
-    after: int64[requests], the request whose end it waits for; -1: it follows none, and comes at its own time.
-    think_s: float64[requests], s from that end to its coming; of those that follow none it says nothing.
+    after: int64[requests], the request whose end it waits for; -1: none, and it arrives at its own time.
+    think_s: float64[requests], s from that end to its arrival; ignored for requests that follow none.
 
-    Raises WorkloadError for turns that follow no request, or in a circle, and for times that are none.
+    Raises WorkloadError for an unknown request, a cycle, or an invalid time.
     """
 
     after: np.ndarray
@@ -48,34 +48,39 @@ class SessionDependencies:
         in_circle = self.after[self.session] >= 0
         if in_circle.any():
             at = int(np.argmax(in_circle))
-            raise WorkloadError(f"turns, request {at}: it follows itself, by way of others; a session begins somewhere")
+            raise WorkloadError(
+                f"turns, request {at}: it follows itself through other requests; a session must have a first request"
+            )
 
     def __len__(self) -> int:
         return len(self.after)
 
     @property
     def session(self) -> np.ndarray:
-        """int64[requests]: the request with which the session of each begins. (In a circle: one that follows.)"""
+        """int64[requests]: the first request of each one's session; in a cycle, one that follows another."""
         first = np.where(self.after < 0, np.arange(len(self)), self.after)
-        for _ in range(len(self).bit_length()):  # twice as far back each time
+        for _ in range(len(self).bit_length()):  # pointer doubling
             first = first[first]
         return first
 
     @property
     def turn(self) -> np.ndarray:
-        """int64[requests]: how many requests each follows, one after the other."""
+        """int64[requests]: how many turns come before each in its session."""
         found = (self.after >= 0).astype("i8")
         before = np.where(self.after < 0, np.arange(len(self)), self.after)
-        for _ in range(len(self).bit_length()):  # twice as far back each time
+        for _ in range(len(self).bit_length()):  # pointer doubling
             found, before = found + found[before], before[before]
         return found
 
     def order(self, arrival_s: np.ndarray) -> np.ndarray:
-        """int64[requests]: those that follow none by their times, then the others as they are."""
+        """Return int64[requests]: requests that follow none, by arrival, then the others in their present order."""
         return np.lexsort((np.where(self.after == NO_TURN, arrival_s, 0.0), self.after != NO_TURN))
 
     def take(self, rows: np.ndarray) -> SessionDependencies:
-        """Those of some requests, by index, in this order. Raises WorkloadError where one follows none of them."""
+        """Return the dependencies among requests `rows`, renumbered in that order.
+
+        Raises WorkloadError if one of them follows a request that is not among them.
+        """
         place = np.full(len(self), NO_TURN)
         place[rows] = np.arange(len(rows))
         after = self.after[rows]
@@ -90,7 +95,7 @@ class SessionDependencies:
         return SessionDependencies(moved, self.think_s[rows])
 
     def whole(self, keep: np.ndarray) -> np.ndarray:
-        """bool[requests]: of those to be kept, the ones whose predecessors are all kept."""
+        """Return bool[requests]: requests in `keep` whose earlier turns are all in it too."""
         kept, before = np.asarray(keep, bool).copy(), None
         while before is None or (kept != before).any():
             before = kept.copy()
@@ -99,14 +104,14 @@ class SessionDependencies:
 
 
 def following_of(turns: SessionDependencies | None) -> np.ndarray:
-    """FOLLOWING[requests]: which request follows which, as the loop reads it; empty where none does."""
+    """Return FOLLOWING[requests], the dependencies as the loop reads them; empty if there are none."""
     if turns is None:
         return np.zeros(0, FOLLOWING)
     rows = np.zeros(len(turns), FOLLOWING)
     rows["first"] = rows["next"] = NO_TURN
     rows["session"], rows["think_s"] = turns.session, turns.think_s
     rows["unfinished"] = rows["in_engines"] = np.bincount(rows["session"], minlength=len(turns))
-    order = np.argsort(turns.after, kind="stable")  # those that follow one beside each other, in order of their numbers
+    order = np.argsort(turns.after, kind="stable")  # those that follow the same request are adjacent
     order = order[turns.after[order] >= 0]
     after = turns.after[order]
     is_first = np.r_[True, after[1:] != after[:-1]][: len(order)]

@@ -1,8 +1,8 @@
-"""Latency models of engines that speculate: a model of batches without drafts, and what drafts add ("Time" of
+"""Latency models with speculative decoding: the model without drafts, plus the time of drafts ("Time" of
 docs/feature_rules.md).
 
-The functions here are templates: `base_...` stand for those of the model. Its coefficients follow behind those of
-speculation (speculation.py).
+The functions here are templates in which `base_...` stand for the functions of the model. Its coefficients come after
+those of speculation (speculation.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from servegym.simulator.records.signatures import latency, queue_latency, reques
 
 
 class Sums(NamedTuple):
-    """Of a batch, as latency models read them (types.BATCH)."""
+    """The sums of a batch that latency models read, as types.BATCH."""
 
     prefill_requests: float
     prefill_tokens: float
@@ -35,7 +35,7 @@ class Sums(NamedTuple):
 
 
 class Drafts(NamedTuple):
-    """Of a batch (types.DRAFTS)."""
+    """The drafts of a batch, as types.DRAFTS."""
 
     requests: float
     tokens: float
@@ -46,34 +46,37 @@ class Drafts(NamedTuple):
 
 @latency
 def base_batch_s(batch, coefficients):
-    """Stands for the model's time of a batch."""
+    """Stand for the model's time of a batch."""
     return 0.0
 
 
 @request_latency
 def base_request_s(tokens, cached, decoding, coefficients):
-    """Stands for its time of a request."""
+    """Stand for the model's time of a request."""
     return 0.0
 
 
 @queue_latency
 def base_exec_s(requests, queue, coefficients, ranks):
-    """Stands for its times of what queued requests have left."""
+    """Stand for the model's times of queued requests' remaining tokens."""
 
 
 @kernel
 def drafts_of(batch, k):
-    """The drafts in a batch: those that it says, or as many as its decodes may have."""
+    """Return the drafts in a batch: as counted, or k for each decode if they were not counted."""
     if batch.drafts.known != 0.0:
-        said = batch.drafts
-        return Drafts(said.requests, said.tokens, said.tokens_squared, said.tokens_cached, said.longest)
+        known = batch.drafts
+        return Drafts(known.requests, known.tokens, known.tokens_squared, known.tokens_cached, known.longest)
     n = batch.decode_requests
     return Drafts(n, k * n, k * k * n, k * (batch.decode_cached_tokens + n), k if n > 0.0 else 0.0)
 
 
 @kernel
 def with_drafts(batch, drafts, verified):
-    """The sums of the batch with drafts as chunks whose context the decodes have read; verified 0: without them."""
+    """Return the sums of the batch with drafts as prefill chunks (verified 1), or without drafts (verified 0).
+
+    The cached tokens of the chunks are not added, as the decodes read the same context.
+    """
     return Sums(
         batch.prefill_requests + verified * drafts.requests,
         batch.prefill_tokens + verified * drafts.tokens,
@@ -89,7 +92,7 @@ def with_drafts(batch, drafts, verified):
 
 @kernel
 def decode_alone(cached, drafts):
-    """The sums of a batch of one decode."""
+    """Return the sums of a batch of one decode with `drafts` drafts."""
     requests = 1.0 if drafts > 0.0 else 0.0
     return Sums(requests, drafts, drafts * drafts, drafts * (cached + 1.0), 0.0, drafts, 1.0, cached, cached)
 
@@ -151,14 +154,14 @@ class SpeculatingModel:
 
     @property
     def scaled(self) -> np.ndarray:
-        """Times are proportional to the model's own and to what drafts cost."""
+        """bool[coefficients]: those that online correction multiplies, the model's own and the drafts' times."""
         head = np.zeros(len(self.head), bool)
         head[[DRAFT_S, DRAFT_S_PER_REQUEST]] = True
         return np.concatenate([head, self.model.scaled])
 
 
 def speculating_pool(pool: Deployment) -> Deployment:
-    """The pool with models that know of its drafts; one without speculation is given back as it is."""
+    """Return the pool with models that count its drafts; without speculation, the pool itself."""
     one = pool.speculation
     if one is None:
         return pool
@@ -175,7 +178,7 @@ def speculating_pool(pool: Deployment) -> Deployment:
 
 
 def speculating(cluster: Cluster) -> Cluster:
-    """The cluster with such pools."""
+    """Return the cluster with pools by `speculating_pool`."""
     if all(pool.speculation is None for pool in cluster.pools):
         return cluster
     return dataclasses.replace(cluster, pools=tuple(map(speculating_pool, cluster.pools)))

@@ -1,6 +1,6 @@
 """Speculative decoding: how many tokens of a decode are drafted, and which of them are accepted. docs/feature_rules.md.
 
-What batches take with drafts in them is in speculating.py.
+The times of batches with drafts are in speculating.py.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from servegym.simulator.records.key_values import (
 from servegym.simulator.records.random import uniform
 
 MOST_DRAFTS = 64
-STREAM = 0x64726166  # the random numbers of drafts are no others' with the same seed
-# A speculating engine's coefficients begin with these, and those of its device go on with its acceptance by position;
-# the model's own are at START.
+STREAM = 0x64726166  # keeps the random numbers of drafts apart from others with the same seed
+# Indices of the first coefficients of a speculating engine's models. From ACCEPTANCE on, a device model has the
+# acceptance by position. The model's own coefficients begin at coefficients[START].
 START, K, DRAFT_S, DRAFT_S_PER_REQUEST, VERIFIED, ACCEPTANCE = range(6)
 
 
 @dataclasses.dataclass(frozen=True)
 class Speculation:
-    """How engines draft tokens. Raises DeploymentError for what cannot be."""
+    """Speculative decoding of engines. Raises DeploymentError for an invalid value."""
 
-    k: int = described(None, "most tokens drafted of a request in an iteration", "tokens")
+    k: int = described(None, "most draft tokens of a request in an iteration", "tokens")
     acceptance: float | tuple[float, ...] = described(
-        None, "the probability that a draft is accepted when all before it are: one, or one for each position"
+        None, "probability that a draft is accepted if all before it are: one number, or one for each position"
     )
-    draft_s: float = described(0.0, "of each position drafted, for the whole batch", "s")
-    draft_s_per_request: float = described(0.0, "and of each request that has a draft there", "s")
-    free_verification: bool = described(False, "drafts are checked in no time, and count in no budget of tokens")
+    draft_s: float = described(0.0, "time to draft one position for the whole batch", "s")
+    draft_s_per_request: float = described(0.0, "further time of each request with a draft at that position", "s")
+    free_verification: bool = described(False, "checking drafts takes no time and counts in no token budget")
 
     def __post_init__(self) -> None:
         if not is_number(self.k) or not 1 <= self.k <= MOST_DRAFTS or self.k != int(self.k):
@@ -65,16 +65,16 @@ class Speculation:
 
     @property
     def label(self) -> str:
-        """As a text, which `speculation_of` reads."""
+        """The settings as a text that `speculation_of` reads."""
         rates = self.acceptance if isinstance(self.acceptance, tuple) else (self.acceptance,)
-        said = [f"k={int(self.k)}", f"acceptance={'/'.join(repr(float(rate)) for rate in rates)}"]
-        said += [f"{name}={float(getattr(self, name))!r}" for name in ("draft_s", "draft_s_per_request")
+        texts = [f"k={int(self.k)}", f"acceptance={'/'.join(repr(float(rate)) for rate in rates)}"]
+        texts += [f"{name}={float(getattr(self, name))!r}" for name in ("draft_s", "draft_s_per_request")
                  if getattr(self, name) > 0]  # fmt: skip
-        return ",".join(said + ["free_verification=yes"] * bool(self.free_verification))
+        return ",".join(texts + ["free_verification=yes"] * bool(self.free_verification))
 
     @property
     def by_position(self) -> np.ndarray:
-        """float64[k]: the acceptance of each."""
+        """float64[k]: the acceptance of each position."""
         rates = self.acceptance if isinstance(self.acceptance, tuple) else (self.acceptance,) * int(self.k)
         return np.array(rates[: int(self.k)], "f8")
 
@@ -83,7 +83,7 @@ FIELDS = tuple(field.name for field in dataclasses.fields(Speculation))
 
 
 def speculation_of(given: str | Mapping[str, Any]) -> Speculation | None:
-    """From "k=4,acceptance=0.7", "none", or a mapping. Raises DeploymentError."""
+    """Read speculation from "k=4,acceptance=0.7", "none", or a mapping. Raises DeploymentError."""
     if isinstance(given, Mapping):
         check_keys(given, "speculation", FIELDS)
         return Speculation(**given)
@@ -95,8 +95,8 @@ def speculation_of(given: str | Mapping[str, Any]) -> Speculation | None:
         try:
             found[key] = _value(key, value)
         except (KeyError, ValueError):
-            right = {"k": "a whole number", "free_verification": "yes or no"}.get(key, "a number")
-            raise DeploymentError(f"speculation {given!r}: {key} is {value!r}; it should be {right}") from None
+            expected = {"k": "a whole number", "free_verification": "yes or no"}.get(key, "a number")
+            raise DeploymentError(f"speculation {given!r}: {key} is {value!r}; it should be {expected}") from None
     return Speculation(**found)
 
 
@@ -111,7 +111,7 @@ def _value(key: str, value: str) -> Any:
 
 @kernel
 def decode_chunk(request, outcome, engine, limits, packing):
-    """Tokens that a decode with memory wants, its drafts included (rule 3)."""
+    """Return the chunk of a running decode: one token, and its drafts (rule 3)."""
     drafts = min(engine.speculation.k, limits.most_drafts, outcome.output_tokens - request.num_output_tokens - 1)
     if engine.speculation.free == 0:
         drafts = min(drafts, limits.chunk_tokens - 1, limits.max_num_batched_tokens - packing.tokens - 1)
@@ -120,7 +120,7 @@ def decode_chunk(request, outcome, engine, limits, packing):
 
 @kernel
 def counted_tokens(chunk, decoding, engine):
-    """Of a chunk, what counts in budgets."""
+    """Return the tokens of a chunk that count in budgets."""
     if HAS_DRAFTS and decoding and chunk > 1 and engine.speculation.free == 1:
         return 1
     return chunk
@@ -128,7 +128,7 @@ def counted_tokens(chunk, decoding, engine):
 
 @kernel
 def tokens_of_decode(engine):
-    """What a decode with all the drafts that it may have takes of a budget, for all that a policy knows."""
+    """Return the most tokens of a budget that a decode may take with its drafts, as far as a policy knows."""
     if engine.speculation.free == 1:
         return 1
     return 1 + engine.speculation.k
@@ -136,9 +136,10 @@ def tokens_of_decode(engine):
 
 @kernel
 def accept(r, request, engine, coefficients, drafted):
-    """How many drafts of request r are accepted: all before the first that is not.
+    """Return how many drafts of request r are accepted: those before the first that is rejected.
 
-    coefficients: of the engine's device. Whether the guess of a token is right depends on the token alone.
+    coefficients: of the engine's device model. Whether a draft is right depends only on the request and the position
+    of the token in its answer.
     """
     seed, token, accepted = engine.speculation.seed ^ STREAM, int(request.num_output_tokens) + 1, 0
     while accepted < drafted and uniform(seed, int(r), token + accepted) < coefficients[ACCEPTANCE + accepted]:

@@ -1,6 +1,6 @@
-"""Preemptible batches: suspended at the end of an operator or a layer, and resumed where they stopped.
+"""Preemptible batches, which are suspended at the end of an operator or a layer and resumed there.
 
-A task is a batch that has been started and is not done; docs/simulation.md, "Preemptible prefill".
+A task is a preemptible batch that has started and is not done; docs/simulation.md, "Preemptible prefill".
 """
 
 import numpy as np
@@ -29,8 +29,8 @@ STREAM = 0x6A697474
 
 
 @kernel
-def becomes_task(run, engine):
-    """Whether the batch that has been formed is one that can be suspended."""
+def is_preemptible_batch(run, engine):
+    """Return whether the batch just formed is preemptible: the policy allows it, and all its requests are prefills."""
     return (
         run.limits[0].preemptible != NOT_PREEMPTIBLE
         and run.sums[0].decode_requests == 0.0
@@ -40,23 +40,23 @@ def becomes_task(run, engine):
 
 @kernel
 def boundaries_of(engine, preemptible):
-    """Boundaries in a batch, its end included."""
+    """Return the number of boundaries in a batch, its end included."""
     return engine.preemption.layers * (engine.preemption.operators if preemptible == AT_OPERATORS else 1)
 
 
 @kernel
 def checking_s(run, engine):
-    """What the engine takes to look, at each boundary of the batch that was formed, whether to suspend it."""
-    if not becomes_task(run, engine):
+    """Return the time of the checks at all boundaries of the batch just formed."""
+    if not is_preemptible_batch(run, engine):
         return 0.0
     return engine.preemption.check_s * boundaries_of(engine, run.limits[0].preemptible)
 
 
 @inlined_kernel
 def open_task(run, router_state, e, computing_s):
-    """The batch just formed by engine e becomes a task, which runs, if it is one that can be suspended; else False."""
+    """Make the batch just formed by engine e a running task, if it is preemptible, and return whether it is."""
     engine, tasks, entries = run.engines[e], run.state.tasks[e], run.entries[e]
-    if not becomes_task(run, engine):
+    if not is_preemptible_batch(run, engine):
         return False
     index = 0
     while tasks[index].length > 0:
@@ -78,7 +78,7 @@ def open_task(run, router_state, e, computing_s):
 
 @kernel
 def resume(run, router_state, e):
-    """The suspended task that the packer found runs again on engine e; returns what it has run before."""
+    """Resume the suspended task packing.resumed_task on engine e, and return the time that it has run before."""
     index = run.packing[0].resumed_task
     engine, queue, entries = run.engines[e], run.queues[e], run.entries[e]
     task = run.state.tasks[e, index]
@@ -106,7 +106,7 @@ def resume(run, router_state, e):
 
 @kernel
 def schedule_end(run, router_state, e, now_s):
-    """The engine's running task will end, unless its slice does before."""
+    """Schedule the end of the engine's running task, or its suspension if its time slice ends before."""
     index = run.engines[e].running_task
     task, running = run.state.tasks[e, index], router_state.tasks[e, index]
     end_s, slice_s = running.moving_s + running.computing_s, run.limits[0].slice_s
@@ -122,7 +122,7 @@ def schedule_end(run, router_state, e, now_s):
 
 @kernel
 def lateness_s(engine):
-    """How late the engine is at its next boundary: ranks of a tensor-parallel engine do not get there together."""
+    """Return how late the engine is at its next boundary, as its tensor parallel ranks do not get there together."""
     return (
         engine.preemption.jitter_s * uniform(0, STREAM, engine.totals.suspensions)
         if engine.preemption.jitter_s > 0.0
@@ -132,7 +132,7 @@ def lateness_s(engine):
 
 @kernel
 def boundary_s(run, router_state, e, least_s, after_s):
-    """What the running task will have run at its first boundary at or after one time and after another."""
+    """Return the time run by the running task at its first boundary at or after least_s and after after_s."""
     engine = run.engines[e]
     running = router_state.tasks[e, engine.running_task]
     moving_s, computing_s, layers = running.moving_s, running.computing_s, engine.preemption.layers
@@ -156,14 +156,14 @@ def boundary_s(run, router_state, e, least_s, after_s):
 
 @kernel
 def operator_s(coefficients, sums):
-    """Time of an operator of a layer for a batch (only shares of it are used)."""
+    """Return the time of an operator for a batch, of which only the share in its layer is used."""
     tokens, squared, cached = sums
     return coefficients[0] * tokens + coefficients[1] * squared + coefficients[2] * cached + coefficients[3]
 
 
 @kernel
 def batch_of(run, e):
-    """(prefill tokens, sum lq^2, sum lq lkv) of the running batch of engine e."""
+    """Return (sum lq, sum lq^2, sum lq lkv) of the running batch of engine e."""
     tokens, squared, cached = 0.0, 0.0, 0.0
     for k in range(run.engines[e].batch_length):
         lq = float(run.entries[e, k].tokens)
@@ -175,14 +175,16 @@ def batch_of(run, e):
 
 @kernel
 def is_task_preemptible(engine):
-    """Whether a task runs that has not been told to stop."""
+    """Return whether a task runs that is not to be suspended yet."""
     return engine.running_task >= 0 and engine.preemption.suspending == 0
 
 
 @kernel
 def check_preemption(run, router_state, decider, e):
-    """While a task of engine e runs, the policy ranks the queue: if what it ranks first is no member, the task is to be
-    suspended. Returns NOT_STARTED, or BAD_RANKS."""
+    """Hold a scheduling round while a task of engine e runs: suspend it if another request ranks first.
+
+    Returns NOT_STARTED, or BAD_RANKS.
+    """
     engine, now_s = run.engines[e], run.status[0].now_s
     engine.rounds += 1
     if not rank_queue(run, decider, e, now_s) or not are_numbers(run.ranks, run.limits[0].listed, engine.queue_length):
@@ -195,7 +197,7 @@ def check_preemption(run, router_state, decider, e):
 
 @kernel
 def preempt(run, router_state, e, now_s):
-    """A round has found that something else should run: the task is to be suspended at its next boundary."""
+    """Schedule the suspension of the running task of engine e at its next boundary."""
     engine, status = run.engines[e], run.status[0]
     task, running = run.state.tasks[e, engine.running_task], router_state.tasks[e, engine.running_task]
     ran_s, late_s = task.executed_s + (now_s - engine.batch_start_s), lateness_s(engine)
@@ -213,7 +215,7 @@ def preempt(run, router_state, e, now_s):
 
 @kernel
 def suspend_next(run, router_state):
-    """The first event happens: a running task stops at a boundary. Returns GOING_ON, or TIMELINE_FULL."""
+    """Handle the first event, the suspension of a running task. Returns GOING_ON, or TIMELINE_FULL."""
     status, e = run.status[0], run.events[0].index
     if status.recording and events_left(run) < 1:
         return TIMELINE_FULL
@@ -228,7 +230,7 @@ def suspend_next(run, router_state):
 
 @kernel
 def suspend(run, router_state, e, now_s):
-    """The running task of engine e stops at a boundary."""
+    """Suspend the running task of engine e at a boundary."""
     engine = run.engines[e]
     task = run.state.tasks[e, engine.running_task]
     ran_s = now_s - engine.batch_start_s
@@ -252,20 +254,20 @@ def suspend(run, router_state, e, now_s):
 
 @kernel
 def take_owed(engine):
-    """What a resumed task found to be moved is left to the iteration after it."""
+    """Set moving_s to the KV moving time that was found when a task was resumed, for the iteration after it."""
     engine.moving_s, engine.preemption.owed_s = engine.preemption.owed_s, 0.0
 
 
 @kernel
 def count_resumption(engine):
-    """The round after a suspension is part of the one that caused it."""
+    """Do not count a round right after a suspension, which is part of the round that caused it."""
     engine.rounds -= engine.preemption.resuming
     engine.preemption.resuming = 0
 
 
 @kernel
 def close_task(run, e):
-    """The running task of engine e is done (or lost); returns how long it ran before it was resumed last."""
+    """End the running task of engine e, done or lost, and return the time that it ran before its latest start."""
     engine = run.engines[e]
     task = run.state.tasks[e, engine.running_task]
     executed_s = task.executed_s
@@ -279,7 +281,7 @@ def close_task(run, e):
 
 @kernel
 def close_all(run, e):
-    """All tasks of engine e are lost."""
+    """End all tasks of engine e, which are lost."""
     engine, queue = run.engines[e], run.queues[e]
     for position in range(engine.queue_length):
         run.requests[queue[position]].task = -1
@@ -291,10 +293,10 @@ def close_all(run, e):
 
 @kernel
 def find_suspended_task(run, e):
-    """Whether the first-ranked request is in a suspended task; if not, keep members of tasks out of the batch.
+    """Return whether the first-ranked request is in a suspended task; if not, keep requests in tasks out of the batch.
 
-    packing.resumed_task is the task of the first-ranked request among members; -1 where the policy has left out all of
-    them (`find_excluded_task`).
+    Sets packing.resumed_task to the task of the first-ranked request in any; -1 if the policy has left out all of them
+    (`find_excluded_task`).
     """
     length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
     packing, limits, members, found, first = run.packing[0], run.limits[0], run.order[0], 0, -1
@@ -317,7 +319,7 @@ def find_suspended_task(run, e):
 
 @kernel
 def find_excluded_task(run, e):
-    """`find_suspended_task` for members that the policy has left out: most are, in most batches."""
+    """Do as `find_suspended_task`, with requests in tasks that the policy has left out, which is the common case."""
     length, ranks, queue, requests = run.engines[e].queue_length, run.ranks, run.queues[e], run.requests
     packing, first = run.packing[0], -1
     for position in range(length):
@@ -332,7 +334,7 @@ def find_excluded_task(run, e):
 
 @kernel
 def blocks_in_tasks(run, e):
-    """Blocks of the members of suspended tasks."""
+    """Return the blocks of requests in suspended tasks."""
     blocks = 0
     if run.engines[e].suspended > 0:
         for position in range(run.engines[e].queue_length):

@@ -1,1 +1,1 @@
-"""Many engines: routing, transfers, failures, scaling. An engine's own batch is formed in batching."""
+"""Fleets: routing, KV transfers, failures, scaling, role changes. Batches are formed in batching/."""

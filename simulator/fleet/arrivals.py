@@ -1,10 +1,10 @@
-"""How requests come to an engine: routed there, as they arrive or from a held queue, or with their KV over a link."""
+"""How requests join an engine's queue: routed on arrival or from a held queue, or with their KV over a link."""
 
 import numpy as np
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.features.fleet_hooks import after_refusal, before_joining, decides_at_once
-from servegym.simulator.features.front import appear
+from servegym.simulator.features.front import arrive_at_front
 from servegym.simulator.features.front_end import leave_front_end, next_ready
 from servegym.simulator.fleet.held_queues import READY, is_legal, keep_waiting, route_request, take_from
 from servegym.simulator.fleet.incidents import close, count_service, move
@@ -19,17 +19,17 @@ from servegym.simulator.records.types import ARRIVAL, HOLD, RECEIVED, REFUSE, ST
 
 @kernel
 def request_to_route(run, router_state, held_queue):
-    """The first request of a held queue, or the next that is ready."""
+    """Return the first request of a held queue, or the next one that is ready."""
     decided = run.status[0].router.decided
     if held_queue != READY:
         return np.int64(router_state.known.tiers[held_queue].first)
-    # The one that was asked about before the caller came back has arrived, and is not the one that came first any more.
+    # If a caller stopped the loop at this request's route, the request has left the front end: it is not next_ready.
     return np.int64(decided) if decided >= 0 else np.int64(next_ready(run, router_state)[0])
 
 
 @inlined_kernel
 def route_to_only_engine(run, router_state):
-    """The next request that is ready joins the only engine. Returns GOING_ON, or which array is too short."""
+    """Send the next ready request to the only engine. Returns GOING_ON, or which array is too short."""
     status = run.status[0]
     if run.engines[0].queue_length == run.queues.shape[1]:
         return QUEUE_FULL
@@ -38,20 +38,20 @@ def route_to_only_engine(run, router_state):
     r = next_ready(run, router_state)[0]
     leave_front_end(run, router_state, r)
     if status.front_end.delays == 0:
-        appear(run, r)
+        arrive_at_front(run, r)
     arrive(run, router_state, 0, r)
     return GOING_ON
 
 
 @inlined_kernel
 def route_by_router(run, router_state, held_queue, stop_at):
-    """Route the first request of a held queue, or the next that is ready. Returns GOING_ON, or why it has not."""
+    """Route the first request of a held queue, or the next ready one. Returns GOING_ON, or why the loop stops."""
     status, route, now_s = run.status[0], router_state.route[0], run.status[0].now_s
     r = request_to_route(run, router_state, held_queue)
     request = run.requests[r]
     if status.router.decided != r:
         if held_queue == READY and status.front_end.delays == 0:
-            appear(run, r)
+            arrive_at_front(run, r)
         if request.session >= 0:
             request.session_engine = run.requests[request.session].session_engine
         undecided = route_request(run, router_state, r, held_queue, now_s)
@@ -96,7 +96,7 @@ def route_by_router(run, router_state, held_queue, stop_at):
 
 @inlined_kernel
 def arrive(run, router_state, e, r):
-    """A request without anything computed joins the queue of engine e."""
+    """Append request r, which has no computed tokens, to the queue of engine e."""
     run.requests[r].engine = e
     before_joining(run, router_state, e, r)
     join(run, e, r)
@@ -106,7 +106,7 @@ def arrive(run, router_state, e, r):
 
 @kernel
 def receive_next(run, router_state):
-    """The first event happens: KV arrives. Returns GOING_ON, or which array is too short."""
+    """Handle the first event, an arrival of KV. Returns GOING_ON, or which array is too short."""
     status, r = run.status[0], run.events[0].index
     if run.engines[run.requests[r].engine].queue_length == run.queues.shape[1]:
         return QUEUE_FULL
@@ -119,7 +119,7 @@ def receive_next(run, router_state):
 
 @kernel
 def receive(run, router_state, r, now_s):
-    """The KV of request r has arrived: it joins the queue of its decode engine, with memory."""
+    """Append request r, whose KV has arrived, to the queue of its decode engine, where it is running."""
     status, request = run.status[0], run.requests[r]
     e, source = request.engine, run.engines[leave_source(run, r, now_s)]
     run.engines[e].transfers.coming_blocks -= request.blocks
@@ -139,7 +139,7 @@ def receive(run, router_state, r, now_s):
 
 @kernel
 def join(run, e, r):
-    """Request r joins the queue of engine e, which may start or hold a round for it."""
+    """Append request r to the queue of engine e, and make the engine due if it may decide now."""
     engine = run.engines[e]
     run.queues[e][engine.queue_length], run.previous_order[e][engine.queue_length] = r, 0
     engine.queue_length += 1

@@ -1,7 +1,7 @@
-"""Requests at the router: those that went there at this instant, those it holds in queues, and those that are ready.
+"""Requests at the router: ready ones, those that came back to it at this instant, and held ones.
 
-A held queue is a chain of requests by OUTCOME.next_in_queue. known.tiers has one for each tier, one for best effort,
-and after them the unrouted: requests to be routed now.
+A held queue is linked by OUTCOME.next_in_queue. known.tiers has a held queue for each tier, then one for best effort,
+and last the unrouted queue: requests that came back and are routed at this instant.
 """
 
 import numpy as np
@@ -14,17 +14,18 @@ from servegym.simulator.records.events import note
 from servegym.simulator.records.signatures import RouterContext
 from servegym.simulator.records.types import HELD, HOLD, REFUSE, STAY
 
-READY, NO_REQUEST = -1, -2  # instead of a held queue: the request is ready now; there is none to be routed
+READY, NO_REQUEST = -1, -2  # in place of a held queue: a request that is ready; no request to route
 
 
 @kernel
 def unrouted_queue(tiers):
+    """Return the index of the queue of requests that came back to the router."""
     return tiers.shape[0] - 1
 
 
 @kernel
 def tier_of(request, tiers):
-    """The last tier whose TPOT is not above the request's own; the first, if there is none."""
+    """Return the last tier with a TPOT SLO not above the request's, or the first tier if there is none."""
     tier = 0
     for t in range(1, tiers.shape[0] - 2):
         if tiers[t].tpot_slo_s <= request.tpot_slo_s:
@@ -34,7 +35,7 @@ def tier_of(request, tiers):
 
 @kernel
 def append(queue, outcomes, r):
-    """Request r goes to the end of the queue."""
+    """Append request r to the queue."""
     outcomes[r].next_in_queue = -1
     if queue.waiting == 0:
         queue.first = r
@@ -46,14 +47,14 @@ def append(queue, outcomes, r):
 
 @kernel
 def drop_first(queue, outcomes):
-    """The first request leaves the queue."""
+    """Remove the first request from the queue."""
     queue.first = outcomes[queue.first].next_in_queue
     queue.waiting -= 1
 
 
 @kernel
 def drop_from(queue, outcomes, r):
-    """Request r leaves the queue, wherever it stands."""
+    """Remove request r from anywhere in the queue."""
     if queue.first == r:
         drop_first(queue, outcomes)
         return
@@ -68,7 +69,7 @@ def drop_from(queue, outcomes, r):
 
 @inlined_kernel
 def next_held_queue(run, router_state):
-    """The held queue whose first request is to be routed now; NO_REQUEST: there is none."""
+    """Return the held queue whose first request is routed next; NO_REQUEST: none."""
     status, tiers = run.status[0], router_state.known.tiers
     unrouted = unrouted_queue(tiers)
     if tiers[unrouted].waiting > 0:
@@ -84,7 +85,7 @@ def next_held_queue(run, router_state):
 
 @kernel
 def router_context_of(run, router_state, now_s):
-    """What the router is given."""
+    """Return the router's context."""
     return RouterContext(
         now_s, run.requests, loaded(router_state.known), router_state.state, router_state.parameters,
         loaded(router_state.estimates), run.scratch,
@@ -93,10 +94,10 @@ def router_context_of(run, router_state, now_s):
 
 @kernel
 def route_request(run, router_state, r, held_queue, now_s):
-    """Have the router decide about request r, in router_state.route. False: there is nothing to decide."""
+    """Let the router write router_state.route for request r. Returns False if there was nothing to decide."""
     request, route, snapshots = run.requests[r], router_state.route[0], router_state.known.snapshots
     route.decode_engine, route.tier, route.held_queue = -1, STAY, tier_of(request, router_state.known.tiers)
-    route.engine = run.outcomes[r].decode_engine  # as it said beforehand
+    route.engine = run.outcomes[r].decode_engine  # as the router chose at the request's prefill
     if route.engine >= 0 and request.computed_tokens > 0 and takes(snapshots[route.engine], request):
         return False
     route.engine = HOLD
@@ -111,9 +112,9 @@ def route_request(run, router_state, r, held_queue, now_s):
 
 @kernel
 def is_legal(run, router_state, r):
-    """Whether what the router has decided about request r can be done."""
+    """Return whether the router's decision for request r is valid."""
     route, tiers, engines = router_state.route[0], router_state.known.tiers, run.engines.shape[0]
-    if route.engine == REFUSE:  # a client that has a token has been answered
+    if route.engine == REFUSE:  # a request with a token cannot be refused
         return np.isnan(run.requests[r].first_token_s) and route.tier == STAY
     if route.engine == HOLD:
         return 0 <= route.held_queue < tiers.shape[0] - 1
@@ -133,7 +134,7 @@ def is_legal(run, router_state, r):
 
 @kernel
 def keep_waiting(run, router_state, held_queue, r):
-    """The router holds request r, which comes from a held queue."""
+    """Hold request r: keep it in its held queue, or move it to the one that the router chose."""
     status, tiers, to = run.status[0], router_state.known.tiers, router_state.route[0].held_queue
     if held_queue == to:
         status.router.held_cursor += 1
@@ -147,7 +148,7 @@ def keep_waiting(run, router_state, held_queue, r):
 
 @kernel
 def take_from(run, router_state, held_queue, r):
-    """Request r, the first of a held queue or the one that is ready, is on its way somewhere."""
+    """Remove request r from where it was routed from: the front of a held queue, or the front end."""
     status, tiers = run.status[0], router_state.known.tiers
     if held_queue == READY:
         leave_front_end(run, router_state, r)
@@ -159,5 +160,5 @@ def take_from(run, router_state, held_queue, r):
 
 @kernel
 def to_router(run, router_state, r):
-    """Request r goes to the router, to be routed at this instant."""
+    """Append request r to the unrouted queue, to be routed at this instant."""
     append(router_state.known.tiers[unrouted_queue(router_state.known.tiers)], run.outcomes, r)

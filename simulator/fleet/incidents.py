@@ -1,5 +1,7 @@
-"""Engines that fail, return, are drained, or are moved between tiers; what becomes of their requests, and of the KV
-that is on its way. docs/cluster_rules.md, "Taking back", "Scalers", "Incidents"."""
+"""Failures, returns and drains of engines, moves between tiers, and what happens to requests and KV transfers then.
+
+docs/cluster_rules.md, "Taking back", "Scalers", "Incidents".
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ import numpy as np
 from servegym.errors import DeploymentError
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features.fleet_hooks import after_abort, after_loss
-from servegym.simulator.features.memory_hooks import give_up
+from servegym.simulator.features.memory_hooks import free_request
 from servegym.simulator.features.suspended_batches import close_all
 from servegym.simulator.fleet.held_queues import drop_from, to_router, unrouted_queue
-from servegym.simulator.fleet.routing import catch_up, clear_snapshot, take_off
+from servegym.simulator.fleet.routing import catch_up, clear_snapshot, remove_decode
 from servegym.simulator.fleet.startup import goes_off, load, show_state
 from servegym.simulator.fleet.transfers import leave_source, start_shared, start_transfer
 from servegym.simulator.memory.kv_events import forget_told
-from servegym.simulator.memory.kv_memory import count_blocks, give_up_kept, release
+from servegym.simulator.memory.kv_memory import count_blocks, drop_offloaded, release
 from servegym.simulator.memory.prefixes import forget
 from servegym.simulator.records.events import make_due, note, remove
 from servegym.simulator.records.named_blocks import lose_names
@@ -44,7 +46,7 @@ from servegym.simulator.records.types import (
 
 @dataclasses.dataclass(frozen=True)
 class Incident:
-    """At time_s the engine fails ("fail"), returns ("return"), or is drained ("drain"). Raises DeploymentError."""
+    """A failure ("fail"), return ("return") or drain ("drain") of an engine at time_s. Raises DeploymentError."""
 
     time_s: float
     engine: int
@@ -58,7 +60,7 @@ class Incident:
 
 
 def to_array(incidents: tuple[Incident, ...], engines: int) -> np.ndarray:
-    """INCIDENT[...] in order of time. Raises DeploymentError for an engine that there is not."""
+    """Return INCIDENT[...] in order of time. Raises DeploymentError for an unknown engine."""
     table = np.zeros(len(incidents), INCIDENT)
     for row, incident in zip(table, sorted(incidents, key=lambda one: one.time_s), strict=True):
         if not 0 <= incident.engine < engines:
@@ -68,12 +70,12 @@ def to_array(incidents: tuple[Incident, ...], engines: int) -> np.ndarray:
     return table
 
 
-EVENT_OF = (FAILED, RETURNED, DRAINED)  # the kind of an incident, as the timeline has it
+EVENT_OF = (FAILED, RETURNED, DRAINED)  # timeline kinds by kind of incident
 
 
 @kernel
 def apply_incident(run, router_state, now_s):
-    """The next incident happens."""
+    """Apply the next incident."""
     status, known = run.status[0], router_state.known
     incident = router_state.incidents[status.next_incident]
     status.next_incident += 1
@@ -87,7 +89,7 @@ def apply_incident(run, router_state, now_s):
         fail(run, router_state, e, now_s)
     elif incident.kind == RETURN:
         if engine.up == 0:
-            make_due(run, e)  # where it is the only one, its requests have waited for it
+            make_due(run, e)  # a single engine keeps its requests while it is down
         engine.up, engine.closed, engine.drained = 1, 0, 0
     elif incident.kind == DRAIN:
         engine.drained = 1
@@ -98,7 +100,7 @@ def apply_incident(run, router_state, now_s):
 
 @kernel
 def fail(run, router_state, e, now_s):
-    """Engine e is down, and has lost all it had."""
+    """Let engine e fail: it is down and loses all its KV."""
     engine = run.engines[e]
     engine.totals.failures += 1
     engine.up = 0
@@ -107,9 +109,9 @@ def fail(run, router_state, e, now_s):
 
 @kernel
 def lose_all(run, router_state, e, now_s):
-    """Engine e loses all it has; its requests go to the router, and so do those whose KV was to come from or to it."""
+    """Take all KV from engine e. Its requests go back to the router, and so do those in transfers from or to it."""
     engine = run.engines[e]
-    catch_up(run, router_state, now_s)  # what has come is known; only what is on its way is lost
+    catch_up(run, router_state, now_s)  # signals that are due still arrive; later ones are lost
     take_back_all(run, router_state, e, now_s)
     engine.free_host_blocks = engine.host_blocks
     forget(router_state.stores[e], engine.store_sets)
@@ -120,7 +122,7 @@ def lose_all(run, router_state, e, now_s):
         for r in range(run.requests.shape[0]):
             if run.outcomes[r].source == e:
                 lose_kv(run, router_state, r, now_s)
-        send_back_coming(run, router_state, e, now_s)
+        cancel_transfers_to(run, router_state, e, now_s)
         clear_snapshot(run, router_state, e, now_s)
         use_links(run, router_state, now_s)
     if engine.cache.on:
@@ -131,7 +133,10 @@ def lose_all(run, router_state, e, now_s):
 
 @kernel
 def move(run, router_state, e, tier, now_s):
-    """Engine e goes into a tier. From the pool it goes empty: best effort gives way. It may be off there."""
+    """Move engine e into a tier.
+
+    An engine that leaves the common pool gives all its requests back to the router. In the pool it may be off.
+    """
     engine, status = run.engines[e], run.status[0]
     if engine.tier == tier:
         return
@@ -144,7 +149,7 @@ def move(run, router_state, e, tier, now_s):
     elif engine.tier == POOL and engine.up == 1 and engine.off == 0:
         catch_up(run, router_state, now_s)
         take_back_all(run, router_state, e, now_s)
-        send_back_coming(run, router_state, e, now_s)
+        cancel_transfers_to(run, router_state, e, now_s)
         clear_snapshot(run, router_state, e, now_s)
         use_links(run, router_state, now_s)
     load(run, router_state, e, tier, now_s)
@@ -156,7 +161,7 @@ def move(run, router_state, e, tier, now_s):
 
 @kernel
 def close(run, router_state, e, closed):
-    """Engine e is closed to new requests by a scaler, or opened, by a router too."""
+    """Close engine e to new requests (closed 1) or open it (0). Scalers do both; a router may open an engine."""
     engine, status = run.engines[e], run.status[0]
     if engine.closed != closed:
         engine.closed = closed
@@ -165,25 +170,25 @@ def close(run, router_state, e, closed):
 
 
 @kernel
-def has_nothing(router_state, engine):
-    """Whether no request is at an engine, and no KV is on its way from or to there."""
+def has_no_work(router_state, engine):
+    """Return whether an engine has no requests and no KV transfers from or to it."""
     left = engine.queue_length + engine.transfers.leaving + router_state.coming[engine.index].waiting
     return left == 0 and engine.transfers.receiving < 0
 
 
 @kernel
 def count_service(status, router_state, engine, now_s):
-    """Bring the time in service up to now, and see whether the engine is in service from here on."""
+    """Add the time in service up to now, and set whether the engine is in service from now on."""
     if not np.isnan(engine.totals.serving_since_s):
         engine.totals.service_s += now_s - engine.totals.serving_since_s
-    left = engine.drained == 1 and has_nothing(router_state, engine)
+    left = engine.drained == 1 and has_no_work(router_state, engine)
     serving = engine.up == 1 and not left and (status.scaler.interval_s == 0.0 or engine.tier != POOL)
     engine.totals.serving_since_s = now_s if serving else np.nan
 
 
 @kernel
 def take_back_all(run, router_state, e, now_s):
-    """Take all requests back from engine e (where it is the only one they stay, without memory)."""
+    """Take all requests back from engine e. At a single engine they stay in the queue, without blocks."""
     engine, queue, status = run.engines[e], run.queues[e], run.status[0]
     if engine.batch_length > 0:
         engine.busy_s += now_s - engine.batch_start_s
@@ -202,8 +207,8 @@ def take_back_all(run, router_state, e, now_s):
         engine.totals.lost_tokens += request.computed_tokens + (
             request.offloaded_tokens if outcome.borrowed == 0 else 0
         )
-        give_up(run, e, r)
-        give_up_kept(request, outcome, engine)
+        free_request(run, e, r)
+        drop_offloaded(request, outcome, engine)
         request.computed_tokens, request.admitted = 0, 0
         clear_state(run.state, r)
         if run.engines.shape[0] > 1:
@@ -220,21 +225,21 @@ def take_back_all(run, router_state, e, now_s):
 
 
 @kernel
-def send_back_coming(run, router_state, e, now_s):
-    """Requests whose KV was to come to engine e go to the router: the one on its way, then those that wait for it."""
+def cancel_transfers_to(run, router_state, e, now_s):
+    """Cancel transfers to engine e: the request being sent, then those that wait, go back to the router."""
     r = run.engines[e].transfers.receiving
     if r >= 0:
-        stop_sending(run, router_state, r, now_s)
+        cancel_transfer(run, router_state, r, now_s)
         to_router(run, router_state, r)
     while router_state.coming[e].waiting > 0:
         r = router_state.coming[e].first
-        stop_sending(run, router_state, r, now_s)
+        cancel_transfer(run, router_state, r, now_s)
         to_router(run, router_state, r)
 
 
 @kernel
-def stop_sending(run, router_state, r, now_s):
-    """The KV of request r, which waits for the link or is on its way, stays where it is."""
+def cancel_transfer(run, router_state, r, now_s):
+    """Cancel the transfer of request r, waiting or under way; its KV stays on the prefill engine."""
     request = run.requests[r]
     e = request.engine
     engine = run.engines[e]
@@ -257,11 +262,11 @@ def stop_sending(run, router_state, r, now_s):
 
 @kernel
 def lose_kv(run, router_state, r, now_s):
-    """The engine on which request r was prefilled has failed before its KV arrived elsewhere: it starts anew."""
+    """Let request r start anew, as its prefill engine failed before its KV had arrived elsewhere."""
     request, outcome, status, tiers = run.requests[r], run.outcomes[r], run.status[0], router_state.known.tiers
     if request.engine >= 0:
-        take_off(router_state.known, request.engine, r)
-        stop_sending(run, router_state, r, now_s)
+        remove_decode(router_state.known, request.engine, r)
+        cancel_transfer(run, router_state, r, now_s)
     else:  # at the router
         held_queue = 0
         while not is_in(tiers[held_queue], run.outcomes, r):
@@ -282,7 +287,7 @@ def lose_kv(run, router_state, r, now_s):
 
 @kernel
 def use_links(run, router_state, now_s):
-    """Links have become free: see what can be sent."""
+    """Start the transfers that free links allow."""
     if router_state.link[0].shared:
         start_shared(run, router_state, now_s)
         return
@@ -292,7 +297,7 @@ def use_links(run, router_state, now_s):
 
 @kernel
 def is_in(queue, outcomes, r):
-    """Whether request r stands in the queue."""
+    """Return whether request r is in the queue."""
     at = queue.first
     for _ in range(queue.waiting):
         if at == r:

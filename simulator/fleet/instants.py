@@ -1,4 +1,4 @@
-"""What changes in a fleet at an instant: incidents, engines that are ready, what the scaler decides, and roles."""
+"""Changes of a fleet at an instant: incidents, ends of start-ups, the scaler's moves, role changes."""
 
 from servegym.simulator.compilation.kernels import inlined_kernel
 from servegym.simulator.fleet.incidents import apply_incident
@@ -11,8 +11,8 @@ from servegym.simulator.records.types import MOST_STARTS
 
 
 @inlined_kernel
-def make_changes(run, router_state, stop_at):
-    """What is due happens. Returns GOING_ON, or why it has not; and how many engines have been looked at."""
+def apply_changes(run, router_state, stop_at):
+    """Apply all changes that are due. Returns GOING_ON or why the loop stops, and how many engines it visited."""
     status, engines, looked_at = run.status[0], run.engines.shape[0], 0
     while status.next_incident < router_state.incidents.shape[0] and (
         router_state.incidents[status.next_incident].time_s <= status.now_s

@@ -1,4 +1,4 @@
-"""What the router is told of an iteration that has ended, and which of its requests go elsewhere."""
+"""Signals to the router at the end of an iteration, and the requests that leave for decode engines then."""
 
 from servegym.simulator.batching.leaving import leave
 from servegym.simulator.compilation.kernels import inlined_kernel
@@ -10,8 +10,10 @@ from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, ROLE_DECOD
 
 @inlined_kernel
 def tell_router(run, router_state, e, entries, length, news, emitted):
-    """Of an iteration of engine e with `length` requests in `entries`: their first and last tokens, `news` in all, what
-    memory it has, and `emitted` tokens."""
+    """Tell the router of an iteration of engine e that has ended: first and last tokens, and the engine's report.
+
+    entries[:length]: its requests. news: number of their first and last tokens. emitted: number of all tokens.
+    """
     status, engine = run.status[0], run.engines[e]
     if run.engines.shape[0] > 1:
         engine.decode_tokens += emitted
@@ -28,8 +30,8 @@ def tell_router(run, router_state, e, entries, length, news, emitted):
 
 @inlined_kernel
 def tell_of_tokens(run, router_state, e, entries, length, now_s):
-    """Tell the router of first and last tokens after an iteration of engine e with `length` requests, and send those
-    that are prefilled elsewhere."""
+    """Signal first and last tokens of entries[:length] to the router, and let prefilled requests leave a prefill
+    engine."""
     engine, departed = run.engines[e], 0
     for k in range(length):
         if entries[k].emitted == 0:

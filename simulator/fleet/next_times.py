@@ -1,4 +1,4 @@
-"""When something happens next in a fleet, and whether anything can."""
+"""The time of a fleet's next instant, and whether a run without one is stuck."""
 
 import numpy as np
 
@@ -10,18 +10,18 @@ from servegym.simulator.records.types import MOST_CHECKS
 
 @inlined_kernel
 def next_of_fleet_s(run, router_state, alone, known_s):
-    """When something happens next; inf: never. known_s: the next event or arrival."""
+    """Return the time of the next instant; inf: none. known_s: the next event or arrival."""
     status, next_s = run.status[0], next_change_s(run, router_state, known_s)
     if alone:
         return next_s
     next_s = min(next_s, next_heard_s(run.status[0], router_state))
     if next_s < np.inf:
         return min(next_s, status.scaler.next_check_s)
-    if status.router.held > 0 and status.router.final_retry == 0:  # a last check, and they are asked about a last time
+    if status.router.held > 0 and status.router.final_retry == 0:  # ask the scaler and the router a last time
         status.router.final_retry, status.router.held_dirty, status.router.held_cursor = 1, 1, 0
         return max(status.now_s, status.scaler.next_check_s) if status.scaler.interval_s > 0.0 else status.now_s
     believed_s = latest_end_s(router_state.known.snapshots)
-    if status.router.held > 0 and believed_s > status.now_s:  # the router may take an engine to be busy that is not
+    if status.router.held > 0 and believed_s > status.now_s:  # the router may believe that an idle engine is busy
         status.router.held_dirty, status.router.held_cursor = 1, 0
         return min(believed_s, status.scaler.next_check_s)
     return np.inf
@@ -29,7 +29,7 @@ def next_of_fleet_s(run, router_state, alone, known_s):
 
 @inlined_kernel
 def next_change_s(run, router_state, known_s):
-    """The earliest of known_s, the next incident, and when an engine is ready."""
+    """Return the earliest of known_s, the next incident, and the next end of a start-up or role change."""
     status, next_s = run.status[0], known_s
     if not all_ended(run):
         next_s = min(next_s, status.scaler.next_ready_s)
@@ -40,7 +40,7 @@ def next_change_s(run, router_state, known_s):
 
 @inlined_kernel
 def next_heard_s(status, router_state):
-    """When the router, if it holds requests, hears next of an engine; inf: never."""
+    """Return when the router next hears a signal while it holds requests; inf: never."""
     if status.router.held > 0 and status.signals.heard < status.signals.sent:
         return router_state.signals[status.signals.heard].time_s + status.signals.delay_s
     return np.inf
@@ -48,14 +48,15 @@ def next_heard_s(status, router_state):
 
 @kernel
 def is_asked_too_often(run, router_state, known_s, next_s, until_s):
-    """Whether the scaler, if it is asked next, would be too many times up to what happens then, or its interval is lost
-    in rounding. known_s: the next event or arrival. next_s: when something happens next."""
+    """Return whether the scaler would be asked over MOST_CHECKS times before any other event, or its interval is lost
+    in rounding. known_s: the next event or arrival. next_s: the next instant.
+    """
     status = run.status[0]
     scaler = status.scaler
     if next_s != scaler.next_check_s:
         return False
     then_s = min(next_change_s(run, router_state, known_s), next_heard_s(status, router_state))
-    if then_s == np.inf:  # a last check, or the router takes an engine to be busy: see next_of_fleet_s
+    if then_s == np.inf:  # the last two cases of next_of_fleet_s
         then_s = latest_end_s(router_state.known.snapshots)
     waits_s = min(then_s, until_s) - scaler.next_check_s
     lost = scaler.next_check_s + scaler.interval_s == scaler.next_check_s
@@ -64,7 +65,7 @@ def is_asked_too_often(run, router_state, known_s, next_s, until_s):
 
 @kernel
 def latest_end_s(snapshots):
-    """When all engines have ended their iterations, as far as the router knows."""
+    """Return when all engines have ended their iterations, as far as the router knows."""
     last_s = -np.inf
     for e in range(snapshots.shape[0]):
         last_s = max(last_s, snapshots[e].busy_until_s)
@@ -73,8 +74,10 @@ def latest_end_s(snapshots):
 
 @kernel
 def is_stuck(run, router_state, scales):
-    """Whether requests are held though there are engines that take the first of a held queue; scales: or would, if the
-    scaler opened or started them, or gave them another role."""
+    """Return whether the first request of a held queue could run on an engine.
+
+    scales: engines count too that the scaler could open, start, or give another role.
+    """
     tiers, snapshots = router_state.known.tiers, router_state.known.snapshots
     for held_queue in range(tiers.shape[0] - 1):
         if tiers[held_queue].waiting == 0:

@@ -1,10 +1,12 @@
-"""Engines that change their role, from prefill to decode or back: they end what they have, and are then empty.
-docs/cluster_rules.md, "Changing roles"."""
+"""Role changes of engines between prefill and decode: they finish their requests first.
+
+docs/cluster_rules.md, "Changing roles".
+"""
 
 import numpy as np
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.fleet.incidents import has_nothing
+from servegym.simulator.fleet.incidents import has_no_work
 from servegym.simulator.fleet.routing import apply_signal, catch_up, clear_snapshot
 from servegym.simulator.fleet.startup import first_ready_s, show_state
 from servegym.simulator.records.events import note
@@ -13,7 +15,7 @@ from servegym.simulator.records.types import ROLE, ROLE_DECODE, ROLE_PREFILL
 
 @kernel
 def may_have(engine, role):
-    """Whether a scaler may give an engine the role: its own, or where roles change prefill or decode."""
+    """Return whether a scaler may give an engine this role: the same, or prefill or decode if roles can change."""
     if role == engine.next_role:
         return True
     return not np.isnan(engine.role_change_s) and ROLE_PREFILL <= role <= ROLE_DECODE
@@ -21,7 +23,7 @@ def may_have(engine, role):
 
 @kernel
 def give_role(run, router_state, e, role):
-    """Engine e is to have the role: it takes no requests until it has. Its present role calls a change off."""
+    """Begin a role change of engine e, which takes no requests until it is over; its present role cancels one."""
     engine, status = run.engines[e], run.status[0]
     if role == engine.next_role:
         return
@@ -35,17 +37,17 @@ def give_role(run, router_state, e, role):
 
 @kernel
 def change_roles(run, router_state, now_s):
-    """Engines that are to change their roles and have nothing left do so, by index."""
+    """Change the roles of engines that have a role change begun and no requests left, by index."""
     for e in range(run.engines.shape[0]):
         engine = run.engines[e]
-        if engine.role != engine.next_role and has_nothing(router_state, engine):
+        if engine.role != engine.next_role and has_no_work(router_state, engine):
             change_role(run, router_state, e, now_s)
     run.status[0].scaler.next_ready_s = first_ready_s(run.engines)
 
 
 @kernel
 def change_role(run, router_state, e, now_s):
-    """Engine e, which is empty, has its new role; it takes requests when the change is over."""
+    """Give engine e, which is empty, its new role; it takes requests after role_change_s."""
     engine, status, snapshot = run.engines[e], run.status[0], router_state.known.snapshots[e]
     hear_all(run, router_state, e, now_s)
     clear_snapshot(run, router_state, e, now_s)
@@ -63,7 +65,7 @@ def change_role(run, router_state, e, now_s):
 
 @kernel
 def hear_all(run, router_state, e, now_s):
-    """The router hears at once of all tokens of engine e that are on their way to it."""
+    """Apply all signals of engine e at once, also those that the router has not heard of yet."""
     signals = run.status[0].signals
     catch_up(run, router_state, now_s)
     for k in range(signals.heard, signals.sent):

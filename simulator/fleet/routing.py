@@ -1,6 +1,6 @@
-"""What a router knows: of each engine the requests it sent there and what the engine reported, both perhaps late.
+"""What a router knows of each engine: the requests that it sent there, and signals and reports, perhaps late.
 
-Never an engine's live state. With one engine there is nothing to know, and nothing is kept.
+It never knows an engine's live state. With a single engine nothing is recorded.
 """
 
 import numpy as np
@@ -16,31 +16,31 @@ from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, REPORTS, R
 
 @kernel
 def takes(snapshot, request):
-    """Whether an engine takes the request: one whose KV waits on a prefill engine a decode engine, any other not."""
+    """Return whether an engine takes the request: a decode engine if the request is prefilled, else any other."""
     return snapshot.closed == 0 and could_take(snapshot, request)
 
 
 @kernel
 def could_take(snapshot, request):
-    """Whether an engine takes the request when it is open."""
+    """Return whether an engine takes the request when it is open to requests."""
     return snapshot.up == 1 and (snapshot.role == ROLE_DECODE) == (request.computed_tokens > 0)
 
 
 @kernel
 def may_decode(snapshot):
-    """Whether an engine can be named for the decode of a request that has yet to be prefilled."""
+    """Return whether a router may name an engine for the decode of a request that it sends to prefill."""
     return snapshot.up == 1 and snapshot.closed == 0 and snapshot.role == ROLE_DECODE
 
 
 @kernel
 def would_take(snapshot, request):
-    """Whether an engine would take the request if it were not pending."""
+    """Return whether a pending engine would take the request once the router opens it."""
     return snapshot.pending == 1 and (snapshot.role == ROLE_DECODE) == (request.computed_tokens > 0)
 
 
 @kernel
 def is_taken(snapshots, request):
-    """Whether any engine takes the request."""
+    """Return whether any engine takes the request."""
     for e in range(snapshots.shape[0]):  # noqa: SIM110 (kernels have no generators)
         if takes(snapshots[e], request):
             return True
@@ -49,7 +49,7 @@ def is_taken(snapshots, request):
 
 @kernel
 def takers(snapshots, request):
-    """How many engines take the request."""
+    """Return how many engines take the request."""
     count = 0
     for e in range(snapshots.shape[0]):
         count += takes(snapshots[e], request)
@@ -58,7 +58,7 @@ def takers(snapshots, request):
 
 @kernel
 def nth_taker(n, snapshots, request):
-    """The engine at position n, from 0, of those that take the request."""
+    """Return the engine at position n, from 0, among those that take the request; -1: none."""
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], request):
             if n == 0:
@@ -69,14 +69,14 @@ def nth_taker(n, snapshots, request):
 
 @router
 def in_turn(context, request, route):
-    """Request i goes to engine i mod n, of those that take it."""
+    """Send request i to engine i mod n among the n that take it: the default router."""
     snapshots, record = context.known.snapshots, context.requests[request]
     route.engine = nth_taker(request % takers(snapshots, record), snapshots, record)
 
 
 @kernel
 def queue_has_space(run, router_state, e):
-    """Whether the queue and the lists of engine e have room for one more (and the record of a router for its work)."""
+    """Return whether the queue and the router's lists of engine e have room for one request more (and scratch)."""
     capacity = run.queues.shape[1]
     if run.engines[e].queue_length == capacity:
         return False
@@ -85,7 +85,7 @@ def queue_has_space(run, router_state, e):
 
 @kernel
 def send(known, e, r, request, outcome, now_s):
-    """The router notes that it sends request r to engine e."""
+    """Record that the router sends request r to engine e."""
     snapshot = known.snapshots[e]
     snapshot.requests += 1
     snapshot.version += 1
@@ -107,7 +107,7 @@ def send(known, e, r, request, outcome, now_s):
 
 @kernel
 def emit_signal(run, router_state, e, r, kind, now_s):
-    """A first or last token of request r on engine e is on its way to the router."""
+    """Send a signal of a first or last token of request r on engine e to the router."""
     status = run.status[0]
     tokens = run.outcomes[r].sent_tokens if kind == FIRST_TOKEN else run.requests[r].num_output_tokens
     if status.signals.delay_s == 0.0:
@@ -121,7 +121,7 @@ def emit_signal(run, router_state, e, r, kind, now_s):
 
 @kernel
 def signals_fit(run, router_state, length):
-    """Whether an iteration of so many requests can tell the router of its tokens."""
+    """Return whether the signals of an iteration with `length` requests fit."""
     status, capacity = run.status[0], router_state.signals.shape[0]
     if status.signals.delay_s > 0.0 and status.signals.sent + 2 * length > capacity:
         drop_signals(status, router_state.signals, -1)
@@ -131,7 +131,7 @@ def signals_fit(run, router_state, length):
 
 @inlined_kernel
 def report(run, router_state, e, now_s):
-    """Engine e reports what memory it has at the end of an iteration."""
+    """Report free blocks and decode tokens of engine e at the end of an iteration."""
     engine, snapshot = run.engines[e], router_state.known.snapshots[e]
     if run.status[0].signals.delay_s == 0.0:
         snapshot.free_blocks, snapshot.decode_tokens, snapshot.busy_until_s = (
@@ -146,7 +146,7 @@ def report(run, router_state, e, now_s):
 
 @inlined_kernel
 def report_busy(run, router_state, e, until_s, now_s):
-    """Engine e reports how long its iteration is estimated to take."""
+    """Report the estimated end of the iteration that engine e starts."""
     if run.status[0].signals.delay_s == 0.0:
         router_state.known.snapshots[e].busy_until_s = until_s
         return
@@ -155,7 +155,7 @@ def report_busy(run, router_state, e, until_s, now_s):
 
 @kernel
 def next_report(reports, now_s):
-    """The latest report, at present like the one before it; two at one time are one."""
+    """Return the report of this instant, which begins as a copy of the one before it."""
     if reports[0].time_s < now_s:
         for k in range(REPORTS - 1, 0, -1):
             older, newer = reports[k], reports[k - 1]
@@ -167,7 +167,7 @@ def next_report(reports, now_s):
 
 @kernel
 def catch_up(run, router_state, now_s):
-    """Take in the signals and reports that have come by now."""
+    """Apply the signals and reports that have reached the router by now."""
     status, known = run.status[0], router_state.known
     if status.signals.delay_s == 0.0:
         return
@@ -193,17 +193,17 @@ def catch_up(run, router_state, now_s):
 
 @kernel
 def listen(run, router_state):
-    """Before requests are routed: those that it holds are asked about again, if the router hears of anything now."""
+    """Before routing: ask again about held requests if the router hears a signal now."""
     status = run.status[0]
     if status.router.held > 0:
         catch_up(run, router_state, status.now_s)
     elif status.signals.delay_s > 0.0 and is_heard_now(status, router_state.signals):
-        status.router.held_dirty = 1  # for those that went to the router just now, if it holds them
+        status.router.held_dirty = 1  # for requests that the router holds at this instant
 
 
 @kernel
 def is_heard_now(status, signals):
-    """Whether a signal reaches the router at this very instant; they are in order of time."""
+    """Return whether a signal reaches the router at exactly this instant. Signals are in order of time."""
     low, high = status.signals.heard, status.signals.sent
     while low < high:
         middle = (low + high) // 2
@@ -216,9 +216,9 @@ def is_heard_now(status, signals):
 
 @kernel
 def apply_signal(known, e, r, prompt_tokens, tokens, kind, now_s):
-    """The router hears of a first token (the prefill leaves the queue record), or of a last one.
+    """Update the router's record by a first token, which ends the prefill, or by a last one.
 
-    tokens: those out when the request was sent there; or all it has emitted.
+    tokens: output tokens when the request was sent there (first), or all that it has emitted (last).
     """
     snapshot = known.snapshots[e]
     snapshot.version += 1
@@ -226,7 +226,7 @@ def apply_signal(known, e, r, prompt_tokens, tokens, kind, now_s):
         snapshot.finished += 1
         snapshot.finished_tokens += tokens
         if snapshot.role == ROLE_PREFILL:
-            return  # the first token told the rest
+            return  # the first token has removed the request
         drop(known.decoding[e], snapshot.decodes, r)
         snapshot.decodes -= 1
         snapshot.requests -= 1
@@ -243,8 +243,8 @@ def apply_signal(known, e, r, prompt_tokens, tokens, kind, now_s):
 
 
 @kernel
-def take_off(known, e, r):
-    """As far as the router knows request r runs on engine e no more."""
+def remove_decode(known, e, r):
+    """Remove request r from the decodes of engine e in the router's record."""
     snapshot = known.snapshots[e]
     drop(known.decoding[e], snapshot.decodes, r)
     snapshot.decodes -= 1
@@ -254,7 +254,7 @@ def take_off(known, e, r):
 
 @kernel
 def clear_snapshot(run, router_state, e, now_s):
-    """The router takes engine e to be empty; what was on its way to the router from there is lost."""
+    """Set the router's record of engine e to empty, and drop its signals and reports under way."""
     snapshot = router_state.known.snapshots[e]
     empty(snapshot, run.engines[e].free_blocks, now_s)
     drop_signals(run.status[0], router_state.signals, e)
@@ -266,7 +266,7 @@ def clear_snapshot(run, router_state, e, now_s):
 
 @kernel
 def empty(snapshot, free_blocks, now_s):
-    """As far as the router knows nothing is at an engine any more."""
+    """Set a snapshot to that of an empty engine."""
     snapshot.requests, snapshot.prefills, snapshot.prefill_tokens, snapshot.decodes = 0, 0, 0, 0
     snapshot.version += 1
     snapshot.changed_s = now_s
@@ -275,6 +275,6 @@ def empty(snapshot, free_blocks, now_s):
 
 @kernel
 def drop_signals(status, signals, e):
-    """Drop the signals that have been taken in, and those of engine e."""
+    """Drop the signals that have been applied, and those of engine e."""
     kept = drop_of_engine(signals, status.signals.heard, status.signals.sent, e)
     status.signals.heard, status.signals.sent = 0, kept

@@ -1,4 +1,4 @@
-"""Asking the scaler: which tier and role each engine has, and which is closed to new requests."""
+"""Calling the scaler, which decides the tier and role of each engine and whether it is closed to new requests."""
 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.compilation.parked import loaded
@@ -12,12 +12,12 @@ from servegym.simulator.records.types import POOL
 
 @scaler
 def stay(context, moves):
-    """Engines stay in their tiers."""
+    """Change nothing: the default scaler."""
 
 
 @kernel
 def scaler_context_of(run, router_state, now_s):
-    """What the scaler is given."""
+    """Return the scaler's context."""
     return ScalerContext(
         now_s, run.requests, loaded(router_state.known), router_state.scaler_state, router_state.scaler_parameters,
         loaded(router_state.estimates), run.scratch,
@@ -26,7 +26,7 @@ def scaler_context_of(run, router_state, now_s):
 
 @kernel
 def ask_scaler(run, router_state, now_s):
-    """Have the scaler write router_state.moves."""
+    """Let the scaler write router_state.moves."""
     for e in range(run.engines.shape[0]):
         router_state.moves[e].tier, router_state.moves[e].closed = run.engines[e].tier, run.engines[e].closed
         router_state.moves[e].role = run.engines[e].next_role
@@ -36,18 +36,18 @@ def ask_scaler(run, router_state, now_s):
 
 @kernel
 def are_legal(run, router_state):
-    """Whether every tier that the scaler names exists, and every engine may have its role."""
+    """Return whether each tier that the scaler names exists, and each engine may have its role."""
     tiers = unrouted_queue(router_state.known.tiers) - 1
     legal = True
     for e in range(router_state.moves.shape[0]):
-        said = router_state.moves[e]
-        legal = legal and -1 <= said.tier < tiers and may_have(run.engines[e], said.role)
+        move_of = router_state.moves[e]
+        legal = legal and -1 <= move_of.tier < tiers and may_have(run.engines[e], move_of.role)
     return legal
 
 
 @kernel
 def make_moves(run, router_state, now_s):
-    """Do what the scaler has decided, by engine index."""
+    """Apply the scaler's moves, by engine index."""
     status = run.status[0]
     for e in range(run.engines.shape[0]):
         status.scaler.starts += run.engines[e].tier == POOL and router_state.moves[e].tier != POOL

@@ -1,5 +1,7 @@
-"""Engines that take time to start: off while in the common pool, and loading when they go into a tier.
-docs/cluster_rules.md, "Starting"."""
+"""Engines that take time to start: off in the common pool, and starting when they move into a tier.
+
+docs/cluster_rules.md, "Starting".
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from servegym.simulator.records.types import POOL, STARTED
 
 @dataclasses.dataclass(frozen=True)
 class Startup:
-    """How the engines of a pool start. It counts where a scaler is asked; else all are up.
+    """Start-up of the engines of a pool. It applies only with a scaler; without one all engines are up.
 
-    seconds: from an engine's going into a tier until it takes requests. started: how many, the first ones, serve from
-    the beginning; the others are off. Raises DeploymentError.
+    seconds: from an engine's move into a tier until it takes requests. started: number of engines, the first ones, that
+    serve from the beginning; the others are off. Raises DeploymentError.
     """
 
     seconds: float
@@ -33,7 +35,7 @@ class Startup:
 
 @kernel
 def show_state(engine, snapshot):
-    """The router knows at once whether an engine takes requests, is off, and whether it could open it."""
+    """Copy the engine's state into the router's record: closed, pending, off, changing."""
     snapshot.changing = int(engine.role_ready_s > 0.0)
     snapshot.closed = max(engine.closed, engine.drained, engine.off, snapshot.changing)
     snapshot.pending = int(
@@ -44,13 +46,13 @@ def show_state(engine, snapshot):
 
 @kernel
 def goes_off(engine, tier):
-    """Whether an engine is off when it is in that tier."""
+    """Return whether the engine is off in that tier."""
     return tier == POOL and engine.startup_s >= 0.0
 
 
 @kernel
 def load(run, router_state, e, tier, now_s):
-    """Engine e goes into another tier: it is off in the pool, and loading when it comes from there."""
+    """Switch engine e off if it moves into the common pool, or begin its start-up if it leaves the pool."""
     engine = run.engines[e]
     if goes_off(engine, tier):
         engine.ready_s = np.inf
@@ -66,7 +68,7 @@ def load(run, router_state, e, tier, now_s):
 
 @kernel
 def first_ready_s(engines):
-    """When the next of the engines that are loading, or change their roles, is ready; inf: none is."""
+    """Return the next end of a start-up or role change; inf: none."""
     first_s = np.inf
     for e in range(engines.shape[0]):
         if engines[e].off == 1:
@@ -78,7 +80,7 @@ def first_ready_s(engines):
 
 @kernel
 def end_loading(run, router_state, now_s):
-    """Engines that are ready by now take requests."""
+    """End the start-ups and role changes that are over by now."""
     status = run.status[0]
     for e in range(run.engines.shape[0]):
         engine = run.engines[e]

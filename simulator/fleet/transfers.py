@@ -1,7 +1,7 @@
-"""KV on its way from prefill to decode engines: each engine's requests one after the other, as memory there allows.
+"""KV transfers from prefill to decode engines: to each engine one after the other, as its memory allows.
 
-A request that has its first token leaves its prefill engine's queue and goes to the router. Its blocks stay taken there
-until the KV has arrived; blocks on the decode engine are taken when the sending begins.
+A request with its first token leaves its prefill engine's queue and goes to the router. Its blocks there are freed when
+the KV has arrived; blocks on the decode engine are taken when the transfer begins.
 """
 
 from servegym.simulator.compilation.kernels import kernel
@@ -15,7 +15,7 @@ from servegym.simulator.records.types import DEPARTED, EVENT_KV_ARRIVAL, SENT
 
 @kernel
 def depart(run, router_state, e, r):
-    """Request r, prefilled on engine e, is to go on elsewhere."""
+    """Move request r, prefilled on engine e, to the router; its KV stays until it is sent."""
     request, outcome, source = run.requests[r], run.outcomes[r], run.engines[e]
     count_departed(run.state, e, request)
     if run.status[0].recording:
@@ -30,7 +30,7 @@ def depart(run, router_state, e, r):
 
 @kernel
 def queue_transfer(run, router_state, d, r, now_s):
-    """The KV of request r is to be sent to engine d."""
+    """Queue the transfer of request r's KV to engine d."""
     run.requests[r].engine = d
     append(router_state.coming[d], run.outcomes, r)
     start_transfer(run, router_state, d, now_s)
@@ -38,7 +38,7 @@ def queue_transfer(run, router_state, d, r, now_s):
 
 @kernel
 def blocks_to_send(run, router_state, d):
-    """Blocks that the first request in the queue to engine d needs there; -1: there is none, or no memory for it."""
+    """Return the blocks that the next transfer to engine d needs there; -1: there is none, or no memory for it."""
     engine, queue = run.engines[d], router_state.coming[d]
     if queue.waiting == 0:
         return -1
@@ -50,7 +50,7 @@ def blocks_to_send(run, router_state, d):
 
 @kernel
 def start_transfer(run, router_state, d, now_s):
-    """Send the KV of the first request that waits to go to engine d, if the link is free and there is memory."""
+    """Start the next transfer to engine d, if the link is free and there is memory."""
     engine, link, queue = run.engines[d], router_state.link[0], router_state.coming[d]
     if engine.transfers.receiving >= 0 or (link.shared and link.busy):
         return
@@ -73,7 +73,7 @@ def start_transfer(run, router_state, d, now_s):
 
 @kernel
 def next_transfer(run, router_state, d, now_s):
-    """The link to engine d is free: the next request of that engine, or where it is shared the one prefilled first."""
+    """End a transfer to engine d and start the next: to engine d, or on a shared link the one that waited longest."""
     run.engines[d].transfers.receiving = -1
     router_state.link[0].busy = 0
     if router_state.link[0].shared:
@@ -84,7 +84,7 @@ def next_transfer(run, router_state, d, now_s):
 
 @kernel
 def start_shared(run, router_state, now_s):
-    """Use the shared link while it is free, for the queue head that finds memory and has waited longest."""
+    """While the shared link is free, send the request that waited longest among the first ones with memory."""
     while router_state.link[0].busy == 0:
         first, since_s = -1, 0.0
         for e in range(run.engines.shape[0]):
@@ -100,7 +100,7 @@ def start_shared(run, router_state, now_s):
 
 @kernel
 def leave_source(run, r, now_s):
-    """The KV of request r has arrived, or is lost: its blocks on the engine that prefilled it are free."""
+    """Free the blocks of request r on its prefill engine, as its KV has arrived or is lost; return that engine."""
     outcome, computed_tokens = run.outcomes[r], run.requests[r].computed_tokens
     e = outcome.source
     source = run.engines[e]

@@ -1,1 +1,1 @@
-"""What determines a run, checked once, then only read: workload, deployment, policies' settings, seeds."""
+"""The inputs of a run, checked once and then only read: workload, deployment, settings of policies, seeds."""

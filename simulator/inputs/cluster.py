@@ -1,4 +1,4 @@
-"""Engines of several kinds behind one router: pools, and the link that carries KV from prefill to decode engines."""
+"""Clusters: pools of engines behind one router, and the link that sends KV from prefill to decode engines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from servegym.simulator.records.types import LINK, TIERS
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Sends the KV of a prefilled request: latency_s + tokens x bytes_per_token / bytes_per_s.
+    """The link for KV. A transfer takes latency_s + tokens x bytes_per_token / bytes_per_s.
 
     shared: one transfer at a time in the whole cluster; else one at a time to each decode engine.
     """
@@ -30,7 +30,7 @@ class Link:
         if not 0 <= self.bytes_per_token < np.inf:
             raise DeploymentError(f"link: bytes_per_token is {self.bytes_per_token}; it should be 0 or more")
         if not self.bytes_per_s > 0:
-            raise DeploymentError(f"link: bytes_per_s is {self.bytes_per_s}; it should be above 0 (inf: at once)")
+            raise DeploymentError(f"link: bytes_per_s is {self.bytes_per_s}; it should be above 0 (inf: no time)")
         if not 0 <= self.latency_s < np.inf:
             raise DeploymentError(f"link: latency_s is {self.latency_s}; it should be 0 or more")
 
@@ -48,10 +48,10 @@ AT_ONCE = Link(0.0, np.inf)
 class Cluster:
     """Pools of engines behind one router; engines are numbered through the pools in order.
 
-    pools: at most 4. Either all are co-located, or there are prefill pools and decode pools; such may stand beside
-        co-located ones. link: between prefill and decode engines.
-    signal_delay_s: how long tokens and reports of engines are on their way to the router.
-    tiers: TPOT SLOs in s, ascending, at most 8; None: those of the workload (of more than 8, 8 evenly spread).
+    pools: at most 4. Prefill pools need decode pools, and the reverse; pools that do both may be added or be alone.
+    link: between prefill and decode engines.
+    signal_delay_s: delay of tokens and reports from engines to the router.
+    tiers: TPOT SLOs in s, ascending, at most 8; None: those of the workload (8 evenly spread ones of more).
     """
 
     pools: tuple[Deployment, ...]
@@ -83,7 +83,7 @@ class Cluster:
             raise DeploymentError(f"{self.name}: tiers are {tiers}; they should ascend")
 
     def tiers_for(self, workload: Workload) -> np.ndarray:
-        """float64[tiers]: TPOT SLOs of the tiers, s. Raises DeploymentError for a pool in a tier there is not."""
+        """Return float64[tiers]: TPOT SLOs of the tiers, s. Raises DeploymentError for a pool in an unknown tier."""
         tiers = np.unique(workload.table["tpot_slo_s"]) if self.tiers is None else np.array(self.tiers, "f8")
         if len(tiers) > TIERS:
             tiers = tiers[np.arange(TIERS) * (len(tiers) - 1) // (TIERS - 1)]
@@ -94,15 +94,15 @@ class Cluster:
 
     @property
     def engines(self) -> int:
-        """Engines of all pools."""
+        """Number of engines in all pools."""
         return sum(pool.engines for pool in self.pools)
 
     def check_fits(self, workload: Workload, again: bool = False) -> None:
-        """Raise DeploymentError if some request could never be held in the memory of an engine of some pool."""
+        """Raise DeploymentError if a request does not fit the KV memory of an engine of a pool."""
         for pool in self.pools:
             pool.check_fits(workload, again)
 
 
 def cluster_of(deployment: Deployment | Cluster) -> Cluster:
-    """A deployment as a cluster: equal engines are one of a single pool."""
+    """Return a deployment as a cluster, which has a single pool if its engines are equal."""
     return deployment if isinstance(deployment, Cluster) else Cluster((deployment,), name=deployment.name)

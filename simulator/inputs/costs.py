@@ -1,4 +1,4 @@
-"""What engines cost, in money and energy. What is not known is None, and left out of results."""
+"""Costs of engines, in money and energy. An unknown cost is None and left out of results."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ S_PER_HOUR, J_PER_KWH, TOKENS = 3600.0, 3.6e6, 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Of an engine; None: not known. Raises DeploymentError for a number below 0.
+    """Costs of an engine; None: not known. Raises DeploymentError for a number below 0.
 
-    price_per_hour: of an engine in service, in a currency of one's own. idle_w, busy_w: power while it is in service,
-    without an iteration and with one. most_w: that it never exceeds.
+    price_per_hour: of an engine in service, in any currency. idle_w, busy_w: its power in service, without an iteration
+    and with one. most_w: power that it never exceeds.
     """
 
     price_per_hour: float | None = None
@@ -33,12 +33,12 @@ class Costs:
             raise DeploymentError(f"costs: idle_w is {self.idle_w:g}; it should be at most busy_w, {self.busy_w:g}")
 
     def over(self, other: Costs) -> Costs:
-        """These, and of the other what is not known here."""
+        """Return these costs, with unknown ones taken from `other`."""
         mine = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         return dataclasses.replace(other, **mine)
 
     def of_engines(self, service_s: np.ndarray, busy_s: np.ndarray) -> dict[str, float]:
-        """What is known of the costs of engines. service_s, busy_s: float64[engines]."""
+        """Return the known costs of engines by name. service_s, busy_s: float64[engines], time in service and busy."""
         known = {}
         in_service_s = math.fsum(service_s)
         if self.price_per_hour is not None:
@@ -54,9 +54,9 @@ class Costs:
 def costs_of_pools(
     costs: list[Costs | None], kinds: np.ndarray, service_s: np.ndarray, busy_s: np.ndarray, tokens: int
 ) -> dict[str, float | None]:
-    """What is known of the costs of all pools, in all and by million tokens (None: there are none).
+    """Return the costs that are known of all pools, in all and per million tokens (None: no tokens).
 
-    kinds: int64[engines], the pool of each. tokens: that came out.
+    kinds: int64[engines], the pool of each. tokens: number of output tokens.
     """
     parts = [
         one.of_engines(service_s[kinds == kind], busy_s[kinds == kind]) if one is not None else {}

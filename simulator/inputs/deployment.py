@@ -1,4 +1,4 @@
-"""What serves a workload: engines, each with a device, KV memory and an estimator."""
+"""Deployments: equal engines with a device model, KV memory and an estimator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALIKE = "append :kv_groups=mean to the device to count all tokens of a request a
 
 
 class LatencyModel(Protocol):
-    """Time of a batch as a compiled function of its sums and some coefficients."""
+    """The time of a batch as a compiled function of its sums and of coefficients."""
 
     @property
     def batch_s(self) -> Compiled: ...
@@ -38,10 +38,9 @@ class LatencyModel(Protocol):
 
 
 class EstimatorModel(LatencyModel, Protocol):
-    """A latency model that also gives the time of a request alone, and of all that each request of a queue has left.
+    """A latency model that also gives the times of a request alone and of the remaining tokens of queued requests.
 
-    scaled: bool[k], the coefficients that times are proportional to, taken together; online correction multiplies
-    these and no others.
+    scaled: bool[k], the coefficients that online correction multiplies; times are proportional to them together.
     """
 
     @property
@@ -55,7 +54,7 @@ class EstimatorModel(LatencyModel, Protocol):
 
 
 def check_coefficients(device: LatencyModel, estimator: EstimatorModel, where: str) -> None:
-    """Raise DeploymentError for coefficients that a kernel cannot take, or that are not said to be scaled or not."""
+    """Raise DeploymentError for coefficients that are not finite float64[k], or without a valid `scaled`."""
     for role, model in (("device", device), ("estimator", estimator)):
         numbers = np.asarray(model.coefficients)
         if numbers.dtype != np.float64 or numbers.ndim != 1 or not np.isfinite(numbers).all():
@@ -73,9 +72,10 @@ def check_coefficients(device: LatencyModel, estimator: EstimatorModel, where: s
 
 @dataclasses.dataclass(frozen=True)
 class HostMemory:
-    """Host memory of each engine, to which the KV of a victim can be saved and from which it is loaded back.
+    """Host memory of each engine, to which a victim's KV can be saved and from which it is loaded again.
 
-    blocks: of the engine's block_tokens. load_s_per_token, save_s_per_token: the engine computes nothing meanwhile.
+    blocks: number of blocks of the engine's block_tokens. load_s_per_token, save_s_per_token: times to move a token, in
+    which the engine computes nothing.
     """
 
     blocks: int
@@ -94,34 +94,34 @@ class HostMemory:
 
 @dataclasses.dataclass(frozen=True)
 class Deployment:
-    """`engines` equal engines.
+    """A number of equal engines.
 
-    device: what a batch takes. estimator: what policies believe it takes.
+    device: the time of a batch. estimator: the time that policies expect.
     total_blocks: KV blocks of an engine, each of block_tokens tokens.
-    watermark: share of the blocks kept free when a request is admitted beside others.
-    host: host memory for KV; None: what is evicted is lost.
+    watermark: share of the blocks that an admission beside running requests leaves free.
+    host: host memory for KV; None: the KV of evicted requests is lost.
     role: "both" (prefill and decode), or in a `Cluster` "prefill" or "decode".
     scheduler: of these engines; None: the scenario's.
-    tier: of these engines at first, from 0; None: the common pool. Only routers and scalers make anything of it.
-    operators: of a layer, at whose ends a batch can be suspended; None: at its own end only.
-    prefix_store: for the KV of beginnings of prompts, in host memory; None: there is none. Of engines that cache
-        prefixes it keeps the blocks that their KV memory overwrites.
-    prefix_caching: whether requests that begin alike share KV blocks; None: where the workload says which do, and there
-        is no prefix store. Engines with role decode never do.
-    kv_events: where they share KV blocks, they tell the router which they have at the end of each iteration.
+    tier: tier of these engines at first, from 0; None: the common pool. Only routers and scalers use it.
+    operators: of a layer, at whose ends a batch can be suspended; None: batches cannot be suspended.
+    prefix_store: host memory for the KV of prefixes; None: there is none. With prefix caching it keeps the blocks that
+        KV memory overwrites.
+    prefix_caching: whether requests with the same prefix share KV blocks; None: if the workload has prefixes and there
+        is no prefix store. Decode engines never do.
+    kv_events: with prefix caching, engines publish which blocks they have at the end of each iteration.
     startup: engines of the common pool are off, and take time to start; None: they are up.
-    role_change_s: what a change of role takes, from prefill to decode or back, once an engine has nothing left; None: a
-        scaler cannot change them.
-    costs: of each engine; None: nothing is known of them.
-    speculation: how they draft tokens and what that takes; None: they do not.
+    role_change_s: time of a role change between prefill and decode, after an engine's last request; None: roles are
+        fixed.
+    costs: of each engine; None: not known.
+    speculation: speculative decoding; None: none.
     async_scheduling: they form the next batch while one runs, as vLLM does by default (docs/feature_rules.md).
-    lockstep: they are groups of so many, data-parallel ranks with experts spread over them: a group starts and ends
-        every iteration together. 1: each runs by itself.
-    max_num_batched_tokens, max_num_seqs: most tokens in a batch, and requests that hold KV memory, whatever a scheduler
-        says; vLLM's settings of these names. None: no limit.
-    kv_groups: of layers that keep different parts of a request, as vLLM has them; (): all keep all of it. Of an engine
-        with groups `block_tokens` is what policies count a block for: the tokens that it holds in the mean.
-    adapters: LoRA adapters, which requests may name; None: these engines serve the model itself alone.
+    lockstep: size of groups of data parallel ranks with expert parallelism; a group starts and ends each iteration
+        together. 1: each engine runs by itself.
+    max_num_batched_tokens, max_num_seqs: vLLM's settings: most tokens in a batch, and most running requests, which a
+        scheduler cannot exceed. None: no limit.
+    kv_groups: KV cache groups, as in vLLM; (): all layers keep all tokens. With groups, `block_tokens` is the mean
+        number of tokens in a block, which policies count with.
+    adapters: LoRA adapters, which requests may name; None: these engines serve only the model itself.
     """
 
     device: LatencyModel
@@ -163,7 +163,7 @@ class Deployment:
         if host is not None and store is not None and host.load_s_per_token != store.load_s_per_token:
             raise DeploymentError(
                 f"{self.name}: host memory loads at {host.load_s_per_token:g} s a token and the prefix store at "
-                f"{store.load_s_per_token:g}; both are host memory, and should load alike"
+                f"{store.load_s_per_token:g}; both are host memory, so the times should be equal"
             )
         check_coefficients(self.device, self.estimator, self.name)
         if self.async_scheduling:
@@ -177,7 +177,7 @@ class Deployment:
             self._check_role_change(self.role_change_s)
         if self.startup is not None and self.startup.started > self.engines:
             raise DeploymentError(
-                f"{self.name}: {self.startup.started} engines are to be started at first; there are {self.engines}"
+                f"{self.name}: {self.startup.started} engines are started at first; there are {self.engines}"
             )
         if self.lockstep < 1 or self.engines % self.lockstep != 0:
             raise DeploymentError(
@@ -187,7 +187,7 @@ class Deployment:
             raise DeploymentError(f"{self.name}: watermark is {self.watermark}; it should be 0 or more and below 1")
 
     def _check_beside(self, field: str) -> None:
-        """Raise DeploymentError for what is not simulated beside asynchronous scheduling or KV cache groups."""
+        """Raise DeploymentError for a feature that is not simulated with asynchronous scheduling or KV cache groups."""
         beside = [
             (self.role != "both", f"the role {self.role!r}"),
             (self.host is not None, "host memory"),
@@ -205,7 +205,7 @@ class Deployment:
                 raise DeploymentError(f"{self.name}: {field} is not simulated with {what}; {instead}")
 
     def _check_role_change(self, seconds: float) -> None:
-        """Raise DeploymentError for a wrong time, and for what is not simulated with engines that change roles."""
+        """Raise DeploymentError for an invalid time, or a feature that is not simulated with role changes."""
         if not 0 <= seconds < np.inf:
             raise DeploymentError(f"{self.name}: role_change_s is {seconds}; it should be 0 or more, and finite")
         if self.role == "both":
@@ -221,11 +221,11 @@ class Deployment:
 
     @property
     def pools(self) -> tuple[Deployment, ...]:
-        """These engines, as the one pool of a cluster."""
+        """These engines as the only pool of a cluster."""
         return (self,)
 
     def caches_prefixes(self, workload: Workload) -> bool:
-        """Whether these engines share KV blocks among requests of this workload."""
+        """Return whether requests of this workload share KV blocks on these engines."""
         if self.role == "decode":
             return False
         if self.prefix_caching is None:
@@ -233,33 +233,35 @@ class Deployment:
         return self.prefix_caching
 
     def stored_blocks(self, workload: Workload) -> int:
-        """Blocks that one of these engines keeps in its prefix store, below KV memory that caches prefixes; 0: none."""
+        """Return the size of each engine's block store, in blocks: its prefix store with prefix caching; 0: none."""
         if self.prefix_store is None or workload.prefixes is None or not self.caches_prefixes(workload):
             return 0
         return max(1, int(self.prefix_store.tokens) // self.block_tokens)
 
     def prefix_capacity_tokens(self, workload: Workload) -> int:
-        """Room in one of these engines for beginnings of prompts: its prefix store, and KV memory that is shared."""
+        """Return how many tokens of prefixes an engine can keep: in its prefix store, and in cached KV blocks."""
         in_store = 0 if self.prefix_store is None or self.role == "decode" else int(self.prefix_store.tokens)
         return in_store + self.total_blocks * self.block_tokens * self.caches_prefixes(workload)
 
     @property
     def capacity_tokens(self) -> int:
-        """The most tokens of all requests that KV memory can hold at once; where no layer keeps them all, 2^31 - 1."""
+        """Most tokens of all requests in KV memory at once; 2^31 - 1 if no layer keeps all tokens."""
         if not self.kv_groups:
             return self.total_blocks * self.block_tokens
         kinds = kinds_of(self.kv_groups, self.name)
         return int(self.total_blocks // kinds.full * kinds.full_block_tokens) if kinds.full else 2**31 - 1
 
     def request_tokens(self, caching: bool = False) -> int:
-        """The most tokens of a request that an engine's KV memory holds, if they are computed at once; caching: and
-        prefixes are cached."""
+        """Return the most tokens of a request, computed at once, that an engine's KV memory holds.
+
+        caching: with prefix caching.
+        """
         if not self.kv_groups:
             return self.total_blocks * self.block_tokens
         return tokens_held(self.kv_groups, self.total_blocks, caching)
 
     def check_adapters(self, workload: Workload) -> None:
-        """Raise DeploymentError for requests with LoRA adapters, if the engines have none."""
+        """Raise DeploymentError for requests with LoRA adapters if the engines serve none."""
         adapter = workload.table["adapter"]
         if self.adapters is None and adapter.any():
             at = int(np.argmax(adapter > 0))
@@ -269,9 +271,9 @@ class Deployment:
             )
 
     def check_fits(self, workload: Workload, again: bool = False) -> None:
-        """Raise DeploymentError if some request could never be held in an engine's KV memory.
+        """Raise DeploymentError if a request does not fit an engine's KV memory.
 
-        again: requests can be taken back from engines, and are then prefilled with the tokens they have emitted.
+        again: requests can be taken back from engines, and are then prefilled again with their output tokens.
         """
         table, caching = workload.table, self.caches_prefixes(workload)
         self.check_adapters(workload)
@@ -279,10 +281,10 @@ class Deployment:
             check_caching(self.kv_groups, self.name)
         if self.role_change_s is not None and self.caches_prefixes(workload):
             raise DeploymentError(
-                f"{self.name}: role_change_s is not simulated with prefix caching, which is on where the workload says "
-                "which prompts begin alike; turn it off (prefix_caching: off)"
+                f"{self.name}: role_change_s is not simulated with prefix caching, which is on where the workload has "
+                "prefixes; turn it off (prefix_caching: off)"
             )
-        # The last token is emitted, never cached; a prefill engine emits but the first since a request was sent there.
+        # The KV of the last token is never computed. A prefill engine emits only one token of a request sent to it.
         only_prefills = self.role == "prefill" and self.role_change_s is None
         later = 0 if only_prefills and not again else table["output_tokens"] - 1
         need = table["prompt_tokens"].astype("i8") + later

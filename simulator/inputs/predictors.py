@@ -1,6 +1,6 @@
-"""Predictors in front of the queues: how urgent a request is, how long its answer will be, and when that is known.
+"""Predictors in front of the queues: urgency and output length of a request, and when they are known.
 
-Besides the simulator's own books only this reads true output lengths (semantic scheduling, section 4.1).
+A predictor reads the true output lengths, which policies do not see (semantic scheduling, section 4.1).
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ _URGENCY_STREAM, _LENGTH_STREAM = 0, 1
 
 
 class Predictions(NamedTuple):
-    """What policies are told of each request, and from when on it can be scheduled."""
+    """The predictions of each request, and when it can be scheduled."""
 
     urgency: np.ndarray  # int32[requests]: level, 0 the most urgent
     predicted_output_tokens: np.ndarray  # float64[requests]
-    ready_s: np.ndarray  # float64[requests], s: not before the arrival, nor before that of an earlier request
+    ready_s: np.ndarray  # float64[requests], s: not decreasing, and not before the arrival
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """Predicts urgency levels and output lengths of a workload, with errors and in time of its own.
+    """Predicts urgency levels and output lengths of a workload, with errors and latency.
 
-    urgency_error, length_error: 0 to 1. So large a share of the requests is predicted wrongly, and a wrong prediction
-        is off by as large a part of the scale (the levels, or the longest output) on average and by one level at
-        least, to either side, as far as the scale goes. So the distance that comes out is less than the part asked
-        for: at an error of 0.9, with 5 levels each as likely, 2.8 levels and not 4.5.
+    urgency_error, length_error: x from 0 to 1. A share x of the requests is predicted wrongly. A wrong prediction is
+        off by x times the scale (the levels, or the longest output) on average, by at least one level, to either side,
+        and is cut off at the ends of the scale. So the mean distance is less than x times the scale: at 0.9, with 5
+        equally likely levels, 2.8 levels and not 4.5.
     urgency_levels: levels are 0 to urgency_levels - 1. longest_output_tokens: the scale of lengths.
-    length_buckets: lengths are told apart by so many equal buckets of 1 to longest_output_tokens (what is longer is in
-        the last), and the middle of one is predicted; None: single tokens, and the true length where there is no error.
-    processing: "immediate": whenever the predictor is idle, it takes the requests that wait, at most batch_size;
-        "full-batch": it waits until there are batch_size. What is left when no request is to come, it takes at once.
-    batch_size: requests in a call. latency_s: of a call. latency_per_request_s: more for each request in it.
-    seed: of the errors. A larger error is wrong about the same requests and more.
+    length_buckets: number of equal buckets of 1 to longest_output_tokens, of which the middle is predicted (longer
+        outputs are in the last); None: single tokens, and the true length where there is no error.
+    processing: "immediate": whenever the predictor is idle, it takes the waiting requests, at most batch_size;
+        "full-batch": it waits for batch_size requests, except after the last arrival.
+    batch_size: requests in a call. latency_s: of a call. latency_per_request_s: further latency for each request in it.
+    seed: of the errors. A larger error is wrong about the same requests and further ones.
 
     Raises PredictorError for a value out of range, and `predict` for a workload whose urgency is not one of the levels.
-    Source: semantic scheduling, section 4.1 (error rates, both ways of processing, 5 levels, 5 buckets, length 500).
+    Source: semantic scheduling, section 4.1 (error rates, both modes of processing, 5 levels, 5 buckets, length 500).
     """
 
     urgency_error: float = 0.0
@@ -82,7 +82,7 @@ class Predictor:
         return self.latency_s > 0 or self.latency_per_request_s > 0 or self.processing == FULL_BATCH
 
     def predict(self, workload: Workload) -> Predictions:
-        """The predictions for all requests of a workload. The same predictor and workload give the same ones."""
+        """Return the predictions for all requests of a workload; equal predictors return equal ones."""
         arrival_s = workload.table["arrival_s"]
         ready_s = self.ready_s(arrival_s) if self.takes_time else arrival_s.copy()
         return Predictions(self._urgency(workload), self._output_tokens(workload), ready_s)
@@ -99,7 +99,7 @@ class Predictor:
         return self._mistaken(urgency, self.urgency_levels, self.urgency_error, _URGENCY_STREAM).astype("i4")
 
     def _output_tokens(self, workload: Workload) -> np.ndarray:
-        """float64[requests]. A length is mistaken for that of another bucket."""
+        """Return float64[requests]: predicted lengths. A wrong one is that of another bucket."""
         output_tokens = workload.table["output_tokens"]
         buckets = self.longest_output_tokens if self.length_buckets is None else self.length_buckets
         bucket_tokens = self.longest_output_tokens / buckets
@@ -110,9 +110,9 @@ class Predictor:
         return (predicted + 0.5) * bucket_tokens
 
     def _mistaken(self, true: np.ndarray, levels: int, error: float, stream: int) -> np.ndarray:
-        """int64[requests]: levels, a share of them wrong by a distance of `error` times the levels on average.
+        """Return int64[requests]: levels, of which a share `error` is wrong by `error` times `levels` on average.
 
-        A distance between two whole numbers is one or the other, so that its mean is right.
+        The distance is rounded up or down at random, so that its mean is exact.
         """
         draw = np.random.default_rng([self.seed, stream]).random((3, len(true)))
         wrong = np.zeros(len(true), bool)
@@ -125,9 +125,9 @@ class Predictor:
         return np.where(wrong, np.where(up, above, below), true).astype("i8")
 
     def ready_s(self, arrival_s: np.ndarray) -> np.ndarray:
-        """float64[requests], s: when each request has been predicted, first come first served.
+        """Return float64[requests], s: when each request has been predicted, first come first served.
 
-        arrival_s: not decreasing. Both predictors of the paper run side by side and take equally long: one is enough.
+        arrival_s: not decreasing. The paper's two predictors run in parallel and take equally long, so one is enough.
         """
         ready_s = np.empty(len(arrival_s))
         free_s, first = -np.inf, 0
@@ -150,7 +150,7 @@ def _is_whole(value: object, least: int) -> bool:
 
 
 def predictor_of(text: str) -> Predictor:
-    """A predictor from "key=value,key=value". Raises PredictorError for an unknown key or a wrong value."""
+    """Read a predictor from "key=value,key=value". Raises PredictorError for an unknown key or an invalid value."""
     fields = {field.name: field.default for field in dataclasses.fields(Predictor)}
     settings: dict[str, object] = {}
     for key, value in key_values(filter(None, text.split(",")), f"predictor {text!r}", fields, PredictorError):

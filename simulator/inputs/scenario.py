@@ -1,4 +1,4 @@
-"""A scenario: everything that determines a run."""
+"""Scenarios: all that determines a run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from servegym.simulator.records import types as layout
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """Everything that determines a run.
+    """All that determines a run.
 
-    until_s: nothing that happens after this time is simulated (inf: to the end).
-    disturbance: noise and drift of the device. correction: of the estimator by what iterations took; None: none.
-    predictor: in front of the queues; None: urgency and predicted lengths are those of the workload, at once.
-    router: names the engine of each request; None: request i goes to engine i mod n.
-    scaler: moves engines between tiers; None: they stay, and all are in service.
+    until_s: the simulation stops at this time (inf: at the end of the workload).
+    disturbance: noise and drift of the device. correction: online correction of the estimator; None: none.
+    predictor: in front of the queues; None: urgency and predicted lengths are those of the workload, without delay.
+    router: chooses the engine of each request; None: request i goes to engine i mod n.
+    scaler: decides tiers and roles of engines; None: they do not change, and all are in service.
     incidents: engines that fail, return, or are drained.
-    clients: a session (a request that follows none, and those that follow it) begins only when fewer than so many are
-        under way. max_concurrency: a request is sent only when fewer than so many are unfinished. None: no limit.
-    front_end: what lies between clients and engines; None: nothing that takes time.
-    draft_seed: of which drafts are accepted, where engines speculate.
+    clients: most sessions under way; further ones wait to begin. A request in no session counts as one. None: no limit.
+    max_concurrency: most unfinished requests; further ones wait to be sent. None: no limit.
+    front_end: latencies between clients and engines; None: none.
+    draft_seed: seed of which drafts are accepted, with speculative decoding.
     """
 
     workload: Workload
@@ -56,7 +56,7 @@ class Scenario:
     def __post_init__(self) -> None:
         if isinstance(self.deployment, Deployment) and self.deployment.role != "both":
             name, role = self.deployment.name, self.deployment.role
-            raise DeploymentError(f"{name}: a {role} pool is part of a Cluster, which has the engines for the rest")
+            raise DeploymentError(f"{name}: a {role} pool should be part of a Cluster, with pools of the other role")
         for given in (self.scheduler, self.router, self.scaler, *(pool.scheduler for pool in self.deployment.pools)):
             if given is not None:
                 given.check_uses()
@@ -99,7 +99,7 @@ class Scenario:
 
     @property
     def arrivals_depend(self) -> bool:
-        """Whether arrivals depend on completions: turns of sessions, or limits to what is under way."""
+        """Whether arrivals depend on completions: by turns of sessions, or limits of sessions or requests under way."""
         return not (self.workload.turns is None and self.clients is None and self.max_concurrency is None)
 
     @property
@@ -110,17 +110,17 @@ class Scenario:
 
     @property
     def check_interval_s(self) -> float:
-        """Between the scaler's being asked; 0: it is not. With one engine none is."""
+        """Time between the scaler's decisions; 0: there is none, as with a single engine."""
         if self.scaler is None or sum(pool.engines for pool in self.deployment.pools) == 1:
             return 0.0
         return float(self.scaler.values(self.facts_of(self.deployment.pools[0])).get("interval_s", 0.0))
 
     def fact(self, name: str) -> float:
-        """A fact that a policy's default may depend on (see `policies.Fact`), at the engines of the first pool."""
+        """Return a fact that a default may depend on (`policies.Fact`), for engines of the first pool."""
         return self.facts_of(self.deployment.pools[0])(name)
 
     def facts_of(self, pool: Deployment) -> Callable[[str], float]:
-        """`fact` for the engines of a pool."""
+        """Return `fact` for the engines of a pool."""
 
         def fact(name: str) -> float:
             if name == "min_tpot_slo_s":
@@ -135,14 +135,19 @@ class Scenario:
 
 
 def profiled_token_budget(workload: Workload, estimator: EstimatorModel) -> int:
-    """The largest number of prefill tokens, in steps of 16 from 16, whose estimated batch time is within the
-    smallest TPOT SLO, with half the mean prompt cached (Sarathi-Serve profiles its budget so)."""
+    """Return the most prefill tokens whose batch is estimated to take at most the smallest TPOT SLO.
+
+    It is a multiple of 16, at least 16. Half the mean prompt counts as cached, as in Sarathi-Serve's profiling.
+    """
     cached = float(workload.table["prompt_tokens"].mean()) / 2
     return token_budget_within(float(workload.table["tpot_slo_s"].min()), cached, estimator)
 
 
 def token_budget_within(slo_s: float, cached: float, estimator: EstimatorModel) -> int:
-    """The same for a time and a number of tokens cached."""
+    """Return the most prefill tokens, a multiple of 16, whose batch is estimated to take at most slo_s.
+
+    cached: tokens that count as cached.
+    """
 
     def within(steps: int) -> bool:
         batch = np.zeros(1, layout.BATCH)[0]

@@ -1,4 +1,4 @@
-"""What a scenario comes to: its policies with their numbers, its tiers, incidents and predictions."""
+"""Settings derived from a scenario: policies with their numbers, tiers, incidents, predictions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATIC = Policy("static", "scaler", "Engines stay in their tiers.", "", stay)
 
 
 class Settings(NamedTuple):
-    """What a scenario comes to, worked out once for all its runs."""
+    """What is derived from a scenario, once for all its runs."""
 
     cluster: Cluster
     schedulers: list[Policy]  # of each pool
@@ -33,18 +33,18 @@ class Settings(NamedTuple):
     router_parameters: np.ndarray  # float64[parameters]
     scaler: Policy
     scaler_parameters: np.ndarray  # float64[parameters]
-    interval_s: float  # between the scaler's being asked; 0: it is not
+    interval_s: float  # between the scaler's decisions; 0: there is none
     tiers: np.ndarray  # float64[tiers], TPOT SLOs
     incidents: np.ndarray  # INCIDENT[...]
     predictions: Predictions | None
-    # Numbered from 0 without gaps: a table by client or by application has no rows for unused numbers.
+    # Renumbered from 0 without gaps, so that tables by client or application have no unused rows.
     clients: np.ndarray  # int64[requests]
     applications: np.ndarray  # int64[requests]
-    indexed: bool  # whether a policy reads what the router notes of the prompts it has sent (Prefixes.sent)
+    indexed: bool  # whether a policy reads the router's prefix index (Prefixes.sent)
 
 
 def settings_of(scenario: Scenario, watched: bool) -> Settings:
-    """watched: whether others than the policies read what the router knows."""
+    """Return the settings of a scenario. watched: a caller reads the router's prefix index too."""
     cluster, table = speculating(cluster_of(scenario.deployment)), scenario.workload.table
     pools = cluster.pools
     router, scaler = scenario.router or IN_TURN, scenario.scaler or STATIC
@@ -68,12 +68,12 @@ def settings_of(scenario: Scenario, watched: bool) -> Settings:
 
 
 def schedulers_of(scenario: Scenario, pools: tuple[Deployment, ...]) -> list[Policy]:
-    """Of each pool: its own, or the scenario's."""
+    """Return the scheduler of each pool: its own, or the scenario's."""
     return [pool.scheduler or scenario.scheduler for pool in pools]
 
 
 def numbers_by_engine(scenario: Scenario, pools: tuple[Deployment, ...]) -> np.ndarray:
-    """float64[engines, most parameters]: the numbers of each engine's scheduler. pools: of `Settings.cluster`."""
+    """Return float64[engines, most parameters]: numbers of each engine's scheduler. pools: of `Settings.cluster`."""
     schedulers = schedulers_of(scenario, pools)
     return by_engine(
         pools, [policy.numbers(scenario.facts_of(pool)) for policy, pool in zip(schedulers, pools, strict=True)]
@@ -81,28 +81,28 @@ def numbers_by_engine(scenario: Scenario, pools: tuple[Deployment, ...]) -> np.n
 
 
 def clients_of(table: np.ndarray) -> np.ndarray:
-    """int[requests]: the client of each request, as policies see it: its priority where the table names no clients."""
+    """Return int[requests]: the client of each request for policies, or its priority if the table names no clients."""
     return table["client"] if table["client"].any() else table["priority"]
 
 
 def without_gaps(numbers: np.ndarray) -> np.ndarray:
-    """int64[requests]: the place of each among the different ones, ascending."""
-    if not numbers.any():  # most often; and to sort them takes a tenth of an environment's reset
+    """Return int64[requests]: the rank of each number among the distinct ones."""
+    if not numbers.any():  # the common case; sorting takes a tenth of an environment's reset
         return np.zeros(len(numbers), "i8")
     return np.unique(numbers, return_inverse=True)[1]
 
 
 @functools.lru_cache(maxsize=1024)
 def names_prefixes(function: Any) -> bool:
-    """Whether a policy can read `known.prefixes`. (An index that is not read takes a tenth of a run's time.)"""
+    """Return whether a policy may read `known.prefixes`, as keeping that index takes a tenth of a run's time."""
     return JIT_DISABLED or any("prefixes" in one.__code__.co_names for one in reached_kernels(function))
 
 
 @functools.lru_cache(maxsize=1024)
 def names_adapters(function: Any) -> bool:
-    """Whether a policy reads `known.adapters`, other than by `adapter_s`, which is 0 where engines have none.
+    """Return whether a policy reads `known.adapters` itself; always False with compilation off.
 
-    False where kernels are not compiled.
+    `adapter_s`, which is 0 without adapters, does not count.
     """
     if JIT_DISABLED:
         return False
@@ -111,7 +111,7 @@ def names_adapters(function: Any) -> bool:
 
 
 def by_engine(pools: tuple[Deployment, ...], numbers: list[np.ndarray]) -> np.ndarray:
-    """[engines, longest]: the numbers of each engine's pool, zeros after the end of shorter ones."""
+    """Return [engines, longest]: the numbers of each engine's pool, padded with zeros."""
     longest = max(len(values) for values in numbers)
     together = np.zeros((sum(pool.engines for pool in pools), longest), numbers[0].dtype)
     first = 0

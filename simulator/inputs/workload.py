@@ -1,4 +1,4 @@
-"""A workload: requests with arrival times, lengths, SLOs and weights, checked once and then only read."""
+"""Workloads: requests with arrival times, lengths, SLOs and weights, checked once and then only read."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ DEFAULTS = {
     "urgency": 0,
     "adapter": 0,
 }
-WEIGHT_BOUNDS = (1e-9, 1e9)  # sums of gains, and their squares, stay far from what float64 can hold
+WEIGHT_BOUNDS = (1e-9, 1e9)  # keeps sums of gains, and their squares, within float64
 WEIGHTS = f"a number from {WEIGHT_BOUNDS[0]:g} to {WEIGHT_BOUNDS[1]:g}"
-MAX_TOKENS = 2**24  # a longer prompt or output is a broken file, not a request
+MAX_TOKENS = 2**24  # a longer prompt or output must be an error in the file
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """Requests in order of arrival.
 
-    table: structured array of dtype `WORKLOAD`, one row a request; not to be written to.
-    name: what to call it in tables. provenance: where it came from, for the record beside results.
-    prefixes: the chunks of the prompts (and answers), in order of the table, where prompts are known to begin alike.
-    turns: which request follows which, where any does. Those that do are the last of the table, and their arrival_s is
-        NaN: it is not known before a run.
-    ids: what each request is called elsewhere, for the tables of results; None: nothing.
+    table: structured array of dtype `WORKLOAD`, a row for each request, read-only.
+    name: its name in tables. provenance: where it comes from, for records of results.
+    prefixes: chunks of prompts (and answers), in order of the table; None: the trace has no prefixes.
+    turns: which request follows which; None: none does. Requests that follow another are the last rows of the table,
+        and their arrival_s is NaN, as it is not known before a run.
+    ids: the requests' identifiers in the trace, for tables of results; None: it has none.
 
-    Raises WorkloadError for what cannot be served: no request, a time that is negative, NaN, beyond 1e12 s or before
-    the one above it, a length below 1, an SLO that is not positive, a weight out of `WEIGHT_BOUNDS`.
+    Raises WorkloadError for no requests, an arrival that is negative, NaN, beyond 1e12 s or before the one above it, a
+    length below 1, an SLO that is not positive, or a weight outside `WEIGHT_BOUNDS`.
     """
 
     table: np.ndarray
@@ -72,11 +72,11 @@ class Workload:
         provenance: Mapping[str, Any] | None = None,
         turns: SessionDependencies | None = None,
     ) -> Workload:
-        """Build from arrays of equal length (or scalars for all requests), one for each field of `WORKLOAD`.
+        """Build a workload from arrays of equal length (or scalars for all requests), one for each field of `WORKLOAD`.
 
-        arrival_s, prompt_tokens and output_tokens are needed; the others have the defaults of `DEFAULTS`.
-        turns: which of these follows which. They may be in any order, and are brought into that of a workload; what
-            arrival_s says of those that follow another does not matter.
+        arrival_s, prompt_tokens and output_tokens are required; the others default to `DEFAULTS`.
+        turns: which request follows which. The requests may be in any order, and are sorted; arrival_s of requests that
+            follow another is ignored.
         """
         unknown = sorted(set(columns) - set(FIELDS))
         missing = sorted({"arrival_s", "prompt_tokens", "output_tokens"} - set(columns))
@@ -107,11 +107,11 @@ class Workload:
 
     @property
     def digest(self) -> str:
-        """Digest of the requests, to tell two workloads apart in a record of results."""
+        """Digest of the requests, which identifies a workload in records of results."""
         digest = hashlib.sha256()
-        for field in FIELDS:  # field by field: the padding between fields is not part of a request
+        for field in FIELDS:  # without the padding between fields
             if field == "adapter" and not self.table[field].any():
-                continue  # as before there was such a column
+                continue  # keeps the digests of workloads without adapters
             digest.update(np.ascontiguousarray(self.table[field]).tobytes())
         if self.prefixes is not None:
             digest.update(str(self.prefixes.chunk_tokens).encode())
@@ -122,17 +122,17 @@ class Workload:
 
     @property
     def known(self) -> int:
-        """How many requests, the first of the table, follow none: their arrivals are known."""
+        """Number of requests that follow none, the first rows of the table: their arrivals are known."""
         return len(self) if self.turns is None else int(np.count_nonzero(self.turns.after == NO_TURN))
 
     @property
     def rate_per_s(self) -> float:
-        """Mean arrival rate; inf when all arrive at once. Of sessions: that at which they begin, times their length."""
+        """Mean arrival rate; inf if all arrive at once. With sessions: their rate times their mean length."""
         span = self.table["arrival_s"][self.known - 1] - self.table["arrival_s"][0]
         return float((self.known - 1) / span * (len(self) / self.known)) if span > 0 else float("inf")
 
     def replace(self, name: str | None = None, **columns: Any) -> Workload:
-        """The same requests with some columns changed (arrays or scalars); sorted by arrival again."""
+        """Return the same requests with some columns replaced (arrays or scalars), sorted by arrival again."""
         table = self.table.copy()
         for field, value in columns.items():
             if field not in FIELDS:
@@ -152,7 +152,7 @@ class Workload:
         return Workload(table, name or self.name, self.provenance, prefixes, turns, ids)
 
     def at_rate(self, rate_per_s: float) -> Workload:
-        """The same arrivals stretched or squeezed to this mean rate, starting at 0."""
+        """Return the same requests with arrivals scaled to this mean rate, starting at 0. Raises WorkloadError."""
         if not 0 < rate_per_s < np.inf:
             raise WorkloadError(f"a rate of {rate_per_s} requests/s: a rate is above 0 and finite")
         arrival_s = self.table["arrival_s"] - self.table["arrival_s"][0]
@@ -166,7 +166,7 @@ class Workload:
 
 
 def check_turns(turns: SessionDependencies, table: np.ndarray, name: str) -> None:
-    """Raise WorkloadError unless these are turns of the requests of the table, in the order of a workload."""
+    """Raise WorkloadError unless these are turns of the table's requests, in the order of a workload."""
     if len(turns) != len(table):
         raise WorkloadError(f"workload '{name}': turns of {len(turns)} requests; it has {len(table)}")
     follows = turns.after != NO_TURN
@@ -177,7 +177,7 @@ def check_turns(turns: SessionDependencies, table: np.ndarray, name: str) -> Non
 
 
 def check_prefixes(prefixes: Prompts, table: np.ndarray, name: str) -> None:
-    """Raise WorkloadError unless these are chunks of the prompts of the table."""
+    """Raise WorkloadError unless these are chunks of the table's prompts."""
     if len(prefixes.offsets) != len(table) + 1:
         raise WorkloadError(
             f"workload '{name}': chunks of {len(prefixes.offsets) - 1} prompts; it has {len(table)} requests"
@@ -193,7 +193,7 @@ def check_prefixes(prefixes: Prompts, table: np.ndarray, name: str) -> None:
 
 
 def _as_field(value: Any, field: str, name: str) -> np.ndarray:
-    """`value` as numbers that fit the field, or an error that names the first one that does not."""
+    """Return `value` as numbers for the field. Raises WorkloadError that names the first invalid one."""
     try:
         numbers = np.asarray(value, dtype="f8")
     except (TypeError, ValueError) as error:
@@ -209,12 +209,12 @@ def _as_field(value: Any, field: str, name: str) -> np.ndarray:
 
 
 def weights_allowed(weights: np.ndarray) -> np.ndarray:
-    """bool[requests]."""
+    """Return bool[requests]: which weights are allowed."""
     return (weights >= WEIGHT_BOUNDS[0]) & (weights <= WEIGHT_BOUNDS[1])
 
 
 def validate(table: np.ndarray, name: str, known: int) -> None:
-    """Raise WorkloadError unless `table` is a workload a simulator can run. known: how many arrivals are known."""
+    """Raise WorkloadError for an invalid table. known: number of requests with known arrivals."""
     if table.dtype != WORKLOAD:
         raise WorkloadError(f"workload '{name}': the table has dtype {table.dtype}, not WORKLOAD")
     if len(table) == 0:
@@ -237,10 +237,10 @@ def validate(table: np.ndarray, name: str, known: int) -> None:
         ("application", table["application"] < 0, "0 or more"),
         ("adapter", table["adapter"] < 0, "0 or more"),
     ]
-    for field, bad, right in rules:
+    for field, bad, expected in rules:
         if bad.any():
             at = int(np.argmax(bad))
             raise WorkloadError(
-                f"workload '{name}', request {at}: {field} is {table[field][at].item()}; it should be {right}"
+                f"workload '{name}', request {at}: {field} is {table[field][at].item()}; it should be {expected}"
                 + (f" ({int(bad.sum())} such requests)" if bad.sum() > 1 else "")
             )

@@ -1,7 +1,7 @@
-"""Host memory below KV memory that caches prefixes: it keeps blocks that are overwritten ("Host memory" of
+"""Block stores: host memory that keeps named blocks when they are overwritten ("Host memory" of
 docs/feature_rules.md).
 
-A store is named blocks (named_blocks.py) that no request ever holds: its queue is the order of their last use.
+A store is named blocks (named_blocks.py) that no request holds: its queue is the order of their last use.
 """
 
 from servegym.simulator.compilation.kernels import kernel
@@ -10,7 +10,7 @@ from servegym.simulator.records.named_blocks import find_block, give_name, leave
 
 @kernel
 def keep_name(store, blocks, name):
-    """Note the use of the store's block of this name; if there is none, it replaces the least recently used block."""
+    """Mark the block with this name as used last; if there is none, give the name to the least recently used block."""
     block = find_block(store, blocks, name)
     if block < 0:
         block = store.cache.first_free
@@ -23,7 +23,7 @@ def keep_name(store, blocks, name):
 
 @kernel
 def count_stored(engine, cache, r, first, most):
-    """Number of consecutive blocks of request r, from `first` on and below `most`, that the store has."""
+    """Return how many consecutive blocks of request r the store has, from `first` on and below `most`."""
     count = 0
     while first + count < most:
         name = name_of(cache, r, first + count, engine.block_tokens)
@@ -35,6 +35,6 @@ def count_stored(engine, cache, r, first, most):
 
 @kernel
 def use_stored(engine, cache, r, first, count):
-    """Blocks first, first + 1, ... of request r are loaded from the store, and stay there: the deepest goes first."""
+    """Mark `count` blocks of request r, from `first` on, as used; the last block is marked first, so it goes first."""
     for i in range(first + count - 1, first - 1, -1):
         keep_name(engine.block_store, cache.stored[engine.index], name_of(cache, r, i, engine.block_tokens))

@@ -1,9 +1,10 @@
-"""Prefix caching with KV cache groups, as vLLM has it ("Prefix caching with groups" of docs/feature_rules.md): a hit
-needs all groups, and each names blocks of its own in the pool that they share.
+"""Prefix caching with KV cache groups, as in vLLM ("Prefix caching with groups" of docs/feature_rules.md).
 
-Of request r, Cache.tables has from outcomes[r].table on some numbers (below), and then a row for each group, full ones
-first: the block of each place, while the request holds it or is looked up; NONE where no state is. (Where chunks of
-requests with states end: state_chunks.py.)
+A hit needs all groups, and each group names its own blocks of the pool that they share.
+
+Cache.tables has of request r, from outcomes[r].table on, the numbers below, and then a row for each group, full groups
+first: the block at each place, while the request has it or is looked up; NONE where there is no state. Where chunks of
+requests with states end: state_chunks.py.
 """
 
 import math
@@ -26,18 +27,18 @@ from servegym.simulator.records.named_blocks import (
     take_name,
 )
 
-# Of a request: places in a row of a full group and of a window or state; tokens found at its admission, and for which
-# it has blocks; the first place of its windows that it holds; where its prompt may be taken up again, and what full
-# groups alone have of its beginning (0: no more than windows have).
+# Numbers of a request: places in a row of a full group, and of a window or state group; tokens found at its admission;
+# tokens that it has blocks for; first place of its windows that it has; tokens at which a later request may reuse its
+# prompt; tokens that full groups alone have cached (0: no more than windows have).
 FULL_ROW, WINDOW_ROW, FOUND_TOKENS, HELD_TOKENS, FIRST, REPLAY, JUNCTION, NUMBERS = range(8)
 NONE = -1
-NO_ROOM = -(2**40)  # shared blocks of a request that has to wait for the next batch, whatever others give up
+NO_ROOM = -(2**40)  # in place of shared blocks: the request must wait for the next batch, even if others are evicted
 
 LESS = "switch prefix_caching off, or append :kv_groups=mean to the device to count all tokens of a request alike"
 
 
 def refused_with(groups: Sequence[KvCacheGroup]) -> str | None:
-    """Those of the groups with which prefix caching is not simulated, in words; None: there are none."""
+    """Return in words which of the groups prefix caching is not simulated with; None: it is with all."""
     local, states = [group for group in groups if group.local], any(group.state for group in groups)
     if states and any(group.window for group in groups):
         return "windows beside states of fixed size"
@@ -60,8 +61,10 @@ def check_caching(groups: Sequence[KvCacheGroup], where: str) -> None:
 
 
 def cells_for(groups: Sequence[KvCacheGroup], tokens: np.ndarray, where: str) -> np.ndarray:
-    """int64[requests]: cells of requests of so many tokens, int64[requests], in Cache.tables. Raises DeploymentError
-    for more blocks than can be told apart by their names."""
+    """Return int64[requests]: cells of each request in Cache.tables. tokens: int64[requests], of prompts and answers.
+
+    Raises DeploymentError for more blocks than names can tell apart.
+    """
     of_full = [group.block_tokens for group in groups if not group.state and not group.window]
     sizes = [of_full[0] if group.state else group.block_tokens for group in groups]
     cells: np.ndarray = NUMBERS + np.sum([-(-tokens // size) for size in sizes], axis=0)
@@ -76,7 +79,7 @@ def cells_for(groups: Sequence[KvCacheGroup], tokens: np.ndarray, where: str) ->
 
 @kernel
 def hit_tokens(kinds):
-    """A hit is a multiple of this: the least common multiple of the groups' block sizes."""
+    """Return the unit of hits: the least common multiple of the groups' block sizes, in tokens."""
     if kinds.full == 0:
         return kinds.window_block_tokens
     if kinds.windows == 0:
@@ -87,7 +90,7 @@ def hit_tokens(kinds):
 
 @kernel
 def window_blocks(kinds):
-    """Blocks of a sliding window that a hit needs before its end; of states the last one."""
+    """Return the blocks before its end that a hit needs of a sliding window; 1 for a state."""
     if kinds.local == STATES:
         return 1
     return blocks_for(kinds.window - 1, kinds.window_block_tokens)
@@ -95,13 +98,13 @@ def window_blocks(kinds):
 
 @kernel
 def size_of(kinds, g):
-    """Tokens of a block of group g."""
+    """Return the tokens of a block of group g."""
     return kinds.full_block_tokens if g < kinds.full else kinds.window_block_tokens
 
 
 @kernel
 def row_of(kinds, cache, outcome, g):
-    """The cell of the first block of group g."""
+    """Return the cell of the first block of group g."""
     start = outcome.table + NUMBERS
     if g < kinds.full:
         return start + g * cache.tables[outcome.table + FULL_ROW]
@@ -111,14 +114,14 @@ def row_of(kinds, cache, outcome, g):
 
 @kernel
 def name_in_group(kinds, cache, r, i, g):
-    """The name of block i of request r in group g: that of `name_of`, with the group."""
+    """Return the name of block i of request r in group g: that of `name_of`, plus the group."""
     name, group = name_of(cache, r, i, size_of(kinds, g)), i * (kinds.on - 1) + g
     return name + group if name > 0 else name - group
 
 
 @kernel
 def found_in(engine, cache, outcome, r, i, first_group, groups):
-    """Whether each of `groups` groups has block i of request r; they are put into its rows."""
+    """Write the blocks of these groups that are cached as block i of request r to its rows; False if one is missing."""
     kinds, blocks = engine.kv_groups, cache.blocks[engine.index]
     for g in range(first_group, first_group + groups):
         block = find_block(engine, blocks, name_in_group(kinds, cache, r, i, g))
@@ -130,7 +133,7 @@ def found_in(engine, cache, outcome, r, i, first_group, groups):
 
 @kernel
 def find_in_full(engine, cache, outcome, r, most):
-    """Tokens, `most` at most, that all full groups have of the beginning of request r."""
+    """Return how many tokens of request r's prefix, at most `most`, all full groups have cached."""
     kinds, found = engine.kv_groups, 0
     while found < most // kinds.full_block_tokens and found_in(engine, cache, outcome, r, found, 0, kinds.full):
         found += 1
@@ -140,8 +143,10 @@ def find_in_full(engine, cache, outcome, r, most):
 
 @kernel
 def find_in_windows(engine, cache, outcome, r, most):
-    """The longest beginning of request r, `most` tokens at most, of which all windows have what the next token sees, or
-    all states are kept."""
+    """Return the longest prefix of request r, at most `most` tokens, with all its windows or states cached.
+
+    Of a window, the part is needed that the next token sees.
+    """
     kinds, size = engine.kv_groups, engine.kv_groups.window_block_tokens
     if kinds.local == LOCAL:
         found = first_seen(kinds, most)
@@ -163,8 +168,10 @@ def find_in_windows(engine, cache, outcome, r, most):
 
 @kernel
 def lookup_in_groups(run, e, r):
-    """Look up request r, which has no memory, in the groups of engine e. Returns the tokens and blocks found, and how
-    many of these others hold."""
+    """Look up waiting request r in the groups of engine e.
+
+    Returns tokens and blocks found, and how many of these blocks running requests have (NO_ROOM: it must wait).
+    """
     request, outcome, engine, cache = run.requests[r], run.outcomes[r], run.engines[e], run.cache
     kinds, tables, base = engine.kv_groups, cache.tables, outcome.table
     tokens, step = request.prompt_tokens + outcome.output_tokens, hit_tokens(kinds)
@@ -191,7 +198,7 @@ def lookup_in_groups(run, e, r):
 
 @kernel
 def awaits_state(run, e, outcome, hit):
-    """Whether a state like one of those that the request has found gets its name in the batch that is being formed."""
+    """Return whether a request in the batch being formed computes a state that the request has found."""
     kinds, cache = run.engines[e].kv_groups, run.cache
     blocks, place = cache.blocks[e], hit // kinds.window_block_tokens - 1
     for k in range(run.packing[0].length):
@@ -209,13 +216,13 @@ def awaits_state(run, e, outcome, hit):
 
 @kernel
 def first_of(kinds, cache, outcome, g):
-    """The first place of group g that the request holds."""
+    """Return the first place of group g at which the request has a block."""
     return 0 if g < kinds.full else cache.tables[outcome.table + FIRST]
 
 
 @kernel
 def hold_in_groups(outcome, engine, cache):
-    """The request that has been looked up holds what it has found."""
+    """Let the request hold the blocks that its look-up found."""
     kinds, blocks, found = engine.kv_groups, cache.blocks[engine.index], cache.tables[outcome.table + FOUND_TOKENS]
     for g in range(kinds.on):
         row = row_of(kinds, cache, outcome, g)
@@ -226,7 +233,7 @@ def hold_in_groups(outcome, engine, cache):
 
 @kernel
 def drop_unseen(request, outcome, engine, cache, processed):
-    """Free the blocks of the request, if it has any, that no token after the `processed` ones sees."""
+    """Free the blocks of the request that no token after the first `processed` ones sees."""
     kinds, blocks = engine.kv_groups, cache.blocks[engine.index]
     first, now = cache.tables[outcome.table + FIRST], first_seen(kinds, processed)
     if request.blocks == 0 or kinds.windows == 0 or now <= first:
@@ -242,7 +249,7 @@ def drop_unseen(request, outcome, engine, cache, processed):
 
 @kernel
 def grow_in_groups(request, outcome, engine, cache, tokens):
-    """Give the request the blocks it lacks to hold `tokens` in all; the caller has checked that they are free."""
+    """Give the request the blocks that it lacks for `tokens` in all; the caller has checked that they are free."""
     kinds, blocks, held = engine.kv_groups, cache.blocks[engine.index], cache.tables[outcome.table + HELD_TOKENS]
     if tokens <= held:
         return
@@ -253,7 +260,7 @@ def grow_in_groups(request, outcome, engine, cache, tokens):
         for i in range(blocks_for(held, size), blocks_for(tokens, size)):
             after = tokens - (i + 1) * size
             if g >= kinds.full and kinds.local == STATES and after > 0 and not (inside and after <= size):
-                cache.tables[row + i] = NONE  # the chunk goes on beyond it
+                cache.tables[row + i] = NONE  # the chunk does not end here, so no state is kept
                 continue
             block = take_first(engine, blocks)
             blocks[block].references = 1
@@ -265,7 +272,7 @@ def grow_in_groups(request, outcome, engine, cache, tokens):
 
 @kernel
 def name_places(r, outcome, engine, cache, g, first, end):
-    """Name the blocks of group g at these places, where request r holds them and they have no name yet."""
+    """Name the blocks of request r in group g at places first..end-1 that have no name yet."""
     kinds, blocks, row = engine.kv_groups, cache.blocks[engine.index], row_of(engine.kv_groups, cache, outcome, g)
     for i in range(max(first, first_of(kinds, cache, outcome, g)), end):
         block = cache.tables[row + i]
@@ -275,12 +282,15 @@ def name_places(r, outcome, engine, cache, g, first, end):
 
 @kernel
 def name_in_groups(r, outcome, engine, cache, tokens):
-    """Name the blocks that the first `tokens` of request r fill: of full groups and local windows all, of sliding
-    windows and states those before the places where a later request may take up its prompt."""
+    """Name the blocks that the first `tokens` of request r fill.
+
+    All blocks of full groups and local windows are named; of sliding windows and states, those that end where a later
+    request may reuse the prompt.
+    """
     kinds, tables, step = engine.kv_groups, cache.tables, hit_tokens(engine.kv_groups)
     filled = tokens // step * step
     for g in range(kinds.full):
-        first = filled // kinds.full_block_tokens  # those before the first that has a name have theirs
+        first = filled // kinds.full_block_tokens  # all blocks before a named one are named
         while first > 0 and cache.blocks[engine.index, tables[row_of(kinds, cache, outcome, g) + first - 1]].name == 0:
             first -= 1
         name_places(r, outcome, engine, cache, g, first, filled // kinds.full_block_tokens)
@@ -296,7 +306,7 @@ def name_in_groups(r, outcome, engine, cache, tokens):
 
 @kernel
 def release_in_groups(outcome, engine, cache, computed_tokens):
-    """Release all blocks of a request. Returns how many lose their names because they were not filled."""
+    """Free all blocks of a request. Returns how many lose their names because they were not filled."""
     kinds, blocks, unfilled = engine.kv_groups, cache.blocks[engine.index], 0
     for g in range(kinds.on):
         row, size, first = row_of(kinds, cache, outcome, g), size_of(kinds, g), first_of(kinds, cache, outcome, g)
@@ -315,7 +325,7 @@ def release_in_groups(outcome, engine, cache, computed_tokens):
 
 @kernel
 def lacks_names(outcome, engine, cache):
-    """Whether a block that the request has found has lost its name."""
+    """Return whether a block that the request found has lost its name."""
     kinds, found = engine.kv_groups, cache.tables[outcome.table + FOUND_TOKENS]
     for g in range(kinds.on):
         row = row_of(kinds, cache, outcome, g)

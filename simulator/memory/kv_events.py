@@ -1,7 +1,7 @@
-"""KV events: at the end of an iteration an engine tells the router which blocks it has stored and overwritten.
+"""KV events: at the end of an iteration an engine publishes which blocks it has stored and overwritten.
 
-docs/feature_rules.md, "What routers know of it". What it has been told of an engine the router keeps in blocks like
-the engine's own, by their numbers (Prefixes.told).
+The router applies them to its own copy of the engine's named blocks (Prefixes.told). docs/feature_rules.md, "What
+routers know of it".
 """
 
 from servegym.simulator.compilation.kernels import kernel
@@ -16,7 +16,7 @@ def publish(run, router_state, e, now_s):
     block = engine.cache.first_changed
     while block >= 0:
         one = blocks[block]
-        name = max(one.name, 0)  # what only one request knows is nothing to others
+        name = max(one.name, 0)  # negative names belong to one request only
         if signals.delay_s == 0.0:
             set_known_block(router_state.known, e, block, name)
         else:
@@ -29,7 +29,7 @@ def publish(run, router_state, e, now_s):
 
 @kernel
 def set_known_block(known, e, block, name):
-    """Set the name of a block of engine e in what the router knows; 0: nothing that others could find."""
+    """Set the name of a block of engine e in the router's copy; 0: no name that other requests could find."""
     snapshot, told = known.snapshots[e], known.prefixes.told[e]
     if told[block].name != 0:
         take_name(snapshot, told, block)
@@ -49,7 +49,7 @@ def apply_due_events(run, router_state, now_s):
 
 @kernel
 def events_fit(run, router_state, e):
-    """Whether engine e can tell of all its blocks."""
+    """Return whether the events of all blocks of engine e fit."""
     engine, signals, capacity = run.engines[e], run.status[0].signals, router_state.kv_events.shape[0]
     if engine.cache.publishes == 0 or signals.delay_s == 0.0 or signals.kv_sent + engine.total_blocks <= capacity:
         return True
@@ -66,7 +66,7 @@ def drop_events(signals, events, e):
 
 @kernel
 def forget_told(run, router_state, e):
-    """Engine e has lost its memory: the router takes it to hold nothing, and what is on its way is lost."""
+    """Empty the router's copy of engine e's blocks and drop its events under way, as the engine has lost its KV."""
     run.engines[e].cache.first_changed = -1
     lose_names(router_state.known.snapshots[e], router_state.known.prefixes.told[e])
     drop_events(run.status[0].signals, router_state.kv_events, e)
@@ -74,7 +74,7 @@ def forget_told(run, router_state, e):
 
 @kernel
 def told_tokens(snapshot, prefixes, r, e):
-    """The tokens at the beginning of the prompt of request r in blocks that engine e has, by what it has told."""
+    """Return how many tokens of request r's prefix engine e has, by its KV events."""
     chunks = prefixes.offsets[r + 1] - prefixes.offsets[r]
     most, found = chunks * prefixes.chunk_tokens // snapshot.block_tokens, 0
     while found < most:

@@ -1,7 +1,7 @@
-"""KV memory by kinds of layers, as vLLM groups them: "KV cache groups" of docs/feature_rules.md.
+"""KV cache groups, as in vLLM: layers that keep the same part of a request ("KV cache groups", docs/feature_rules.md).
 
-Blocks of all groups come from one pool and have the same size in bytes. Groups of one kind hold the same blocks, so an
-engine has a count of each kind.
+Blocks of all groups come from one pool and have the same size in bytes. Groups of a kind need equally many blocks, so
+an engine only has the number of groups of each kind.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from servegym.simulator.records.requests import cached_of, processed_of
 from servegym.simulator.records.types import ENGINE_KV_GROUPS
 
 MOST_GROUPS, MOST_TOKENS = 4096, 2**31 - 1
-# ENGINE_KV_GROUPS.local, of windows that begin at multiples of their length, and of states that are cached with
-# prefixes, which hold blocks of their own at places of a row as windows do. (Of these, `window` is 1 for checkpoints.)
+# Values of ENGINE_KV_GROUPS.local. LOCAL: windows begin at multiples of their length. STATES: the "windows" are states
+# of an engine that caches prefixes, and `window` is 1 for prefill checkpoints, else 0.
 LOCAL, STATES = 1, 2
 
 
 @dataclasses.dataclass(frozen=True)
 class KvCacheGroup:
-    """Layers of one kind, with a table of blocks of their own for each request.
+    """Layers of one kind, which have a table of blocks for each request.
 
-    block_tokens: tokens of a block. window: the last tokens, which are all that it keeps; 0: it keeps all.
-    local: windows begin at multiples of their length, and do not slide. state: it keeps a state of fixed size, in one
-    block, and no tokens. checkpoints: where states are cached, the last chunk of a prompt also writes the one at its
-    last end of a block (vLLM's prefill checkpoints).
+    block_tokens: tokens of a block. window: number of latest tokens that it keeps; 0: all. local: windows begin at
+    multiples of their length, and do not slide. state: it keeps a state of fixed size in one block, and no tokens.
+    checkpoints: where states are cached, the last chunk of a prompt also writes the state at the last block boundary in
+    it (vLLM's prefill checkpoints).
     """
 
     block_tokens: int = 16
@@ -57,8 +57,10 @@ class KvCacheGroup:
 
 
 def kinds_of(groups: Sequence[KvCacheGroup], where: str, caching: bool = False) -> np.record:
-    """ENGINE_KV_GROUPS of an engine. caching: it caches prefixes, and so states of groups beside full ones. Raises
-    DeploymentError for kinds of which it can have one only."""
+    """Return the ENGINE_KV_GROUPS of an engine. caching: it caches prefixes, and so states too.
+
+    Raises DeploymentError for two different groups of full attention, or two of windows.
+    """
     if len(groups) > MOST_GROUPS:
         raise DeploymentError(f"{where}: there are {len(groups)} KV cache groups; at most {MOST_GROUPS} are simulated")
     counts, kinds = Counter(groups), np.zeros(1, ENGINE_KV_GROUPS)[0]
@@ -82,12 +84,14 @@ def kinds_of(groups: Sequence[KvCacheGroup], where: str, caching: bool = False) 
 
 
 def _held_blocks(kinds, processed, computed, tokens):
-    """Blocks that a request holds for its first `tokens` tokens, of which those after the `computed` ones are a chunk,
-    less what has left the windows of what comes after `processed` ones. In Python also of arrays."""
+    """Return the blocks of a request with `tokens` tokens, of which those after the first `computed` ones are a chunk.
+
+    Blocks that the windows of tokens after the first `processed` ones have left are freed. In Python also for arrays.
+    """
     blocks = kinds.states + kinds.full * -(-tokens // kinds.full_block_tokens)
     if kinds.windows > 0:
         size = kinds.window_block_tokens
-        if kinds.local == STATES:  # each is in the block of its last token
+        if kinds.local == STATES:  # a state is in the block of its last token
             before, begin, end = -(-processed // size), -(-computed // size), -(-tokens // size)
             held = 1 * (end > 0) + (begin > 0) * (begin < end) + (before > 0) * (before < begin)
             return blocks + kinds.windows * held
@@ -104,7 +108,7 @@ held_blocks = kernel(_held_blocks)
 
 @kernel
 def first_seen(kinds, tokens):
-    """The first block of a window of what the token after so many sees; of states the last one, of which it goes on."""
+    """Return the first window block that the token after `tokens` tokens sees; of states, the one it continues from."""
     if kinds.local == STATES:
         return max(0, tokens - 1) // kinds.window_block_tokens
     if kinds.local:
@@ -114,8 +118,10 @@ def first_seen(kinds, tokens):
 
 @kernel
 def most_held_blocks(kinds, tokens, in_flight, found):
-    """The most blocks that a request of so many tokens may hold, of which `in_flight` at most are computed at once;
-    found: what a prefix cache has of its beginning, which vLLM takes off what a window may hold."""
+    """Return the most blocks that a request of `tokens` tokens may have, if at most `in_flight` are computed at once.
+
+    found: tokens in the prefix cache, which vLLM subtracts from the blocks of a window.
+    """
     blocks = kinds.states + kinds.full * blocks_for(tokens, kinds.full_block_tokens)
     if kinds.local == STATES:
         inside = kinds.window == 1 and found + kinds.window_block_tokens <= last_end(kinds, tokens)
@@ -123,7 +129,7 @@ def most_held_blocks(kinds, tokens, in_flight, found):
     if kinds.windows > 0:
         size = kinds.window_block_tokens
         most = blocks_for(kinds.window + in_flight, size)
-        if kinds.local == 0:  # a window that slides may begin inside of a block
+        if kinds.local == 0:  # a sliding window may begin inside a block
             most = blocks_for(kinds.window - 1 + in_flight, size) + 1
         new = max(0, min(blocks_for(tokens, size), most) - found // size)
         blocks += kinds.windows * (found // size - first_seen(kinds, found) + new)
@@ -132,14 +138,13 @@ def most_held_blocks(kinds, tokens, in_flight, found):
 
 @kernel
 def last_end(kinds, tokens):
-    """The last end of a block of a state before the end of so many tokens."""
+    """Return the last block boundary of states that is before the last of `tokens` tokens."""
     return (tokens - 1) // kinds.window_block_tokens * kinds.window_block_tokens
 
 
 @kernel
 def writes_inside(kinds, request, start, end):
-    """Whether a chunk of the request, which begins after `start` tokens, also writes the state at the last end of a
-    block in it."""
+    """Return whether the request's chunk from `start` to `end` also writes a checkpoint at its last block boundary."""
     if kinds.local != STATES or kinds.window == 0 or start % kinds.window_block_tokens != 0:
         return False
     prefill = max(request.prompt_tokens, request.prompt_tokens + request.num_output_tokens - 1)
@@ -148,7 +153,7 @@ def writes_inside(kinds, request, start, end):
 
 @kernel
 def blocks_with(kinds, request, chunk):
-    """Blocks that the request holds while it computes a chunk; the checkpoint of a chunk that still runs among them."""
+    """Return the blocks of the request while it computes a chunk, including the checkpoint of a running chunk."""
     before, start = processed_of(request), cached_of(request)
     checkpoints = writes_inside(kinds, request, start, start + chunk) + writes_inside(kinds, request, before, start)
     return held_blocks(kinds, before, start, start + chunk) + kinds.windows * checkpoints
@@ -156,7 +161,7 @@ def blocks_with(kinds, request, chunk):
 
 @kernel
 def largest_chunk_within(kinds, request, most, room):
-    """The largest chunk, `most` at most, with which the request holds no more than `room` blocks; 0: there is none."""
+    """Return the largest chunk, at most `most`, with which the request has at most `room` blocks; 0: none."""
     if blocks_with(kinds, request, most) <= room:
         return most
     low, high = 0, most
@@ -172,15 +177,19 @@ def largest_chunk_within(kinds, request, most, room):
 def blocks_held(
     groups: Sequence[KvCacheGroup], computed: np.ndarray, chunk: np.ndarray, caching: bool = False
 ) -> np.ndarray:
-    """int64[n] blocks that requests hold while they compute a chunk, each after `computed` tokens, less checkpoints.
-    caching: at an engine that caches prefixes."""
+    """Return int64[n]: blocks of requests while they compute a chunk after `computed` tokens, without checkpoints.
+
+    computed, chunk: int64[n]. caching: the engine caches prefixes.
+    """
     held: np.ndarray = _held_blocks(kinds_of(groups, "KV cache", caching), computed, computed, computed + chunk)
     return held
 
 
 def blocks_needed(groups: Sequence[KvCacheGroup], tokens: int, caching: bool = False) -> int:
-    """Blocks for a request of so many tokens that are computed at once; of cached states those at the begin and the
-    end of a chunk, and its checkpoint."""
+    """Return the blocks of a request whose `tokens` tokens are computed at once.
+
+    Cached states need those at the begin and the end of a chunk, and its checkpoint.
+    """
     kinds = kinds_of(groups, "KV cache", caching)
     if kinds.local == STATES:
         full, blocks = -(-tokens // kinds.full_block_tokens), -(-tokens // kinds.window_block_tokens)
@@ -189,5 +198,5 @@ def blocks_needed(groups: Sequence[KvCacheGroup], tokens: int, caching: bool = F
 
 
 def tokens_held(groups: Sequence[KvCacheGroup], blocks: int, caching: bool = False) -> int:
-    """The most tokens of a request for which so many blocks are enough (`blocks_needed`)."""
+    """Return the most tokens of a request that fit `blocks` blocks (`blocks_needed`)."""
     return bisect.bisect_right(range(MOST_TOKENS), blocks, key=lambda n: blocks_needed(groups, n, caching)) - 1

@@ -1,9 +1,8 @@
-"""Requests that begin alike share KV blocks, as vLLM V1 has it: docs/feature_rules.md.
+"""Prefix caching: requests with the same prefix share KV blocks, as in vLLM V1. docs/feature_rules.md.
 
-While the packer considers a request without memory, the tokens it has found count as computed and the blocks it has
-found are in its table, though it does not hold them yet. So the packer's rules need not know how they came about.
-
-(Of engines with KV cache groups: grouped_prefixes.py.)
+While the packer considers a waiting request, its cached tokens count as computed and its cached blocks are in its
+table, though it does not hold them yet. So the packer needs no rule of its own for them. KV cache groups:
+grouped_prefixes.py.
 """
 
 from servegym.simulator.compilation.kernels import kernel
@@ -36,8 +35,10 @@ BLOCKS_AHEAD = 4  # to look at so many takes as long as memory does
 
 @kernel
 def lookup_prefix(run, e, r):
-    """Look up the cached blocks of request r, which has no memory, at engine e. They count as its own until
-    `cancel_prefix_lookup`, or for good if it is admitted."""
+    """Look up the cached blocks of waiting request r at engine e.
+
+    They count as its own until `cancel_prefix_lookup`, or for good if it is admitted.
+    """
     cancel_prefix_lookup(run, e)
     request, engine, cache, table = run.requests[r], run.engines[e], run.cache, run.outcomes[r].table
     engine.cache.considered, engine.cache.offloaded_tokens = r, request.offloaded_tokens
@@ -46,7 +47,7 @@ def lookup_prefix(run, e, r):
         request.computed_tokens = tokens
         return
     blocks = cache.blocks[e]
-    most = (request.prompt_tokens + request.num_output_tokens - 1) // engine.block_tokens  # one token is computed anew
+    most = (request.prompt_tokens + request.num_output_tokens - 1) // engine.block_tokens  # one token is computed
     found, shared = 0, 0
     while found < most:
         if found + BLOCKS_AHEAD < most:
@@ -68,7 +69,7 @@ def lookup_prefix(run, e, r):
 
 @kernel
 def cancel_prefix_lookup(run, e):
-    """Undo the look-up of the request under consideration, if any, which has not been admitted."""
+    """Undo the look-up of the request under consideration, if there is one; it was not admitted."""
     cache = run.engines[e].cache
     if cache.considered >= 0:
         request = run.requests[cache.considered]
@@ -78,8 +79,10 @@ def cancel_prefix_lookup(run, e):
 
 @kernel
 def hold_found(run, e, r):
-    """Request r, which is being considered, is admitted: it holds what it has found. Returns the tokens to be loaded;
-    offloaded_tokens is again all that it has kept."""
+    """Let request r, which is admitted, hold the blocks that its look-up found. Returns the tokens to load.
+
+    Its offloaded_tokens are restored to their number before the look-up.
+    """
     request, outcome, engine, cache = run.requests[r], run.outcomes[r], run.engines[e], run.cache
     blocks, found = cache.blocks[e], engine.cache.found_blocks
     if engine.kv_groups.on > 0:
@@ -107,7 +110,7 @@ def hold_found(run, e, r):
 
 @kernel
 def grow_named(request, outcome, engine, cache, tokens):
-    """Give the request the blocks it lacks to hold `tokens` in all; the caller has checked that they are free."""
+    """Give the request the blocks that it lacks for `tokens` in all; the caller has checked that they are free."""
     if engine.kv_groups.on > 0:
         grow_in_groups(request, outcome, engine, cache, tokens)
         return
@@ -127,8 +130,10 @@ def grow_named(request, outcome, engine, cache, tokens):
 
 @kernel
 def name_filled(r, outcome, engine, cache, before, tokens):
-    """Name the blocks that the first `tokens` of request r fill, where they have no name yet. Those that the first
-    `before` fill have theirs, so that a decode looks at a block only where it fills one."""
+    """Name the blocks that the first `tokens` of request r fill and that have no name yet.
+
+    before: tokens whose blocks have their names; so a decode reads a block only when it fills one.
+    """
     if engine.kv_groups.on > 0:
         name_in_groups(r, outcome, engine, cache, tokens)
         return
@@ -148,7 +153,7 @@ def name_filled(r, outcome, engine, cache, before, tokens):
 
 @kernel
 def release_blocks(outcome, engine, cache, count, computed_tokens):
-    """Release the `count` blocks of a request. Returns how many lose their names because they were not filled."""
+    """Free the `count` blocks of a request. Returns how many lose their names because they were not filled."""
     if engine.kv_groups.on > 0:
         return release_in_groups(outcome, engine, cache, computed_tokens)
     blocks, unfilled = cache.blocks[engine.index], 0
@@ -165,9 +170,11 @@ def release_blocks(outcome, engine, cache, count, computed_tokens):
 
 
 @kernel
-def give_up_named(run, e, r):
-    """Release all blocks of request r; computed_tokens are as they were until now. Returns how many blocks of the batch
-    being formed lose their names."""
+def free_named_blocks(run, e, r):
+    """Free all blocks of request r. Returns how many blocks that it was to fill in the batch being formed lose names.
+
+    Call it before computed_tokens changes.
+    """
     request, engine = run.requests[r], run.engines[e]
     if request.blocks == 0:
         return 0
@@ -178,8 +185,9 @@ def give_up_named(run, e, r):
 
 @kernel
 def first_with_lost_prefix(run, e):
-    """The position in the queue of the first request of the batch being formed that holds a block, among those it has
-    computed, that has lost its name; -1: there is none."""
+    """Return the queue position of the first request in the batch being formed with a computed block that lost its
+    name; -1: none.
+    """
     engine, cache, queue = run.engines[e], run.cache, run.queues[e]
     for k in range(run.packing[0].length):
         r = run.entries[e, k].request
@@ -192,7 +200,7 @@ def first_with_lost_prefix(run, e):
 
 @kernel
 def lost_names(request, outcome, engine, cache):
-    """Whether a block of the request, among those it has computed, has lost its name."""
+    """Return whether a computed block of the request has lost its name."""
     if engine.kv_groups.on > 0:
         return lacks_names(outcome, engine, cache)
     known = request.prompt_tokens + request.num_output_tokens - outcome.under_way

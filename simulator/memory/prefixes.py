@@ -1,10 +1,10 @@
-"""Prompts that begin alike, and the stores in host memory that keep the KV of such beginnings.
+"""Shared prefixes of prompts, and prefix stores, which keep their KV in host memory.
 
-What a router has sent to an engine it notes in a store of the same kind, its index of that engine, unless the engine
-tells it what it has (kv_events.py).
+A router's index of an engine that does not publish KV events (kv_events.py) is such a store too: it has what the router
+sent there.
 
-A store is sets of 16 places; in a set the chunk used least recently goes. (Sets and not one list: a look-up is a scan
-of 16 numbers, and nothing is linked.)
+A store is a set-associative cache: the least recently used of the 16 chunks of a set is replaced. A look-up is a scan
+of 16 numbers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ENGINES_AHEAD = 8  # to look at so many takes as long as memory does, some 100 n
 
 @dataclasses.dataclass(frozen=True)
 class PrefixStore:
-    """Host memory of each engine for the KV of beginnings of prompts.
+    """Host memory of each engine for the KV of prefixes.
 
-    tokens: room. load_s_per_token: the engine computes nothing meanwhile.
+    tokens: its size. load_s_per_token: time to load a token, in which the engine computes nothing.
     """
 
     tokens: int
@@ -40,18 +40,18 @@ class PrefixStore:
             raise DeploymentError(f"prefix store: load_s_per_token is {self.load_s_per_token}; it should be 0 or more")
 
     def sets(self, chunk_tokens: int) -> int:
-        """How many sets of 16 chunks it has."""
+        """Return its number of sets of 16 chunks."""
         return sets_of(int(self.tokens), chunk_tokens)
 
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """The chunks of prompts: equal numbers, equal tokens from the start up to the end of the chunk.
+    """The chunks of prompts: two chunks with one number have the same tokens from the start of the prompt to their end.
 
-    chunk_tokens: of a chunk. offsets: int64[requests + 1]; request r has chunks[offsets[r]:offsets[r + 1]], its full
-    chunks, int[...]. They may go on beyond the prompt, up to the end of the answer: the next turn of a session, whose
-    prompt begins with both, has the same numbers then (docs/feature_rules.md). Raises WorkloadError where they do not
-    go together.
+    chunk_tokens: tokens of a chunk. offsets: int64[requests + 1]; request r has the full chunks
+    chunks[offsets[r]:offsets[r + 1]], int[...]. They may include the answer: the next turn of a session, whose prompt
+    begins with both, has the same numbers then (docs/feature_rules.md). Raises WorkloadError if offsets and chunks do
+    not match.
     """
 
     chunk_tokens: int
@@ -66,12 +66,12 @@ class Prompts:
             raise WorkloadError(f"prompts: offsets should go from 0 to the number of chunks, {len(chunks)}")
         if (np.diff(offsets) < 0).any():
             raise WorkloadError("prompts: offsets should not decrease")
-        # Numbered 0, 1, ...: so chunks spread evenly over the sets of a store whatever numbers a trace has for them.
+        # Renumbered from 0 without gaps, so that chunks spread evenly over the sets of a store.
         object.__setattr__(self, "chunks", ranks(chunks).astype("i4"))
         object.__setattr__(self, "offsets", offsets)
 
     def of_prompts(self, prompt_tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Offsets and chunks of the prompts alone, without those of answers. prompt_tokens: int[requests]."""
+        """Return offsets and chunks of the prompts without answers. prompt_tokens: int[requests]."""
         counts, full = np.diff(self.offsets), prompt_tokens // self.chunk_tokens
         if (counts <= full).all():
             return self.offsets, self.chunks
@@ -80,17 +80,17 @@ class Prompts:
         return np.concatenate([[0], ends]).astype("i8"), self.chunks[place < np.repeat(full, counts)]
 
     def take(self, keep: np.ndarray) -> Prompts:
-        """Those of some requests, by index, in this order."""
+        """Return the chunks of requests `keep`, in that order."""
         rows = [self.chunks[self.offsets[r] : self.offsets[r + 1]] for r in keep]
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
         return Prompts(self.chunk_tokens, offsets, np.concatenate([*rows, np.zeros(0, "i4")]))
 
 
 def ranks(numbers: np.ndarray) -> np.ndarray:
-    """int64[n]: the place of each whole number among all different ones, sorted.
+    """Return int64[n]: the rank of each integer among the distinct ones.
 
-    Numbers that lie close together, as those of blocks do, are counted and not sorted: a trace has a hundred times as
-    many as requests.
+    Dense numbers, such as those of blocks, are counted instead of sorted, as a trace has a hundred times as many as
+    requests.
     """
     if not len(numbers) or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= 4 * len(numbers):
         return np.unique(numbers, return_inverse=True)[1].astype("i8").reshape(-1)
@@ -100,18 +100,18 @@ def ranks(numbers: np.ndarray) -> np.ndarray:
 
 
 def sets_of(tokens: int, chunk_tokens: int) -> int:
-    """How many sets of 16 chunks there are in room for so many tokens; 0: there is no room."""
+    """Return the number of sets of 16 chunks in a store of `tokens` tokens, at least 1; 0 for 0 tokens."""
     return max(1, tokens // (WAYS * chunk_tokens)) if tokens > 0 else 0
 
 
 def empty_stores(sets: np.ndarray) -> np.ndarray:
-    """STORED_CHUNK[engines, most sets, WAYS]: a store of so many sets for each engine, int[engines]; 0: none."""
+    """Return STORED_CHUNK[engines, max(sets), WAYS]: an empty store for each engine. sets: int[engines]; 0: none."""
     return np.zeros((len(sets), int(sets.max()), WAYS), STORED_CHUNK)
 
 
 @kernel
 def find(places, chunk):
-    """The way in which a set holds the chunk; -1: it does not."""
+    """Return the place of a chunk in its set; -1: it is not there."""
     for way in range(WAYS):
         if places[way].used > 0 and places[way].chunk == chunk:
             return way
@@ -130,7 +130,7 @@ def holds(places, chunk):
 
 @kernel
 def use(places, chunk, used):
-    """Put a chunk into its set, in the place of the one used least recently, unless it is there; note the use."""
+    """Mark a chunk as used; if it is not in its set, it replaces the least recently used one."""
     way = find(places, chunk)
     if way < 0:
         way = 0
@@ -143,7 +143,7 @@ def use(places, chunk, used):
 
 @kernel
 def use_chunks(prefixes, store, sets, r, uses):
-    """Put all chunks of request r into a store that has been used so many times; returns how many times it is then."""
+    """Mark all chunks of request r as used in a store. uses: the store's count of uses; the new count is returned."""
     for at in range(prefixes.offsets[r], prefixes.offsets[r + 1]):
         uses += 1
         use(store[prefixes.chunks[at] % sets], prefixes.chunks[at], uses)
@@ -152,7 +152,7 @@ def use_chunks(prefixes, store, sets, r, uses):
 
 @kernel
 def leading_chunks(prefixes, store, sets, r):
-    """How many of the first chunks of request r a store has, up to the first that it has not."""
+    """Return how many leading chunks of request r a store has."""
     count = 0
     for at in range(prefixes.offsets[r], prefixes.offsets[r + 1]):
         if not holds(store[prefixes.chunks[at] % sets], prefixes.chunks[at]):
@@ -163,7 +163,7 @@ def leading_chunks(prefixes, store, sets, r):
 
 @kernel
 def forget(store, sets):
-    """A store of so many sets is empty."""
+    """Empty a store of `sets` sets."""
     for s in range(sets):
         for way in range(WAYS):
             store[s, way].used = 0
@@ -193,7 +193,7 @@ def ask_for_known(known, r, e, tokens):
 
 @kernel
 def known_tokens(known, request, r, e):
-    """The tokens of request r that engine e has, as far as the router knows; at least one is left to compute."""
+    """Return the cached tokens of request r at engine e as far as the router knows; at least one is left to compute."""
     snapshot, prefixes, tokens = known.snapshots[e], known.prefixes, 0
     if snapshot.publishes == 1:
         tokens = told_tokens(snapshot, prefixes, r, e)
@@ -224,7 +224,7 @@ def may_have(known, r, e, tokens):
 
 @kernel
 def borrow(request, outcome, engine, prefixes, store, r):
-    """Request r, with nothing computed, joins the queue of the engine: it keeps what the store has of its prompt."""
+    """Set the offloaded tokens of request r, which joins the engine's queue, to what the prefix store has of it."""
     count = leading_chunks(prefixes, store, engine.store_sets, r)
     for at in range(prefixes.offsets[r], prefixes.offsets[r] + count):
         engine.store_uses += 1

@@ -1,5 +1,7 @@
-"""Where chunks of a request end at an engine that caches states with prefixes, as vLLM has it in `mamba_cache_mode`
-"align" ("States with prefix caching" of docs/feature_rules.md)."""
+"""Where chunks end at an engine that caches states with prefixes, as in vLLM's `mamba_cache_mode` "align".
+
+"States with prefix caching" of docs/feature_rules.md.
+"""
 
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.memory.grouped_prefixes import JUNCTION
@@ -9,13 +11,13 @@ from servegym.simulator.records.requests import is_decoding
 
 @kernel
 def keeps_states(engine):
-    """Whether the engine caches states, which are kept where chunks end."""
+    """Return whether the engine caches states, which are kept where chunks end."""
     return engine.kv_groups.local == STATES
 
 
 @kernel
 def up_to_state(run, e, r, chunk):
-    """The chunk of request r, or its part up to where a state is kept; 0: a later batch has room for a whole block."""
+    """Return the chunk of request r, cut to where a state is kept; 0: it waits until a whole block fits the budget."""
     request, engine, limits = run.requests[r], run.engines[e], run.limits[0]
     if limits.whole_prompts or is_decoding(request):
         return chunk
@@ -44,13 +46,13 @@ def up_to_state(run, e, r, chunk):
 
 @kernel
 def earlier_stop(start, stop, end):
-    """Where a chunk ends that has to stop at `stop`, if it comes to it."""
+    """Return where a chunk ends that must not go on beyond `stop`, if `stop` is inside it."""
     return stop if start < stop < end else end
 
 
 @kernel
 def back_to_state(request, engine, chunk):
-    """The chunk, of which the time budget has left less, up to the last end of a block in it, if there is one."""
+    """Return a chunk that the time budget has cut, cut further to the last block boundary in it, if there is one."""
     size = engine.kv_groups.window_block_tokens
     end = (request.computed_tokens + chunk) // size * size
     return end - request.computed_tokens if end > request.computed_tokens else chunk

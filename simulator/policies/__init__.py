@@ -1,1 +1,1 @@
-"""What a policy is: declarations, signatures' checks, scores, gains. To write one, import servegym.policy."""
+"""Policies: declarations, their checks, scores, gains. To write one, import servegym.policy."""

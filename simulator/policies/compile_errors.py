@@ -1,6 +1,6 @@
-"""Why a function of a policy cannot be compiled, in one line: where, what is wrong there, and what there is instead.
+"""Why a function of a policy cannot be compiled, in one line: where, what is wrong, and what would be right.
 
-Numba says it in pages, or, of a field that a record does not have, in a word without a place.
+Numba's own message is pages long, or, for an unknown field of a record, a word without a place.
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ from servegym.simulator.records import types as layout
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 PREAMBLE = re.compile(r"Failed in .* pipeline \(step: .*\)")
-# What Numba says where a policy's author has made one of the usual mistakes, and what to say of it: the groups are {0}
-# and {1}.
+# Numba's messages for common mistakes, and ours, in which {0} and {1} are the groups of the pattern.
 USUAL = (
     (re.compile(r"Cannot cast none to (\w+)"),
-     "a number is missing: a function that is called here returns none; each way through it should end in return"),
+     "a number is missing: a function that is called here returns none; each path through it should end in return"),
     (re.compile(r"(?:Cannot cast|No conversion from) (?:Literal\[str\]\((\w*)\)|unicode_type) to (?!none)"),
      "text ({0!r}) stands where a number should be; a policy decides by numbers"),
     (re.compile(r"No conversion from (.+?) to none for '\$\w*return_value"),
      "a value is returned ({0}); a policy returns nothing, and writes what it decides into its last arguments"),
     (re.compile(r"Only accept returning of array passed into the function as argument"),
-     "a new array is made here (np.zeros, np.argsort and the like do); a kernel makes none: memory to work with is "
-     "declared (Scratch), and requests are put in order by their ranks"),
+     "a new array is made here (np.zeros, np.argsort and the like do); a kernel cannot make arrays: declare scratch "
+     "memory (Scratch), and order requests by their ranks"),
     (re.compile(r"Untyped global name '(\w+)':?\s+Cannot determine Numba type of <class 'function'>"),
      "{0} is a plain function; it should be decorated with @kernel (of servegym.policy)"),
 )  # fmt: skip
 UNKNOWN = re.compile(r"Unknown attribute '(\w+)' of type (\w+)")
 PLACE = re.compile(r'File "([^"]+)", line (\d+)|at (\S+) \((\d+)\)')
 NAMED = re.compile(r"name '(\w+)'")
-MOST_NAMES = 20  # that are listed
-LONGEST = 200  # characters of what Numba says
+MOST_NAMES = 20  # most that an error lists
+LONGEST = 200  # most characters of Numba's message
 RECORDS = (layout.RANK, layout.LIMITS, layout.REQUEST, layout.ENGINE, layout.ENGINE_SNAPSHOT, layout.ROUTE, layout.MOVE,
            layout.TIER, layout.TASK, layout.GROUP, layout.BATCH)  # fmt: skip
-# By signature, of which record an argument is.
+# The record type of arguments, by signature and position.
 RECORD_OF = {
     str(signatures.scheduler_signature): {2: layout.LIMITS}, str(signatures.router_signature): {2: layout.ROUTE},
 }  # fmt: skip
@@ -62,7 +61,7 @@ def ensure_compiled(name: str, function: Compiled) -> None:
 
 
 def why(error: Exception, function: Compiled) -> str:
-    """What compiling a function raised, and where."""
+    """Return what is wrong and where, from what compiling a function raised."""
     lines = COLOURS.sub("", str(error)).splitlines()
     text = "\n".join(line for line in lines if not PREAMBLE.fullmatch(line))
     for pattern, words in USUAL:
@@ -86,7 +85,7 @@ def why(error: Exception, function: Compiled) -> str:
 
 
 def _names_of(kind: str, function: Compiled) -> list[str]:
-    """The fields of a NamedTuple that kernels are given, by the name of its class."""
+    """Return the fields of a NamedTuple of kernels, by the name of its class."""
     if kind in TUPLES:
         return list(TUPLES[kind]._fields)
     return [name for declared, _ in declarations_read(function) if type(declared).__name__ == kind
@@ -94,8 +93,10 @@ def _names_of(kind: str, function: Compiled) -> list[str]:
 
 
 def _fields_at(function: Compiled, name: str) -> list[str]:
-    """The fields of the record of which a function asks for one of that name, if that is its last argument;
-    otherwise the fields of all records that policies are given."""
+    """Return the fields of the record that a function reads `name` from, if it is its last argument.
+
+    Otherwise return the fields of all records that policies get.
+    """
     code = function.written.__code__
     arguments = code.co_varnames[: code.co_argcount]
     record_of = RECORD_OF.get(str(function.signature()), {})
@@ -112,7 +113,7 @@ def _instead(name: str, names: list[str]) -> str:
 
 
 def _close_to(name: str, names: list[str]) -> str:
-    """What was meant, perhaps; "": nothing is known."""
+    """Return a hint at what was meant; "": none."""
     if name in layout.LIMITS_OF_VLLM:
         return f"; what vLLM calls {name} is {layout.LIMITS_OF_VLLM[name]} here, of limits"
     if RENAMED.get(name) in names:
@@ -122,7 +123,7 @@ def _close_to(name: str, names: list[str]) -> str:
 
 
 def _place_in(text: str, function: Compiled) -> str:
-    """The first place that Numba names in a file of the function or of a kernel that it calls; "": none."""
+    """Return the first place in Numba's message that is in a file of the function or of its kernels; "": none."""
     files = {Path(kernel.__code__.co_filename).name for kernel in (function.written, *reached_kernels(function))}
     for here in PLACE.finditer(text):
         if (file := Path(here[1] or here[3]).name) in files:
@@ -131,7 +132,7 @@ def _place_in(text: str, function: Compiled) -> str:
 
 
 def line_of(function: Compiled, name: str) -> str:
-    """Where a function, or a kernel that it calls, names something; where it begins, if none does."""
+    """Return where a function, or a kernel that it calls, uses a name; if none does, where the function begins."""
     kernels: list[Any] = [function.written, *reached_kernels(function)]
     for kernel in kernels:
         code = kernel.__code__

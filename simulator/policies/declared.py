@@ -1,4 +1,4 @@
-"""What a policy uses of what it may declare, read off its code: what it has not declared is not there to be used."""
+"""What a policy uses of what it can declare, read off its code, as tables that it does not declare are empty."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DECLARED_BY = {
     "by_application": "by_application=True",
     "tasks": "tasks=True",
 }
-CONTEXT, STATE = "context", "state"  # what an expression is, as far as it matters here
+CONTEXT, STATE = "context", "state"  # kinds of expressions
 
 
 @functools.cache
 def state_uses(function: Compiled, kind: str) -> dict[str, str]:
-    """The tables of its state that a policy's function, or a kernel it calls, uses; and where first.
+    """Return the state tables that a policy's function or its kernels use, each with the first place.
 
-    A router or scaler has one table, engines.
+    A router or scaler has one table, "engines".
     """
     found: dict[str, str] = {}
     first = function.py_func.__code__.co_varnames[0]
@@ -43,7 +43,7 @@ def state_uses(function: Compiled, kind: str) -> dict[str, str]:
 
 @functools.cache
 def declarations_read(function: Compiled) -> tuple[tuple[Parameters | Scratch, str], ...]:
-    """The declarations that a policy's function, or a kernel it calls, can read by name; and where."""
+    """Return the declarations that a policy's function or its kernels can read by name, each with the place."""
     found = []
     for kernel in reached_kernels(function):
         for name in kernel.__code__.co_names:
@@ -54,7 +54,7 @@ def declarations_read(function: Compiled) -> tuple[tuple[Parameters | Scratch, s
 
 
 def reads_argument(function: Any, number: int) -> bool:
-    """Whether a function uses an argument of its, by its number."""
+    """Return whether a function uses its argument at position `number`."""
     name = function.__code__.co_varnames[number]
     return any(name in _names_loaded(instruction) for instruction in dis.get_instructions(function.__code__))
 
@@ -69,7 +69,7 @@ Use = tuple[str, python_types.CodeType, int]
 
 
 def _uses(kernel: Any, given: dict[str, str], has_tables: bool, seen: set[Any]) -> Iterator[Use]:
-    """(table, code, line) of each use in a kernel whose arguments are what `given` says, and in those it calls."""
+    """Yield (table, code, line) of each use in a kernel and those it calls. given: kinds of its arguments, by name."""
     key = (kernel, *sorted(given.items()))
     if key in seen:
         return
@@ -77,7 +77,7 @@ def _uses(kernel: Any, given: dict[str, str], has_tables: bool, seen: set[Any]) 
     code = kernel.__code__
     try:
         tree = _tree(kernel)
-    except OSError:  # typed at a prompt
+    except OSError:  # no source, as when typed at a prompt
         yield from _uses_in_code(code, has_tables)
         return
     before = code.co_firstlineno - 1
@@ -100,12 +100,12 @@ def _uses(kernel: Any, given: dict[str, str], has_tables: bool, seen: set[Any]) 
 
 @functools.cache
 def _tree(kernel: Any) -> ast.AST:
-    """The source of a kernel, parsed once for all policies that reach it. Raises OSError where it has none."""
+    """Return the parsed source of a kernel. Raises OSError if it has none."""
     return ast.parse(textwrap.dedent(inspect.getsource(kernel)))
 
 
 def _locals(tree: ast.AST, given: dict[str, str]) -> dict[str, str]:
-    """What the names in a kernel are: its arguments, and what it assigns those parts of them to."""
+    """Return the kinds of names in a kernel: its arguments, and names to which their parts are assigned."""
     known = dict(given)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign):
@@ -121,7 +121,7 @@ def _locals(tree: ast.AST, given: dict[str, str]) -> dict[str, str]:
 
 
 def _kind(node: ast.expr, known: dict[str, str]) -> str:
-    """What an expression is; "": nothing that matters."""
+    """Return the kind of an expression; "": neither."""
     if isinstance(node, ast.Name):
         return known.get(node.id, "")
     if isinstance(node, ast.Attribute) and node.attr == "state" and _kind(node.value, known) == CONTEXT:
@@ -130,7 +130,7 @@ def _kind(node: ast.expr, known: dict[str, str]) -> str:
 
 
 def _called(kernel: Any, node: ast.expr) -> Any:
-    """The Python function of the kernel that a call is of, by its name or as a module's; None: of something else."""
+    """Return the Python function of the kernel that is called, by name or as module.name; None: no kernel."""
     value = None
     if isinstance(node, ast.Name):
         value = kernel.__globals__.get(node.id)
@@ -143,7 +143,7 @@ def _called(kernel: Any, node: ast.expr) -> Any:
 
 
 def _uses_in_code(code: python_types.CodeType, has_tables: bool) -> Iterator[Use]:
-    """The same of code without a source: whatever is called `state` is taken to be it."""
+    """Yield the same as `_uses` for code without source; any name `state` counts as the context's."""
     before, line = "", 0
     for instruction in dis.get_instructions(code):
         line = (instruction.positions.lineno if instruction.positions else None) or line

@@ -1,4 +1,4 @@
-"""Gain functions: what a token earns when it is emitted (ProServe, section 2 and Table 1)."""
+"""Gain functions: the gain of a token when it is emitted (ProServe, section 2 and Table 1)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from servegym.simulator.records.key_values import YES_OR_NO, key_values
 from servegym.simulator.records.requests import next_deadline_s
 from servegym.simulator.records.signatures import gain
 
-OUTPUT_WORTH = 8.0  # of an output token in Tempo's gain, over a prompt token: the public code's
+OUTPUT_WORTH = 8.0  # gain of an output token over that of a prompt token in Tempo's public code
 
 
 @gain
 def tdg(request, outcome, now_s):
-    """Token-level Deadline-aware Gain (Eq. 3): the token's weight, iff it is out strictly before its deadline."""
+    """Token-level Deadline-aware Gain (Eq. 3): the token's weight if it is emitted strictly before its deadline."""
     if now_s < next_deadline_s(request):
         return request.first_token_gain if request.num_output_tokens == 0 else request.decode_token_gain
     return 0.0
@@ -30,7 +30,7 @@ def tdg(request, outcome, now_s):
 def ta_slo(request, outcome, now_s):
     """Token-level Accumulated SLO (Eq. 2): the first token by TTFT, each later one by its interval, TBT < TPOT SLO.
 
-    A TTLT class has no intervals: its tokens count until its deadline.
+    A request with a TTLT SLO has no intervals: its tokens count until its deadline.
     """
     if request.num_output_tokens == 0:
         return request.first_token_gain if now_s < request.first_deadline_s else 0.0
@@ -43,7 +43,7 @@ def ta_slo(request, outcome, now_s):
 
 @kernel
 def attains_slo(request, outcome, now_s):
-    """Whether the token emitted now is the last and the request met TTFT and mean TPOT (or TTLT)."""
+    """Return whether the token emitted now is the last, and the request met its TTFT and mean TPOT SLOs (or TTLT)."""
     if request.num_output_tokens + 1 < outcome.output_tokens:
         return False
     if request.ttlt_slo_s < np.inf:
@@ -56,23 +56,23 @@ def attains_slo(request, outcome, now_s):
 
 @gain
 def weighted_slo(request, outcome, now_s):
-    """Weighted SLO attainment (Eq. 1): the request's weight with its last token, iff it met its SLOs."""
+    """Weighted SLO attainment (Eq. 1): the request's weight with its last token if it met its SLOs."""
     return request.weight if attains_slo(request, outcome, now_s) else 0.0
 
 
 @gain
 def vanilla_slo(request, outcome, now_s):
-    """SLO attainment: 1 with the last token, iff the request met its SLOs."""
+    """SLO attainment: 1 with the last token if the request met its SLOs."""
     return 1.0 if attains_slo(request, outcome, now_s) else 0.0
 
 
 @gain
 def tempo(request, outcome, now_s):
-    """Tempo's service gain: a prompt token is worth 1 and an output token `OUTPUT_WORTH`, and less the later they are.
+    """Tempo's service gain: 1 for a prompt token and `OUTPUT_WORTH` for an output token, less if they are late.
 
-    The prompt counts with the first token, times TTFT SLO / TTFT if that is late; each output token by the share of
-    the tokens due by now that are out. A TTLT class earns all with its last token, times TTLT SLO / TTLT if that is
-    late.
+    The prompt counts with the first token, times TTFT SLO / TTFT if that is late; an output token counts times
+    (tokens emitted) / (tokens due by now) if that is below 1. With a TTLT SLO all is earned with the last token, times
+    TTLT SLO / TTLT if that is late.
     """
     elapsed_s, out = now_s - request.arrival_s, request.num_output_tokens + 1
     if request.ttlt_slo_s < np.inf:
@@ -91,8 +91,9 @@ def tempo(request, outcome, now_s):
 
 @gain
 def session_slo(request, outcome, now_s):
-    """Of a request that is in no session, a task by itself: its weight with the last token, iff that is out by when it
-    just meets its SLOs. What a session earns is known where its requests are (`front.end_in_engine`).
+    """The gain of a request outside sessions: its weight with the last token if that meets the request's SLOs.
+
+    The gain of a session is counted in `front.end_in_engine`.
     """
     if request.session >= 0 or request.num_output_tokens + 1 < outcome.output_tokens:
         return 0.0
@@ -113,10 +114,10 @@ class Gain:
     """A gain function and the weights of tokens, which policies see too.
 
     name: tdg, ta-slo, tempo, weighted-slo, vanilla-slo or session-slo.
-    first_weight: w_p, worth of a first token; None: mean prompt tokens / mean output tokens of the workload.
-    decode_weight: w_d, worth of a later token.
-    buffered_first_token: deadlines count from the TTFT SLO; if False, from the first token where it is earlier
-    (ProServe, footnote 2).
+    first_weight: w_p, gain of a first token; None: mean prompt tokens / mean output tokens of the workload.
+    decode_weight: w_d, gain of a later token.
+    buffered_first_token: if True, later deadlines count from the first token's deadline; if False, from the first
+    token if that is earlier (ProServe, footnote 2).
     """
 
     name: str = "tdg"
@@ -133,26 +134,26 @@ class Gain:
                 raise GainError(f"gain {self.name}: {field} is {value}; it should be 0 or more")
 
         if self.name in BY_TOKEN and self.first_weight == self.decode_weight == 0:
-            raise GainError(f"gain {self.name}: first_weight and decode_weight are 0; one token at least has a worth")
+            raise GainError(f"gain {self.name}: first_weight and decode_weight are 0; one of them should be above 0")
 
     @property
     def function(self) -> Compiled:
         return FUNCTIONS[self.name]
 
     def token_gains(self, workload: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """float64[requests] twice: what a first and a later token of each request is worth."""
+        """Return float64[requests] twice: the gain of a first and of a later token of each request."""
         first_weight = self.first_weight
         if first_weight is None:
             first_weight = workload["prompt_tokens"].mean() / workload["output_tokens"].mean()
         return workload["weight"] * first_weight, workload["weight"] * self.decode_weight
 
     def of_sessions(self, workload: Workload) -> np.ndarray:
-        """float64[requests]: what a session earns as a whole, at its first request; of others 0."""
+        """Return float64[requests]: the gain of a whole session at its first request, 0 at others."""
         begins = True if workload.turns is None else workload.turns.after == NO_TURN
         return np.where(begins & (self.name == BY_SESSION), workload.table["weight"], 0.0)
 
     def ideal(self, workload: Workload) -> np.ndarray:
-        """float64[requests]: the gain of each request when everything is in time. That of a session is its first's."""
+        """Return float64[requests]: the gain of each request if all is in time; a session's is at its first request."""
         table = workload.table
         if self.name == BY_SESSION:
             return self.of_sessions(workload)
@@ -167,7 +168,7 @@ class Gain:
 
 
 def gain_of(text: str) -> Gain:
-    """A gain from "name" or "name:key=value,key=value", the keys those of `Gain`, yes or no for what is so or not.
+    """Read a gain from "name" or "name:key=value,key=value" with the keys of `Gain`; flags are yes or no.
 
     Raises GainError for an unknown name or key, or a wrong value.
     """

@@ -24,14 +24,14 @@ from servegym.errors import PolicyError
 
 Value = float | int | str
 
-# Earlier names of parameters and limits, which are still understood.
+# Earlier names of parameters and limits, which are accepted with a warning.
 RENAMED = {
     "token_budget": "max_num_batched_tokens", "max_sequences": "max_num_seqs", "holder_budget": "max_num_seqs",
 }  # fmt: skip
 
 
 def current_name(name: str, known: Container[str]) -> str:
-    """What is called `name` among the known; for an earlier name of one, today's, with a DeprecationWarning."""
+    """Return `name`, or today's name for an earlier one among `known`, with a DeprecationWarning."""
     if name in known or RENAMED.get(name) not in known:
         return name
     warnings.warn(f"{name} is now called {RENAMED[name]}", DeprecationWarning, stacklevel=3)
@@ -42,8 +42,8 @@ def current_name(name: str, known: Container[str]) -> str:
 class Fact:
     """A default that depends on what is served: `factor` times a fact of the scenario.
 
-    Facts: min_tpot_slo_s (smallest TPOT SLO of the workload); profiled_token_budget (largest batch of prefill
-    tokens whose estimated time is within it); step_tokens (after whose multiples the device takes longer by a step).
+    Facts: min_tpot_slo_s (smallest TPOT SLO of the workload); profiled_token_budget (most prefill tokens of a batch
+    whose estimated time is within that SLO); step_tokens (batch time jumps where a batch exceeds a multiple of it).
     """
 
     name: str
@@ -55,7 +55,7 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class ByWord:
-    """A default that depends on a word that another parameter of the policy has: `values`, by that word."""
+    """A default that depends on another parameter with choices: `values` by the choice of `parameter`."""
 
     parameter: str
     values: Mapping[str, Value | Fact]
@@ -63,7 +63,7 @@ class ByWord:
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """A number (or one of a few words) that a policy can be given.
+    """A parameter of a policy: a number, or one of a few words.
 
     low, high: inclusive bounds, also those of a search; log: search on a logarithmic scale.
     choices: words instead of a number; the kernel gets the index of the word.
@@ -83,11 +83,11 @@ class Parameter:
 
     @property
     def defaults(self) -> tuple[Value | Fact, ...]:
-        """The values that the default can be."""
+        """The values that the default can have."""
         return tuple(self.default.values.values()) if isinstance(self.default, ByWord) else (self.default,)
 
     def check(self, value: Any, policy: str) -> Value:
-        """`value` as this parameter takes it, or PolicyError."""
+        """Return `value` converted to this parameter's type. Raises PolicyError if it is not valid."""
         where = f"{policy}: {self.name}={value}"
         if self.choices:
             if value not in self.choices:
@@ -105,7 +105,7 @@ class Parameter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether kernels get it as an int64: a count, or the index of a word."""
+        """Whether kernels read it as an int64: an integer, or the index of a choice."""
         return self.integer or bool(self.choices)
 
     @property
@@ -116,30 +116,33 @@ class Parameter:
 
 @functools.cache
 def row_class(title: str, names: tuple[str, ...]) -> Any:
-    """The NamedTuple that `read` of a declaration gives."""
+    """Return the NamedTuple class that `read` of a declaration returns."""
     return collections.namedtuple(title, names)
 
 
 @functools.cache
 def reading_text() -> str:
-    """The source of what compiles `read` in kernels."""
+    """Return the source of reading.py, which compiles `read` in kernels, for digests."""
     return (Path(__file__).parent / "reading.py").read_text("utf-8")
 
 
 class Parameters(tuple[Parameter, ...]):
-    """The parameters of a policy, in the order of the numbers that its function is given.
+    """The parameters of a policy, in the order of the numbers that its function gets.
 
-    `read(context)` gives them by name, in kernels and in Python: float64, or int64 for whole numbers and for the index
-    of a word. What a kernel does not use is not read. Raises PolicyError for a name that is none in Python, or twice.
+    `read(context)` returns them by name, in kernels and in Python: float64, or int64 for integers and the index of a
+    choice. A kernel loads only those that it uses. Raises PolicyError for a name that is no Python name, or a
+    duplicate.
     """
 
     def __new__(cls, *parameters: Parameter) -> Parameters:
         self = super().__new__(cls, parameters)
         for name in self.names:
             if not name.isidentifier() or name.startswith("_"):
-                raise PolicyError(f"a parameter is named {name!r}; kernels read it as p.NAME, so it should be a name")
+                raise PolicyError(
+                    f"a parameter is named {name!r}; kernels read it as p.NAME, it should be a Python name"
+                )
             if self.names.count(name) > 1:
-                raise PolicyError(f"two parameters are named {name}; a name should be that of one")
+                raise PolicyError(f"two parameters are named {name}; names should be unique")
         return self
 
     def __getnewargs__(self) -> tuple[Parameter, ...]:
@@ -147,21 +150,21 @@ class Parameters(tuple[Parameter, ...]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The attributes of what `read` gives."""
+        """The attributes of what `read` returns."""
         return tuple(parameter.attribute for parameter in self)
 
     @property
     def layout(self) -> tuple[tuple[str, bool], ...]:
-        """What kernels are compiled for: of each its attribute, and whether it is whole."""
+        """What kernels are compiled for: the attribute of each parameter, and whether it is an integer."""
         return tuple((parameter.attribute, parameter.is_whole) for parameter in self)
 
     @property
     def kernel_text(self) -> str:
-        """What kernels are compiled for, as `compilation.source_digest` takes it."""
+        """What compiled kernels depend on, for `kernels.source_digest`."""
         return f"{self.layout}{reading_text()}"
 
     def read(self, context: Any) -> Any:
-        """The parameters' values in a decision, by name."""
+        """Return the values of the parameters in a decision, by name."""
         values = zip(self, context.parameters, strict=False)  # weights may follow
         return row_class("Parameters", self.names)(
             *(int(value) if parameter.is_whole else value for parameter, value in values)

@@ -1,6 +1,6 @@
 """Policies: compiled functions with declared parameters, and the registry that finds them by name.
 
-A `Policy` is data about a policy: search spaces, help texts, documentation tables and exports are read off it.
+Search spaces, help texts, tables of documents and exports are read off a `Policy`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class StateFields:
-    """What a policy remembers: names of the numbers it keeps between decisions (float64, 0 at first), for each request,
-    engine, and client at an engine; whether it reads the running statistics by client and by application; whether
-    it makes batches that can be suspended (`tasks`); and whether, where it keeps numbers, being asked once more at the
-    same instant changes nothing (`repeatable`)."""
+    """What a policy remembers between decisions.
+
+    request, engine, client: names of its numbers (float64, 0 at first) for each request, engine, and client at an
+    engine. by_client, by_application: it reads running statistics. tasks: it makes preemptible batches. repeatable:
+    although it has numbers, asking it once more at the same instant changes nothing.
+    """
 
     request: tuple[str, ...] = ()
     engine: tuple[str, ...] = ()
@@ -49,14 +51,14 @@ class StateFields:
     repeatable: bool = False
 
     def has(self, table: str) -> bool:
-        """Whether a table of `signatures.State` is there for the policy."""
+        """Return whether the policy has a table of `signatures.State`."""
         return bool(getattr(self, {"requests": "request", "engines": "engine", "clients": "client"}.get(table, table)))
 
 
 class Weights:
-    """Numbers that were learned: `values`, float64, read-only. Equal, and hashed, by their bytes.
+    """Learned numbers: `values`, float64, read-only. They are compared and hashed by their bytes.
 
-    Raises PolicyError for one that is not finite.
+    Raises PolicyError for a number that is not finite.
     """
 
     def __init__(self, values: Any = ()):
@@ -92,7 +94,7 @@ SIGNATURES = {"scheduler": scheduler_signature, "router": router_signature, "sca
 
 @victims
 def last_ranked_first(context, ranks, limits):
-    """What would run last gives up its memory first."""
+    """Evict first what would run last."""
     for position in range(context.queue.shape[0]):
         ranks[position].victim_tier = ranks[position].tier
         ranks[position].victim_key = ranks[position].key
@@ -102,20 +104,20 @@ def last_ranked_first(context, ranks, limits):
 class Policy:
     """A policy and the settings of its parameters.
 
-    kind: "scheduler", "router" or "scaler" (which has a parameter interval_s: it is asked so often).
-    function: its compiled function. victims: which request gives up memory first.
+    kind: "scheduler", "router" or "scaler" (which has a parameter interval_s, the time between its decisions).
+    function: its compiled function. victims: its compiled function that ranks requests for eviction.
     moves_engines: a router that moves engines out of the common pool (which takes their requests back).
-    urgent_tier: requests ranked in this tier or before it are those it takes for urgent; None: it has no such notion.
-    estimates: a scheduler that has the estimator write exec_s of the whole queue, and leaves it as it is.
-    rank_then_filter: the two parts of a scheduler's function that first ranks, then leaves out what is not in the batch
-    it has chosen by ranks. Called one after the other they do what it does; what changes ranks can do so in between.
+    urgent_tier: requests ranked in this tier or a lower one are urgent; None: it has no urgent requests.
+    estimates: a scheduler that calls `estimator.exec_s` for the whole queue and does not change exec_s afterwards.
+    rank_then_filter: the two parts of a scheduler's function: the first ranks, the second leaves requests out of the
+    batch by rank. Called one after the other they equal `function`; ranks can be changed in between.
     settings: the parameters that differ from their defaults.
-    weights: numbers that were learned, which the function gets behind its parameters.
-    memory: how many numbers behind those it may write; 0 at first, and its own at each engine.
-    scratch: memory to work with in one decision.
+    weights: learned numbers, which the function gets after its parameters.
+    memory: how many further numbers after those it may write, 0 at first; each engine has its own.
+    scratch: memory within a decision.
 
-    Raises PolicyError if a function uses a table of its state that is not declared, or reads parameters or scratch
-    memory other than these.
+    Raises PolicyError if a function uses a state table that is not declared, or reads other parameters or scratch
+    memory than these.
     """
 
     name: str
@@ -144,9 +146,9 @@ class Policy:
             self.check_uses()
 
     def check_uses(self) -> None:
-        """See that its functions use only what is declared. Raises PolicyError.
+        """Raise PolicyError if its functions use what is not declared.
 
-        It takes 10 ms, so those of this package are checked when they are asked for by name or put into a scenario.
+        It takes 10 ms, so policies of this package are checked only by `get_policy` and in a scenario.
         """
         schedules = self.kind == "scheduler"
         for function in (
@@ -162,7 +164,7 @@ class Policy:
                     )
 
     def _check_function(self, field: str, function: Any, decorator: str, signature: Any) -> None:
-        """It should be compiled, with the signature of what it is for."""
+        """Raise PolicyError if a function is not compiled with the signature of its role."""
         if isinstance(function, Compiled) and str(function.signature()) == str(signature):
             return
         code = getattr(plain_function(function), "__code__", None)
@@ -174,7 +176,7 @@ class Policy:
         )
 
     def _check_declarations(self, function: Compiled) -> None:
-        """What a function reads by name should be what the policy has: nothing else is where it looks."""
+        """Raise PolicyError if a function reads other parameters or scratch memory by name than the policy has."""
         for declared, where in declarations_read(function):
             if isinstance(declared, Scratch):
                 same, reads, has = declared == self.scratch, f"{declared}", f"{self.scratch}"
@@ -186,7 +188,7 @@ class Policy:
                 raise PolicyError(f"{self.kind} {self.name} reads {reads} ({where}), and is declared with {has}")
 
     def with_settings(self, /, **settings: Any) -> Policy:
-        """This policy with some parameters set. Raises PolicyError for an unknown name or a value out of range."""
+        """Return this policy with some parameters set. Raises PolicyError for an unknown name or an invalid value."""
         known = {parameter.name: parameter for parameter in self.parameters}
         settings = {current_name(name, known): value for name, value in settings.items()}
         for name in settings:
@@ -198,13 +200,13 @@ class Policy:
 
     @property
     def label(self) -> str:
-        """Name and settings as one writes them: slide-batching:gamma=2,eta=0.03."""
+        """Name and settings as text: slide-batching:gamma=2,eta=0.03."""
         settings = ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                             for name, value in self.settings.items())  # fmt: skip
         return f"{self.name}:{settings}" if settings else self.name
 
     def default_of(self, parameter: Parameter) -> Value | Fact:
-        """The default of a parameter beside the settings of the others."""
+        """Return the default of a parameter, given the settings of the others."""
         default = parameter.default
         if not isinstance(default, ByWord):
             return default
@@ -213,18 +215,18 @@ class Policy:
         return default.values[str(word)]
 
     def chosen(self) -> dict[str, Value | Fact]:
-        """Every parameter's value: what it is set to, or its default."""
+        """Return the value of each parameter: its setting, or its default."""
         return {p.name: self.settings.get(p.name, self.default_of(p)) for p in self.parameters}
 
     def values(self, fact: Callable[[str], float]) -> dict[str, Value]:
-        """Every parameter's value in a scenario; `fact` gives the facts that defaults depend on."""
+        """Return the value of each parameter in a scenario. fact: returns a fact by name (`Fact`)."""
         return {
             name: value.factor * fact(value.name) if isinstance(value, Fact) else value
             for name, value in self.chosen().items()
         }
 
     def numbers(self, fact: Callable[[str], float]) -> np.ndarray:
-        """float64[parameters + weights + memory]: the numbers that the compiled function is given."""
+        """Return float64[parameters + weights + memory]: the numbers that the compiled function gets."""
         values = self.values(fact)
         numbers = np.array(
             [p.choices.index(values[p.name]) if p.choices else values[p.name] for p in self.parameters], dtype="f8"
@@ -234,7 +236,7 @@ class Policy:
         return np.concatenate([numbers, self.weights.values, np.zeros(self.memory)])
 
     def to_json(self) -> dict[str, Any]:
-        """What names this policy and its settings; `from_json` gives it back, unless it has weights."""
+        """Return kind, name and settings as a document for `from_json`; weights only by their digest."""
         document: dict[str, Any] = {"kind": self.kind, "name": self.name, "settings": dict(self.settings)}
         return document | ({"weights_sha256": self.weights.sha256} if len(self.weights) else {})
 
@@ -243,7 +245,7 @@ _registry: dict[tuple[str, str], Policy] = {}
 
 
 def register(policy: Policy) -> Policy:
-    """Make a policy known by its kind and name. Registering is all it takes to add one."""
+    """Register a policy by its kind and name. Raises PolicyError if another policy has them."""
     key = (policy.kind, policy.name)
     if key in _registry and _registry[key].function.py_func is not policy.function.py_func:
         raise PolicyError(f"there is already a {policy.kind} named {policy.name}")
@@ -252,17 +254,17 @@ def register(policy: Policy) -> Policy:
 
 
 def registered() -> dict[tuple[str, str], Policy]:
-    """The registered policies by kind and name."""
+    """Return the registered policies by kind and name."""
     return dict(_registry)
 
 
 def policy_names(kind: str) -> list[str]:
-    """Names of the registered policies of a kind, sorted."""
+    """Return the names of the registered policies of a kind, sorted."""
     return sorted(name for registered, name in _registry if registered == kind)
 
 
 def get_policy(kind: str, text: str) -> Policy:
-    """A registered policy from "name" or "name:key=value,key=value". Raises PolicyError."""
+    """Return a registered policy from "name" or "name:key=value,key=value". Raises PolicyError."""
     name, _, settings = text.partition(":")
     policy = _registry.get((kind, name))
     if policy is None:
@@ -278,7 +280,7 @@ def get_policy(kind: str, text: str) -> Policy:
 
 
 def from_json(document: Mapping[str, Any]) -> Policy:
-    """The policy that `Policy.to_json` described."""
+    """Return the policy of a document by `Policy.to_json`. Raises PolicyError."""
     missing = [key for key in ("kind", "name", "settings") if key not in document]
     if missing:
         raise PolicyError(f"a policy's JSON has kind, name and settings; missing: {', '.join(missing)}")

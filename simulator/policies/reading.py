@@ -1,7 +1,7 @@
-"""`read` of what a policy declares, as kernels compile it: `Parameters.read` and `Scratch.read`.
+"""`Parameters.read` and `Scratch.read` in kernels.
 
-A declaration is a constant of the kernels that name it. Its `read` becomes loads from the context's numbers, or arrays
-over its scratch memory, without a call; what is not used is dropped by the compiler.
+A declaration is a constant of the kernels that name it. Its `read` compiles to loads from the context's numbers, or to
+arrays over its scratch memory; the compiler drops what is not used.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from servegym.simulator.policies.scratch import DTYPES, Scratch, rows_of
 
 
 class Declared(types.Type):
-    """The Numba type of a declaration: one for each layout. title: the class of what `read` gives."""
+    """The Numba type of a declaration, one for each layout. title: the class name of what `read` returns."""
 
     def __init__(self, title: str, layout: Any):
         self.title, self.layout = title, layout
@@ -27,7 +27,7 @@ class Declared(types.Type):
 
     @property
     def row(self) -> types.NamedTuple:
-        """The type of what `read` gives."""
+        """The type of what `read` returns."""
         names, kinds = tuple(name for name, _ in self.layout), [self.type_of(kind) for _, kind in self.layout]
         return types.NamedTuple(kinds, row_class(self.title, names))
 
@@ -84,7 +84,7 @@ class _ScratchRead(AttributeTemplate):
 
 
 def _array_of(context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:
-    """The array in a field of a NamedTuple."""
+    """Return the array in a field of a NamedTuple."""
     at = kind.fields.index(field)
     return arrayobj.make_array(kind.types[at])(context, builder, builder.extract_value(value, at))
 

@@ -1,6 +1,6 @@
-"""What a policy may write, and what is refused: limits at once after each call, ranks where they are read.
+"""Checks of what a policy writes: limits after each call, ranks where they are read.
 
-The kernels only say that something is wrong; what it was is looked up afterwards, in the arrays that are still there.
+The kernels only return whether all is valid; the error message is made afterwards, from the arrays.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ HIGHEST = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "evict_for": EVI
 
 @kernel
 def are_legal_limits(limits):
-    """Whether the limits of a batch are what the packer can work with."""
+    """Return whether the limits of a batch are valid."""
     signs = limits.max_num_batched_tokens | limits.chunk_tokens | limits.sequence_budget | limits.max_num_seqs
     signs |= limits.smallest_chunk_tokens | limits.untimed_prefill_tokens | limits.watermark_blocks
     signs |= limits.most_drafts | limits.step_tokens
-    # Differences of what is allowed and what there is, and what there is, all have the sign of 0 or more.
+    # All values, and their differences from the highest allowed ones, must be >= 0: one sign bit for all.
     signs |= limits.chunk_tokens - 1
     signs |= limits.phase | (PHASE_FIRST_DECIDES - limits.phase) | limits.misfit | (MISFIT_STOP - limits.misfit)
     signs |= (
@@ -45,7 +45,7 @@ def are_legal_limits(limits):
 
 @kernel
 def are_legal_listed(ranks, limits, length):
-    """Whether what is listed are positions in a queue, each after the one before it, and one at least."""
+    """Return whether the listed positions are in the queue, ascending, and at least one."""
     if limits.listed >= NO_LIMIT:
         return True
     before = -1
@@ -58,7 +58,7 @@ def are_legal_listed(ranks, limits, length):
 
 @kernel
 def are_numbers(ranks, listed, length):
-    """Whether the keys of all listed requests are numbers (infinite ones are)."""
+    """Return whether no key of a listed request is nan."""
     for k in range(min(listed, length)):
         position = k if listed >= NO_LIMIT else ranks[k].listed
         if ranks[position].key != ranks[position].key:
@@ -68,7 +68,7 @@ def are_numbers(ranks, listed, length):
 
 @kernel
 def are_legal_victims(ranks, length):
-    """Whether a policy has written victim ranks that are numbers, and keeps no fewer than 0 tokens."""
+    """Return whether no victim key is nan and no keep_tokens negative."""
     for position in range(length):
         if ranks[position].victim_key != ranks[position].victim_key or ranks[position].keep_tokens < 0:
             return False
@@ -76,8 +76,7 @@ def are_legal_victims(ranks, length):
 
 
 def what_is_wrong(limits: Any, ranks: np.ndarray, queue: np.ndarray) -> str:
-    """Of a scheduler's limits, RANK[queue] and the requests it is about: what it wrote that is refused, and what would
-    be right."""
+    """Return which of a scheduler's limits or ranks is not valid, and what would be. ranks: RANK[queue]."""
     for name in AT_LEAST_0:
         if limits[name] < 0:
             return f"set {name} to {limits[name]}; it should be 0 or more"
@@ -111,9 +110,9 @@ def what_is_wrong(limits: Any, ranks: np.ndarray, queue: np.ndarray) -> str:
 
 
 def why_not(route: Any, snapshots: np.ndarray, request: Any, tiers: int) -> str:
-    """What is wrong with a router's decision about a request.
+    """Return why a router's decision for a request is not valid.
 
-    snapshots: ENGINE_SNAPSHOT[engines]; tiers: how many there are.
+    snapshots: ENGINE_SNAPSHOT[engines]. tiers: number of tiers.
     """
     engines = len(snapshots)
     if route.engine == HOLD:

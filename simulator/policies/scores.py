@@ -1,4 +1,4 @@
-"""Schedulers made from a score: one function that says what a request is worth now. The lowest score runs first.
+"""Schedulers made from a score, one function of a request. The request with the lowest score runs first.
 
     P = Parameters(Parameter("max_num_batched_tokens", 512, "tokens in a batch", 1, 2**20, integer=True))
 
@@ -9,8 +9,8 @@
     register(Policy("earliest-deadline", "scheduler", "Earliest deadline first.", "an example", earliest_deadline,
                     parameters=P))
 
-Lowest first as in ranks, so that a deadline, an arrival or the work left is a score as it is. Ties go to the earlier
-arrival. What would run last gives up memory first, as with any scheduler that says nothing else.
+A deadline, an arrival or the remaining work is a score as it is. Ties go to the earlier arrival. The request that would
+run last is evicted first.
 """
 
 from __future__ import annotations
@@ -31,41 +31,36 @@ from servegym.simulator.records.signatures import scheduler
 from servegym.simulator.records.types import LIMITS, LIMITS_OF_VLLM
 
 FIRST, LAST = -(2**40), 2**40  # tiers before and after every priority
-NEVER_0 = (
-    "max_num_batched_tokens",
-    "chunk_tokens",
-    "sequence_budget",
-    "max_num_seqs",
-)  # of limits that stay as they are
+NEVER_0 = ("max_num_batched_tokens", "chunk_tokens", "sequence_budget", "max_num_seqs")  # as constants, these are >= 1
 DECODES = {"first": FIRST, "last": LAST, "scored": 0}
 ARGUMENTS = 5
 
 
 class RequestEstimates(NamedTuple):
-    """What the estimator says of a request."""
+    """The estimated times of a request."""
 
-    exec_s: Any  # time of all it has left to compute before its next token, without the constant part of a batch
-    constant_s: Any  # the constant part
+    exec_s: Any  # time of its remaining tokens before its next output token, without the constant part of a batch
+    constant_s: Any  # the constant part of a batch
 
 
 @kernel
 def score_of(request, engine, now_s, estimates, p):
-    """Stands for the score."""
+    """Stand for the score."""
     return 0.0
 
 
 @kernel
 def set_limits(limits, p):
-    """Stands for what sets the limits."""
+    """Stand for the kernel that sets the limits."""
 
 
 P = Parameters()  # stands for the parameters
-ESTIMATED, BY_PRIORITY, DECODES_TIER = 0, 0, 0  # stand for what else is said of a score
+ESTIMATED, BY_PRIORITY, DECODES_TIER = 0, 0, 0  # stand for the options of `score`
 
 
 @scheduler
 def scored_scheduler(context, ranks, limits):
-    """Ranks by a score."""
+    """Rank by a score."""
     p, engine, now_s = P.read(context), context.engine, context.now_s
     requests, queue, estimator = context.requests, context.queue, context.estimator
     set_limits(limits, p)
@@ -90,15 +85,15 @@ def score(
     decodes: str = "scored",
     by_priority: bool = False,
 ) -> Callable[[Callable], Compiled]:
-    """Decorator: the scheduler that ranks by a function (request, engine, now_s, estimates, p) -> float, lowest first.
+    """Decorate a function (request, engine, now_s, estimates, p) -> float as a scheduler that ranks by it.
 
-    request: a REQUEST record; engine: ENGINE; now_s: the time, s; estimates: `RequestEstimates`, and the estimator is
-    asked only if the function uses them; p: what `parameters` are called, `p.max_num_batched_tokens`.
-    limits: of LIMITS by name (vLLM's too: `LIMITS_OF_VLLM`), each a number or the name of a parameter; or a kernel
-    (limits, p) that sets them.
-    decodes: run by their "score", or all of them "first" or "last", in order of arrival. by_priority: a more important
-    request goes before all less important ones, whatever their scores.
-    Raises PolicyError for a limit that there is not, or that cannot be what is said.
+    request: a REQUEST record; engine: ENGINE; now_s: the time, s; estimates: `RequestEstimates`, computed only if the
+    function uses them; p: the `parameters` by name, as in `p.max_num_batched_tokens`.
+    limits: fields of LIMITS by name, also vLLM's (`LIMITS_OF_VLLM`), each with a number or the name of a parameter; or
+    a kernel (limits, p) that sets them.
+    decodes: "scored", or all "first" or "last" in order of arrival. by_priority: requests of a higher priority go
+    before all others, whatever their scores. The lowest score runs first.
+    Raises PolicyError for an unknown limit, or an invalid value of one.
     """
     declared = Parameters() if parameters is None else parameters
     if decodes not in DECODES:
@@ -122,7 +117,7 @@ def score(
 
 
 def limits_kernel(limits: Mapping[str, str | float], parameters: Parameters) -> Any:
-    """A kernel (limits, p) that sets limits to parameters, by their names, or to numbers."""
+    """Return a kernel (limits, p) that sets limits to numbers, or to parameters by name."""
     kinds = {name: LIMITS[name].kind for name in LIMITS.names or ()}
     named = {parameter.name: parameter for parameter in parameters}
     lines = []
@@ -131,7 +126,7 @@ def limits_kernel(limits: Mapping[str, str | float], parameters: Parameters) -> 
         if name not in kinds:
             raise PolicyError(f"there is no limit {name}; there are {', '.join(kinds)}")
         if given != name and name in limits:
-            raise PolicyError(f"limits {given} and {name} are one and the same; one of them should be there")
+            raise PolicyError(f"limits {given} and {name} are the same; leave one of them out")
         if name in NEVER_0 and not isinstance(value, str) and value < 1:
             raise PolicyError(f"limit {name} is {value} in every batch; it should be 1 or more")
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Memory to work with in one decision: declared with names, read in kernels as arrays `s.order`.
+"""Scratch memory within a decision: declared with names, read in kernels as arrays `s.order`.
 
 S = Scratch("work_s", indices=("order",))
 
@@ -25,11 +25,11 @@ DTYPES = {NUMBERS: np.dtype("f8"), INDICES: np.dtype("i8"), RANKS: RANK}
 
 
 class Scratch:
-    """Arrays as long as the longest queue of an engine, and for a router longer than any list of requests by one.
+    """Arrays as long as the longest queue of an engine; for a router, one longer than any list of requests.
 
     numbers: names of float64 arrays. indices: of int64 arrays. ranks: of RANK arrays, which `ordering.sort` sorts by.
-    What is in them does not outlast the decision; before it, anything may be. Raises PolicyError for a name that is no
-    name in Python, or twice.
+    Their contents are undefined at the start of a decision. Raises PolicyError for a name that is no Python name, or a
+    duplicate.
     """
 
     def __init__(self, *numbers: str, indices: tuple[str, ...] = (), ranks: tuple[str, ...] = ()):
@@ -38,7 +38,7 @@ class Scratch:
         self.names = tuple(name for name, _ in self.layout)
         for name in self.names:
             if not name.isidentifier() or self.names.count(name) > 1:
-                raise PolicyError(f"scratch memory is named {name!r}; names should be names in Python, each there once")
+                raise PolicyError(f"scratch memory is named {name!r}; it should be a Python name, and unique")
 
     def __repr__(self) -> str:
         return f"Scratch({', '.join(f'{name}: {kind}' for name, kind in self.layout)})"
@@ -51,16 +51,16 @@ class Scratch:
 
     @property
     def rows(self) -> int:
-        """Rows of float64 that it takes of a context's scratch memory."""
+        """Rows of float64 that the arrays take of a context's scratch memory."""
         return sum(rows_of(kind) for _, kind in self.layout)
 
     @property
     def kernel_text(self) -> str:
-        """What kernels are compiled for, as `compilation.source_digest` takes it."""
+        """What compiled kernels depend on, for `kernels.source_digest`."""
         return f"{self.layout}{DTYPES}{reading_text()}"
 
     def read(self, context: Any) -> Any:
-        """The arrays by name."""
+        """Return the arrays of a decision by name."""
         arrays, row = [], 0
         for _, kind in self.layout:
             end = row + rows_of(kind)
@@ -70,7 +70,7 @@ class Scratch:
 
 
 def rows_of(kind: str) -> int:
-    """Rows of float64 that an array takes."""
+    """Return the rows of float64 that an array of this kind takes."""
     return DTYPES[kind].itemsize // 8
 
 

@@ -1,6 +1,6 @@
-"""The arrays and records of a run. A new field is declared here with its unit; nothing here decides anything.
+"""The arrays and records of a run. Declare a new field here, with its unit; nothing here decides anything.
 
-`record` makes a structured dtype with attribute access; types.py has all of them.
+`record` makes a structured dtype with attribute access; types.py re-exports all record types.
 """
 
 from typing import Any
@@ -9,8 +9,10 @@ import numpy as np
 
 
 def record(fields: list[tuple[str, Any]], lines_of: int = 1) -> np.dtype:
-    """An aligned dtype whose scalars give attribute access with and without compilation; its size is a multiple of
-    `lines_of` bytes."""
+    """Return an aligned dtype whose scalars have attributes, compiled or not.
+
+    Its size is a multiple of `lines_of` bytes, so that rows start at a cache line.
+    """
     dtype = np.dtype(fields, align=True)
     if dtype.fields and dtype.itemsize % lines_of:
         names = list(dtype.fields)
@@ -21,7 +23,7 @@ def record(fields: list[tuple[str, Any]], lines_of: int = 1) -> np.dtype:
 
 
 def with_alias(dtype: np.dtype, name: str, field: str) -> np.dtype:
-    """A record with another name for a field."""
+    """Return the record type with a second name for the memory of a field."""
     assert dtype.fields is not None
     fields = {**dtype.fields, name: dtype.fields[field]}
     formats, offsets = zip(*(one[:2] for one in fields.values()), strict=True)

@@ -1,4 +1,4 @@
-"""Sums of a batch that latency models are functions of, and the largest chunk that fits a time."""
+"""The sums of a batch that latency models read, and the largest chunk that fits a time budget."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ EMPTY_BATCH = np.zeros(1, BATCH)  # its estimated time is the constant part of e
 
 @kernel
 def clear(sums):
-    """Make `sums` those of an empty batch."""
+    """Set `sums` to those of an empty batch."""
     sums.prefill_requests = 0.0
     sums.prefill_tokens = 0.0
     sums.prefill_tokens_squared = 0.0
@@ -25,7 +25,7 @@ def clear(sums):
 
 @kernel
 def begin(sums, engine):
-    """An empty batch of the packer's, which says how many drafts each decode has (speculation.py)."""
+    """Clear `sums` for the packer, which counts the drafts of each decode where the engine speculates."""
     clear(sums)
     if engine.speculation.k > 0:
         sums.drafts.known = 1.0
@@ -58,7 +58,7 @@ def copy(sums, source):
 
 @kernel
 def add(sums, tokens, cached, decoding):
-    """Add a request that computes `tokens` with `cached` tokens held before; a decode one, and the others as drafts."""
+    """Add a request that computes `tokens` after `cached` tokens; all but the first token of a decode are drafts."""
     lq, lkv = float(tokens), float(cached)
     if decoding:
         sums.decode_requests += 1.0
@@ -82,7 +82,7 @@ def add(sums, tokens, cached, decoding):
 
 @kernel
 def estimate_alone(scratch, tokens, cached, decoding, estimator):
-    """Estimated time of a batch of this request alone, the constant part included."""
+    """Return the estimated time of a batch of this request alone, in s, the constant part included."""
     clear(scratch)
     add(scratch, tokens, cached, decoding)
     return estimator.batch_s(scratch, estimator.coefficients)
@@ -90,7 +90,7 @@ def estimate_alone(scratch, tokens, cached, decoding, estimator):
 
 @kernel
 def estimate_with(sums, scratch, tokens, cached, decoding, estimator):
-    """Estimated time of the batch with one request more; `sums` stays as it is."""
+    """Return the estimated time of the batch with one request more, in s; `sums` is not changed."""
     copy(scratch, sums)
     add(scratch, tokens, cached, decoding)
     return estimator.batch_s(scratch, estimator.coefficients)
@@ -98,7 +98,7 @@ def estimate_with(sums, scratch, tokens, cached, decoding, estimator):
 
 @kernel
 def largest_chunk(sums, scratch, most, cached, decoding, time_budget_s, estimator):
-    """The largest chunk, at most `most` tokens, with which the estimate keeps to the budget; 0: none does."""
+    """Return the largest chunk, at most `most` tokens, with which the batch is estimated to fit the budget; 0: none."""
     if estimate_with(sums, scratch, most, cached, decoding, estimator) <= time_budget_s:
         return most
     if estimate_with(sums, scratch, 1, cached, decoding, estimator) > time_budget_s:

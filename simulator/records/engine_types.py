@@ -1,132 +1,132 @@
-"""Records of an engine: one model instance, with what each feature keeps of it."""
+"""Records of an engine, with a record for each feature that keeps something per engine."""
 
 from servegym.simulator.records import record
 
 ROLES = ("both", "prefill", "decode")
 ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE = range(3)
 
-# KV on its way from and to an engine.
+# KV transfers from and to an engine.
 TRANSFERS = record(
     [
-        ("leaving", "i8"),  # requests that have been prefilled here and whose KV has yet to arrive elsewhere
-        ("leaving_blocks", "i8"),  # blocks they hold here
-        ("coming_blocks", "i8"),  # blocks taken for KV that is on its way here
-        ("receiving", "i8"),  # the request whose KV is on its way here; -1: none
+        ("leaving", "i8"),  # requests prefilled here whose KV has not arrived elsewhere yet
+        ("leaving_blocks", "i8"),  # their blocks here
+        ("coming_blocks", "i8"),  # blocks reserved for KV that is being sent here
+        ("receiving", "i8"),  # the request whose KV is being sent here; -1: none
     ]
 )
 
-# How the batches of an engine can be suspended, and what of that is under way.
+# How the batches of an engine can be suspended.
 PREEMPTION = record(
     [
-        ("owed_s", "f8"),  # moving time of attempts that came to nothing but a resumed task: of the next batch
-        ("operators", "i8"),  # of a layer
+        ("owed_s", "f8"),  # KV moving time of attempts that ended in a resumed batch; added to the next batch
+        ("operators", "i8"),  # in a layer
         ("layers", "i8"),
-        ("check_s", "f8"),  # what a boundary costs at which a batch can be suspended
-        ("jitter_s", "f8"),  # most that a boundary is late
-        ("suspending", "i8"),  # 1: a round has decided to suspend the running task at its next boundary
-        ("resuming", "i8"),  # 1: a task has just been suspended
+        ("check_s", "f8"),  # time of the check at a boundary where a batch can be suspended
+        ("jitter_s", "f8"),  # most by which a boundary is late
+        ("suspending", "i8"),  # 1: the running batch will be suspended at its next boundary
+        ("resuming", "i8"),  # 1: a batch has just been suspended
     ]
 )
 
-# How an engine drafts tokens of decodes; see speculation.py.
+# Speculative decoding at an engine; see features/speculation.py.
 ENGINE_SPECULATION = record(
     [
-        ("k", "i8"),  # most drafts of a request; 0: none has any
-        ("free", "i8"),  # 1: they take no time and no tokens of budgets
-        ("seed", "i8"),  # of which are accepted
+        ("k", "i8"),  # most draft tokens of a decode; 0: no speculation
+        ("free", "i8"),  # 1: drafts take no time and count in no token budget
+        ("seed", "i8"),  # seed of which drafts are accepted
     ]
 )
 
-# What online correction of its estimator has come to at an engine.
+# State of the online correction of an engine's estimator.
 ENGINE_CORRECTION = record(
     [
-        ("batch_scale", "f8"),  # what the fit was multiplied by for batch_estimate_s
+        ("batch_scale", "f8"),  # scale of the fit when batch_estimate_s was made
         ("beta", "f8"),
         ("window_ratios", "f8"),  # sum of real / fitted over the iterations of the window so far
         ("window_length", "i8"),
     ]
 )
 
-# Prefix caching of an engine: its free blocks, and the request without memory that the packer considers.
+# Prefix cache of an engine: its free blocks, and the latest prefix look-up.
 ENGINE_CACHE = record(
     [
-        ("on", "i8"),  # 0: it caches none
-        ("first_free", "i8"),  # ends of the queue of free blocks; -1: none
+        ("on", "i8"),  # 0: it caches no prefixes
+        ("first_free", "i8"),  # front and end of the queue of free blocks; -1: it is empty
         ("last_free", "i8"),
-        ("considered", "i8"),  # the request; -1: none
-        ("found_blocks", "i8"),  # what it finds
-        ("shared_blocks", "i8"),  # of these, held by others
-        ("stored_blocks", "i8"),  # what it would load of the store of blocks behind them
-        ("offloaded_tokens", "i8"),  # what it has kept; while it is considered its own field is what would be loaded
-        ("publishes", "i8"),  # 1: it tells routers which blocks it has; see kv_events.py
-        ("first_changed", "i8"),  # block whose name has changed since it told them; -1: none
+        ("considered", "i8"),  # waiting request that the packer has looked up; -1: none
+        ("found_blocks", "i8"),  # cached blocks of its prefix
+        ("shared_blocks", "i8"),  # those of them that running requests have
+        ("stored_blocks", "i8"),  # blocks after them that it would load from the block store
+        ("offloaded_tokens", "i8"),  # REQUEST.offloaded_tokens before the look-up set it to what it would load
+        ("publishes", "i8"),  # 1: it publishes KV events; see kv_events.py
+        ("first_changed", "i8"),  # block whose name has changed since the last KV events; -1: none
     ]
 )
 
-# Host memory for blocks that the KV memory has overwritten, in named blocks of its own; see block_stores.py.
+# Block store: host memory for named blocks that were overwritten in KV memory; see block_stores.py.
 BLOCK_STORE = record(
     [
-        ("total_blocks", "i8"),  # 0: there is none
-        ("free_blocks", "i8"),  # all of them: no request holds any
-        ("cache", ENGINE_CACHE),  # of this the queue, the block used least recently first
+        ("total_blocks", "i8"),  # 0: the engine has none
+        ("free_blocks", "i8"),  # equal to total_blocks: no request holds a stored block
+        ("cache", ENGINE_CACHE),  # only its queue is used: least recently used block first
     ]
 )
 
-# How far into its queue the packer came when it formed the engine's last batch (windows.py).
+# How much of its queue the packer visited for the engine's last batch (windows.py).
 VISITS = record(
     [
-        ("previous_length", "i8"),  # greater than any place that it gave; 0: it has given none
-        ("bound_tier", "i8"),  # the rank up to which the first window of the next batch goes
+        ("previous_length", "i8"),  # places in previous_order are below it; 0: none was given
+        ("bound_tier", "i8"),  # (tier, key) up to which the first window of the next batch goes
         ("bound_key", "f8"),
     ]
 )
 
-# The batch that an engine has formed while one runs; see ahead.py.
+# Asynchronous scheduling: the batch formed while another runs; see features/ahead.py.
 ENGINE_AHEAD = record(
     [
-        ("on", "i8"),  # 0: it forms a batch when it is idle
-        ("length", "i8"),  # requests in the batch; 0: there is none
-        ("forming", "i8"),  # 1: it is being formed, and a batch runs
-        ("model_s", "f8"),  # what the device model says it takes
-        ("estimate_s", "f8"),  # what the estimator says
-        ("scale", "f8"),  # what the fit was multiplied by for that
+        ("on", "i8"),  # 0: the engine forms batches only when it is idle
+        ("length", "i8"),  # requests in the batch formed ahead; 0: there is none
+        ("forming", "i8"),  # 1: it is being formed
+        ("model_s", "f8"),  # its time by the device model
+        ("estimate_s", "f8"),  # its time by the estimator
+        ("scale", "f8"),  # correction of that estimate
     ]
 )
 
-# The engines with which it starts and ends iterations; see lockstep.py.
+# Engines that start and end iterations together (data parallel ranks); see features/lockstep.py.
 ENGINE_LOCKSTEP = record(
     [
-        ("first", "i8"),  # engine of the group
-        ("ranks", "i8"),  # engines in it, this one included; 1: it waits for none
+        ("first", "i8"),  # first engine of the group
+        ("ranks", "i8"),  # engines in the group, this one included; 1: it waits for none
     ]
 )
 
-# The groups of layers that keep KV or states, by kind: how many, and what they keep; see kv_groups.py.
+# KV cache groups of an engine, by kind; see memory/kv_groups.py.
 ENGINE_KV_GROUPS = record(
     [
-        ("on", "i8"),  # groups in all; 0: all layers keep all tokens, and a request has blocks of block_tokens
+        ("on", "i8"),  # groups in all; 0: all layers keep all tokens, in blocks of block_tokens
         ("full", "i8"),  # groups that keep all tokens
-        ("full_block_tokens", "i8"),  # tokens of a block of theirs
-        ("windows", "i8"),  # groups that keep the last tokens
+        ("full_block_tokens", "i8"),  # tokens in a block of those groups
+        ("windows", "i8"),  # groups that keep a window of the latest tokens
         ("window_block_tokens", "i8"),
-        ("window", "i8"),  # tokens that they keep
-        ("local", "i8"),  # 1: windows begin at multiples of that
-        ("states", "i8"),  # groups that keep a state, in one block
+        ("window", "i8"),  # tokens in a window
+        ("local", "i8"),  # 1: windows begin at multiples of `window` (chunked local attention)
+        ("states", "i8"),  # groups that keep a state in one block
     ]
 )
 
 # LoRA adapters of an engine; see features/adapters.py.
 ENGINE_ADAPTERS = record(
     [
-        ("max_loras", "i8"),  # in a batch, and in device memory; 0: it has none
-        ("max_cpu_loras", "i8"),  # in host memory, those in device memory among them
-        ("load_s", "f8"),  # of one that is not in host memory
-        ("activate_s", "f8"),  # of one that is in host memory and not in device memory
-        ("in_host", "i8"),
-        ("in_device", "i8"),
-        ("uses", "i8"),  # of adapters so far
-        ("attempts", "i8"),  # at forming batches so far
-        ("in_batch", "i8"),  # different ones in the batch being formed
+        ("max_loras", "i8"),  # adapters in a batch, and in device memory; 0: it serves none
+        ("max_cpu_loras", "i8"),  # adapters in host memory, including those in device memory
+        ("load_s", "f8"),  # time to load an adapter into host memory
+        ("activate_s", "f8"),  # time to copy an adapter from host to device memory
+        ("in_host", "i8"),  # adapters in host memory now
+        ("in_device", "i8"),  # adapters in device memory now
+        ("uses", "i8"),  # uses of adapters so far: the clock of least recently used
+        ("attempts", "i8"),  # attempts to form a batch so far
+        ("in_batch", "i8"),  # different adapters in the batch being formed
         ("loads", "i8"),
         ("activations", "i8"),
     ]
@@ -135,43 +135,43 @@ ENGINE_ADAPTERS = record(
 # An adapter at an engine.
 ADAPTER = record(
     [
-        ("host_use", "i8"),  # number of its last use in host memory; 0: it is not there
+        ("host_use", "i8"),  # ENGINE_ADAPTERS.uses at its last use in host memory; 0: it is not there
         ("device_use", "i8"),  # the same of device memory
-        ("attempt", "i8"),  # at which `requests` have been counted
-        ("requests", "i8"),  # in the batch being formed
+        ("attempt", "i8"),  # attempt in which `requests` was counted
+        ("requests", "i8"),  # requests with it in the batch being formed
     ]
 )
 
-# Sums over the run of what an engine did; of no use to a policy.
+# Sums over the run of what an engine did, for results; policies do not read them.
 TOTALS = record(
     [
         ("evictions", "i8"),
-        ("scheduled_before", "i8"),  # scheduled_tokens when the last token came out, all was taken back, or KV came
+        ("scheduled_before", "i8"),  # scheduled_tokens at the last token, recall of all requests, or KV arrival
         ("num_output_tokens", "i8"),
-        ("drafted_tokens", "i8"),  # in iterations that have ended
+        ("drafted_tokens", "i8"),  # drafts in iterations that have ended
         ("accepted_tokens", "i8"),
-        ("saved_tokens", "i8"),  # moved to host memory so far, and back
-        ("loaded_tokens", "i8"),
-        ("suspensions", "i8"),  # rounds that ended in a suspension
-        ("blocking_s", "f8"),  # sum of the times from a round to the boundary at which it suspended a task
+        ("saved_tokens", "i8"),  # moved to host memory
+        ("loaded_tokens", "i8"),  # moved back from host memory
+        ("suspensions", "i8"),  # times that a batch was suspended
+        ("blocking_s", "f8"),  # sum of times from the decision to suspend a batch to its suspension
         ("longest_blocking_s", "f8"),
-        ("admitted_tokens", "i8"),  # contexts of requests at their first admission since they were sent here
-        ("cached_tokens", "i8"),  # of these, found in a prefix cache or store
-        ("regained_tokens", "i8"),  # found at later admissions
-        ("overwritten_blocks", "i8"),  # blocks that had a name when they were taken
+        ("admitted_tokens", "i8"),  # context tokens of requests at their first admission here
+        ("cached_tokens", "i8"),  # those of them found in a prefix cache or store
+        ("regained_tokens", "i8"),  # tokens found there at later admissions
+        ("overwritten_blocks", "i8"),  # named blocks that were taken for other contents
         ("failures", "i8"),
-        ("recalled", "i8"),  # requests taken back
+        ("recalled", "i8"),  # requests taken back to the router
         ("role_changes", "i8"),
-        ("lost_tokens", "i8"),  # tokens whose KV they lost
-        ("service_s", "f8"),  # time in service up to `serving_since_s`, or to now if it is nan
-        ("serving_since_s", "f8"),
+        ("lost_tokens", "i8"),  # tokens whose KV those requests lost
+        ("service_s", "f8"),  # time in service before `serving_since_s`
+        ("serving_since_s", "f8"),  # nan: it is not in service
         ("block_seconds", "f8"),  # integral of blocks in use over time
-        ("blocks_counted_s", "f8"),  # time up to which it is integrated
+        ("blocks_counted_s", "f8"),  # time up to which block_seconds is integrated
         ("peak_blocks", "i8"),
     ]
 )
 
-# An engine: one model instance. Nothing here tells how long its running iteration will take.
+# An engine as its scheduler sees it. The true duration of its running iteration is not among the fields.
 ENGINE = record(
     [
         ("index", "i8"),
@@ -179,40 +179,40 @@ ENGINE = record(
         ("role", "i8"),  # ROLE_BOTH, ROLE_PREFILL or ROLE_DECODE
         ("tier", "i8"),  # -1: the common pool
         ("up", "i8"),  # 0: it has failed
-        ("closed", "i8"),  # 1: it is sent no requests
-        ("drained", "i8"),  # 1: closed until it returns
-        ("off", "i8"),  # 1: it is off, or loading until `ready_s`
-        ("startup_s", "f8"),  # what that takes; nan: it is never off
-        ("ready_s", "f8"),  # inf: it is not loading
-        ("next_role", "i8"),  # which it is to have when it has nothing left; `role`: it is not to change
-        ("role_change_s", "f8"),  # what that takes; nan: its role is fixed
-        ("role_ready_s", "f8"),  # when it takes requests again; inf: not before it has nothing left; 0: it does
-        ("block_tokens", "i8"),  # tokens in a KV block; with kv_groups, what policies are to count with
+        ("closed", "i8"),  # 1: no requests are sent to it
+        ("drained", "i8"),  # 1: an incident has closed it until it returns
+        ("off", "i8"),  # 1: it is off, or starting until `ready_s`
+        ("startup_s", "f8"),  # start-up time; nan: it is never off
+        ("ready_s", "f8"),  # end of its start-up; inf: it is not starting
+        ("next_role", "i8"),  # role that it takes once it has no requests; equal to `role`: no change
+        ("role_change_s", "f8"),  # time of a role change; nan: its role is fixed
+        ("role_ready_s", "f8"),  # end of its role change; inf: it still has requests; 0: no change
+        ("block_tokens", "i8"),  # tokens in a KV block; with KV cache groups, the number that policies count with
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),
         ("watermark_blocks", "i8"),  # kept free when a request is admitted beside others
-        ("running", "i8"),  # requests that hold KV blocks, those on their way from or to here included
+        ("running", "i8"),  # requests with KV blocks here, including those whose KV is being sent
         ("queue_length", "i8"),  # requests here, waiting and running
         ("batch_length", "i8"),  # requests in the running iteration; 0: idle
         ("last_batch_length", "i8"),  # requests in the last iteration that started
         ("iterations", "i8"),
         ("scheduled_tokens", "i8"),
         ("decode_tokens", "i8"),  # in a cluster: context of the requests here that have emitted a token
-        ("host_blocks", "i8"),  # host memory for KV, in blocks; 0: none
+        ("host_blocks", "i8"),  # host memory for offloaded KV, in blocks; 0: none
         ("free_host_blocks", "i8"),
         ("save_s_per_token", "f8"),
         ("load_s_per_token", "f8"),
-        ("moving_s", "f8"),  # time the running iteration (or the one being formed) spends on moving KV
-        ("running_task", "i8"),  # index of the running iteration among its tasks, if that is preemptible; -1: it is not
-        ("suspended", "i8"),  # tasks that are suspended
-        ("rounds", "i8"),  # times the scheduler was asked, but for those straight after a suspension
-        ("store_sets", "i8"),  # of its prefix store; 0: it has none, or keeps blocks there (block_store)
-        ("store_uses", "i8"),  # of chunks there so far
+        ("moving_s", "f8"),  # KV moving time of the running iteration, or of the one being formed
+        ("running_task", "i8"),  # index of the running batch in state.tasks; -1: it is not preemptible
+        ("suspended", "i8"),  # suspended batches
+        ("rounds", "i8"),  # times the scheduler was asked, except right after a suspension
+        ("store_sets", "i8"),  # sets of its prefix store; 0: it has none, or a block store
+        ("store_uses", "i8"),  # uses of chunks in its prefix store so far
         ("batch_start_s", "f8"),
-        ("batch_estimate_s", "f8"),  # what the estimator said the running iteration takes, moving included
-        ("estimate_scale", "f8"),  # online correction: what the estimator's fit is multiplied by
+        ("batch_estimate_s", "f8"),  # estimated time of the running iteration, KV moving included
+        ("estimate_scale", "f8"),  # online correction: factor of the estimator's fit
         ("busy_s", "f8"),
-        # The simulator's, by what they are about.
+        # State of the simulator's features.
         ("transfers", TRANSFERS),
         ("preemption", PREEMPTION),
         ("cache", ENGINE_CACHE),
@@ -228,17 +228,17 @@ ENGINE = record(
     ]
 )
 
-# Limits of an engine, which hold whatever its scheduler says; NO_LIMIT: there is none.
+# Limits of an engine that its scheduler cannot exceed; NO_LIMIT: there is none.
 ENGINE_LIMITS = record([("max_num_batched_tokens", "i8"), ("max_num_seqs", "i8")])
 
-# Running statistics of an engine's requests of one client, or of one application.
+# Running statistics of the requests of a client, or of an application, at an engine.
 GROUP = record(
     [
-        ("queued", "i8"),  # requests here now
+        ("queued", "i8"),  # requests in the engine's queue now
         ("admitted_prompt_tokens", "i8"),  # prompts of the requests admitted, each counted once
         ("num_output_tokens", "i8"),
         ("finished", "i8"),
-        ("mean_output_tokens", "f8"),  # of the finished ones
-        ("squared_deviations", "f8"),  # sum of (output tokens - mean)^2 over the finished ones
+        ("mean_output_tokens", "f8"),  # mean over finished requests
+        ("squared_deviations", "f8"),  # sum of (output tokens - mean)^2 over finished requests
     ]
 )

@@ -1,11 +1,11 @@
-"""The queue of future events: a binary heap ordered by time, then kind, then index. The timeline: what has happened."""
+"""The queue of future events, a binary heap ordered by (time, kind, index); and the timeline of past events."""
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 
 
 @kernel
 def drop_of_engine(items, first, end, e):
-    """Of items[first:end] keep those that are of other engines than e, in order, from 0 on. Returns how many."""
+    """Move the items of items[first:end] that are not of engine e to items[0:], in order, and return their number."""
     kept = 0
     for k in range(first, end):
         if items[k].engine != e:
@@ -16,13 +16,13 @@ def drop_of_engine(items, first, end, e):
 
 @kernel
 def before(a, b):
-    """Whether event a comes before event b: the documented order of ties."""
+    """Return whether event a comes before event b, by (time, kind, index)."""
     return is_before(a, b.time_s, b.kind, b.index)
 
 
 @kernel
 def is_before(event, time_s, kind, index):
-    """Whether an event comes before another one."""
+    """Return whether an event comes before one of this time, kind and index."""
     if event.time_s != time_s:
         return event.time_s < time_s
     if event.kind != kind:
@@ -38,7 +38,7 @@ def place(event, time_s, kind, index):
 
 @kernel
 def push(events, status, time_s, kind, index):
-    """Add an event; `events` has room for two an engine."""
+    """Add an event. `events` always has room: an engine has at most two at a time."""
     i = status.events
     status.events += 1
     place(events[i], time_s, kind, index)
@@ -47,13 +47,13 @@ def push(events, status, time_s, kind, index):
 
 @kernel
 def pop(events, status):
-    """Remove the first event, events[0]; read it before."""
+    """Remove the first event, events[0]; the caller has read it."""
     remove_at(events, status, 0)
 
 
 @kernel
 def remove(events, status, kind, index):
-    """Remove the event of this kind and index, if there is one."""
+    """Remove the event with this kind and index, if there is one."""
     for i in range(status.events):
         if events[i].kind == kind and events[i].index == index:
             remove_at(events, status, i)
@@ -62,7 +62,7 @@ def remove(events, status, kind, index):
 
 @kernel
 def remove_at(events, status, i):
-    """Remove the event at position i of the heap; the last one takes its position, and goes down or up from there."""
+    """Remove the event at position i of the heap: move the last event there, and then down or up to its place."""
     status.events -= 1
     n = status.events
     if i == n:
@@ -73,9 +73,9 @@ def remove_at(events, status, i):
 
 @inlined_kernel
 def sink(events, n, i):
-    """Bring the event at position i of the first n down to where it belongs; returns where that is.
+    """Move the event at position i of a heap of n down to its place, and return its new position.
 
-    Those that it passes move up by one; it is written once, at last.
+    The events that it passes move up by one. It is written once, at the end.
     """
     time_s, kind, index = events[i].time_s, events[i].kind, events[i].index
     while True:
@@ -95,7 +95,7 @@ def sink(events, n, i):
 
 @inlined_kernel
 def rise(events, i):
-    """Bring the event at position i up to where it belongs."""
+    """Move the event at position i of the heap up to its place."""
     time_s, kind, index = events[i].time_s, events[i].kind, events[i].index
     while i > 0:
         above = events[(i - 1) // 2]
@@ -108,7 +108,7 @@ def rise(events, i):
 
 @kernel
 def make_due(run, e):
-    """Engine e, idle, has requests: it may start an iteration once the events of this instant are done with."""
+    """Insert idle engine e into run.due, sorted by index: it may start an iteration after this instant's events."""
     status, due = run.status[0], run.due
     i = status.due
     while i > 0 and due[i - 1] > e:
@@ -123,7 +123,7 @@ def make_due(run, e):
 
 @kernel
 def note(run, kind, engine, request, tokens, value):
-    """Write an event at the present time. Call it only when status.recording is set: it is free when off."""
+    """Write an event with the present time to the timeline. Call it only if status.recording is set."""
     status = run.status[0]
     event = run.timeline[status.timeline_used]
     status.timeline_used += 1
@@ -137,5 +137,5 @@ def note(run, kind, engine, request, tokens, value):
 
 @kernel
 def events_left(run):
-    """How many events more the timeline can take."""
+    """Return how many more events the timeline has room for."""
     return run.timeline.shape[0] - run.status[0].timeline_used

@@ -25,7 +25,7 @@ Tuple = TypeVar("Tuple", bound=tuple)
 
 
 class Field(NamedTuple):
-    """An array of a tuple. shape: of each axis its length, a number or what the sizes of a run name it."""
+    """Declares an array of a tuple. shape: the length of each axis, a number or a name of a size."""
 
     dtype: Any  # of NumPy
     shape: tuple[str | int, ...]
@@ -33,31 +33,32 @@ class Field(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What is no array: a function, a number, or a tuple of arrays."""
+    """Declares a function, a number or a nested tuple of a tuple."""
 
     type: Any  # of Numba
     doc: str
 
 
 def array(item: Any, dimensions: int = 1) -> types.Array:
-    """A C-contiguous array of a Numba type or of a NumPy dtype."""
+    """Return the type of a C-contiguous array of a Numba type or a NumPy dtype."""
     return types.Array(item if isinstance(item, types.Type) else numba.from_dtype(np.dtype(item)), dimensions, "C")
 
 
 @functools.cache
 def declared(kind: type) -> dict[str, Field | Value]:
-    """The fields of a tuple as they are declared, by name. Raises TypeError for one without a declaration."""
+    """Return the declared fields of a tuple by name. Raises TypeError for a field without a declaration."""
     found: dict[str, Field | Value] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        said = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Field | Value)]
-        if not said:
+        declarations = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Field | Value)]
+        if not declarations:
             raise TypeError(f"{kind.__name__}.{name} is annotated by no Field and no Value")
-        found[name] = said[0]._replace(dtype=np.dtype(said[0].dtype)) if isinstance(said[0], Field) else said[0]
+        one = declarations[0]
+        found[name] = one._replace(dtype=np.dtype(one.dtype)) if isinstance(one, Field) else one
     return found
 
 
 def numba_type(kind: type) -> types.NamedTuple:
-    """The Numba type of a tuple."""
+    """Return the Numba type of a tuple."""
     return types.NamedTuple(
         tuple(array(one.dtype, len(one.shape)) if isinstance(one, Field) else one.type
               for one in declared(kind).values()), kind,
@@ -65,7 +66,7 @@ def numba_type(kind: type) -> types.NamedTuple:
 
 
 def zeros(shape: int | tuple[Any, ...], dtype: np.dtype) -> np.ndarray:
-    """Zeros; rows of whole cache lines start at one."""
+    """Return zeros; rows that are whole cache lines long begin at a cache line."""
     if dtype.itemsize % CACHE_LINE:
         return np.zeros(shape, dtype)
     whole = (shape,) if isinstance(shape, int) else shape
@@ -76,9 +77,9 @@ def zeros(shape: int | tuple[Any, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def fresh(kind: type[Tuple], sizes: Mapping[Any, int], **given: Any) -> Tuple:
-    """A tuple with what is given, and zeros for the other arrays.
+    """Return a tuple with the given values, and zeros for the other arrays.
 
-    Raises TypeError for an array that is not as it is declared: kernels trust it to be.
+    Raises TypeError for an array whose dtype or shape is not as declared, as kernels do not check it.
     """
     made = {}
     for name, one in arrays_of(kind):
@@ -96,12 +97,12 @@ def fresh(kind: type[Tuple], sizes: Mapping[Any, int], **given: Any) -> Tuple:
 
 @functools.cache
 def arrays_of(kind: type) -> tuple[tuple[str, Field], ...]:
-    """The fields that are arrays, with their names."""
+    """Return the fields that are arrays, with their names."""
     return tuple((name, one) for name, one in declared(kind).items() if isinstance(one, Field))
 
 
 def fits(value: np.ndarray, dtype: np.dtype, shape: tuple[str | int, ...]) -> bool:
-    """Whether an array is as it is declared. An axis of which no size is given, only a name, has any length."""
+    """Return whether an array has this dtype and shape. An axis with only a name may have any length."""
     alike = value.shape == shape or (
         len(shape) == value.ndim and all(n == m or isinstance(n, str) for n, m in zip(shape, value.shape, strict=True))
     )
@@ -109,7 +110,7 @@ def fits(value: np.ndarray, dtype: np.dtype, shape: tuple[str | int, ...]) -> bo
 
 
 def longer(arrays: Tuple, sizes: Mapping[str, int]) -> Tuple:
-    """The tuple with axes made longer, in the tuples within it too; what is added are zeros."""
+    """Return the tuple, nested tuples included, with named axes made longer by zeros."""
     changed = {}
     for name, one in declared(type(arrays)).items():
         value = getattr(arrays, name)
@@ -125,18 +126,18 @@ def longer(arrays: Tuple, sizes: Mapping[str, int]) -> Tuple:
 
 
 def copied(arrays: Tuple) -> Tuple:
-    """The tuple with copies of its arrays, in the tuples within it too."""
+    """Return the tuple with copies of its arrays, nested tuples included."""
     changed = {}
     for name, one in declared(type(arrays)).items():
         value = getattr(arrays, name)
         if isinstance(one, Field):
             changed[name] = zeros(value.shape, one.dtype)
-            bytes_of(changed[name])[...] = bytes_of(value)  # rows of records would be copied field by field
+            bytes_of(changed[name])[...] = bytes_of(value)  # NumPy copies records field by field
         elif isinstance(one.type, types.NamedTuple):
             changed[name] = copied(value)
     return arrays._replace(**changed)  # type: ignore[attr-defined]
 
 
 def bytes_of(contiguous: np.ndarray) -> np.ndarray:
-    """uint8[...]: the same memory."""
+    """Return a uint8 view of the array's memory."""
     return contiguous.reshape(-1).view("u1")

@@ -1,4 +1,4 @@
-"""Numbers told as "key=value,key=value" or as a mapping: how their fields are declared and checked."""
+"""Settings written as "key=value,key=value" or as a mapping: how they are declared, read and checked."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from servegym.errors import DeploymentError
 from servegym.simulator.records.types import LATEST_S
 
 YES_OR_NO = {"yes": True, "no": False}
-NONE = "none"  # where a text says that there is nothing of the kind
+NONE = "none"  # the text for a setting that is switched off
 
 
 def described(default: Any, help: str, unit: str = "") -> Any:
-    """A field of a dataclass with what it is, for help and documents."""
+    """Return a dataclass field with a help text and a unit, for --help and the pages."""
     return dataclasses.field(default=default, metadata={"help": help, "unit": unit})
 
 
 def key_values(
     pairs: Iterable[str], named: str, keys: Iterable[str], error: type[Exception], remark: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Key and value of each pair. named: what they are of, for the error, which ends with the remark."""
+    """Yield key and value of each "key=value". named: what they belong to; remark: the end of an error."""
     keys = tuple(keys)
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))
@@ -33,10 +33,10 @@ def key_values(
 
 
 def check_keys(given: Mapping[str, Any], named: str, keys: Iterable[str]) -> None:
-    """Raises DeploymentError for a key that is none of these."""
+    """Raise DeploymentError for a key that is not in `keys`."""
     keys = tuple(keys)
-    if strange := [key for key in given if key not in keys]:
-        raise DeploymentError(f"{named}: unknown {strange[0]!r}; it has {', '.join(keys)}")
+    if unknown := [key for key in given if key not in keys]:
+        raise DeploymentError(f"{named}: unknown {unknown[0]!r}; it has {', '.join(keys)}")
 
 
 def is_number(value: Any) -> bool:
@@ -44,12 +44,12 @@ def is_number(value: Any) -> bool:
 
 
 def check_time(named: str, name: str, value: Any) -> None:
-    """Raises DeploymentError for what is no time, or too long."""
+    """Raise DeploymentError for a value that is not a time from 0 to LATEST_S."""
     if not is_number(value) or not 0 <= value <= LATEST_S:
         raise DeploymentError(f"{named}: {name} is {value!r}; it should be a time from 0 to {LATEST_S:g} s")
 
 
 def check_flag(named: str, name: str, value: Any) -> None:
-    """Raises DeploymentError for what is not true or false."""
+    """Raise DeploymentError for a value that is neither true nor false."""
     if not isinstance(value, bool | np.bool_):
         raise DeploymentError(f"{named}: {name} is {value!r}; it should be true or false")

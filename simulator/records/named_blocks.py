@@ -1,8 +1,8 @@
-"""KV blocks that keep their contents: each knows by a name what it holds, and free ones stand in a queue.
+"""Named KV blocks for prefix caching: a name stands for a block's contents, and free blocks wait in a queue.
 
-A block is held by any number of requests, each of which has a table of its blocks. Free blocks are a doubly linked
-list through the blocks themselves; names are found by a hash table of which the rows are the blocks too. So whatever
-happens to a block takes a few steps, however many there are. docs/feature_rules.md, "Memory".
+Any number of requests may hold a block; each has a table of its blocks. Free blocks are a doubly linked
+list through the blocks themselves, and the hash table of names is in the same rows. So each operation on a block
+takes constant time. docs/feature_rules.md, "Memory".
 """
 
 from typing import Annotated, NamedTuple
@@ -17,29 +17,26 @@ from servegym.simulator.records.types import record
 
 NAMED_BLOCK = record(
     [
-        ("name", "i8"),  # of what it holds; 0: none
+        ("name", "i8"),  # name of its contents; 0: none
         ("references", "i4"),  # requests that hold it
-        ("before", "i4"),  # neighbours in the queue of free blocks; -1: none
+        ("before", "i4"),  # previous and next block in the queue of free blocks; -1: none
         ("after", "i4"),
-        ("older", "i4"),  # neighbours among the blocks whose names fall to one place, in the order they were named
+        ("older", "i4"),  # neighbours in the chain of blocks whose names have one hash; -1: none
         ("newer", "i4"),
-        ("oldest", "i4"),  # of the blocks whose names fall to the place of this number; -1: there are none
+        ("oldest", "i4"),  # ends of the chain of the hash that is this row's index; -1: it is empty
         ("newest", "i4"),
-        (
-            "changed",
-            "i4",
-        ),  # of those whose names the router has not been told the next; -1: the last; UNCHANGED
+        ("changed", "i4"),  # next block with a name that the router has not heard of; -1: the last; UNCHANGED
     ]
 )
 UNCHANGED = -2
-NAMES_OF_A_CHUNK = 33_554_467  # a prime above the blocks of any request: names of all chunks spread over the places
+NAMES_OF_A_CHUNK = 33_554_467  # a prime greater than the blocks of any request: hashes of names spread over the rows
 
 
 class Cache(NamedTuple):
-    """Memory of the engines that cache prefixes, and what names its blocks; where none does, its arrays are empty."""
+    """Blocks of the engines that cache prefixes, and the chunks that name them; empty arrays where no engine does."""
 
     blocks: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "named_blocks"), "KV memory of each")]
-    stored: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "stored_blocks"), "what each keeps in host memory")]
+    stored: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "stored_blocks"), "the block store of each")]
     tables: Annotated[np.ndarray, Field("i4", ("cells",), "request r has the blocks tables[outcomes[r].table :]")]
     chunk_tokens: Annotated[int, Value(types.int64, "tokens in a chunk; 0: requests have no chunks")]
     offsets: Annotated[np.ndarray, Field("i8", ("offsets",), "request r has chunks[offsets[r]:offsets[r + 1]]")]
@@ -50,7 +47,7 @@ CACHE = numba_type(Cache)
 
 
 def empty_named_blocks(counts: list[int]) -> np.ndarray:
-    """NAMED_BLOCK[engines, most blocks]: so many blocks of each engine, free and without names, 0 the first."""
+    """Return NAMED_BLOCK[engines, largest count]: counts[e] free blocks of engine e without names, block 0 first."""
     table = np.zeros((len(counts), max(counts)), NAMED_BLOCK)
     if not table.size:
         return table
@@ -65,9 +62,9 @@ def empty_named_blocks(counts: list[int]) -> np.ndarray:
 
 @kernel
 def name_of(prompts, r, i, block_tokens):
-    """The name of block i of request r, once it is full: by the chunk in which it ends, or its own, below 0.
+    """Return the name of block i of request r when it is full: by the chunk in which it ends, else a negative one.
 
-    prompts: which chunks requests have (Cache, Prefixes).
+    prompts: a Cache or Prefixes, with the chunks of requests. Only the request itself has negative names.
     """
     if prompts.chunk_tokens > 0:
         chunk = prompts.offsets[r] + ((i + 1) * block_tokens - 1) // prompts.chunk_tokens
@@ -78,7 +75,7 @@ def name_of(prompts, r, i, block_tokens):
 
 @kernel
 def find_block(engine, blocks, name):
-    """The block with a name, of several the one that was named first; -1: there is none."""
+    """Return the block with a name, of several the one that was named first; -1: there is none."""
     block = blocks[name % engine.total_blocks].oldest
     while block >= 0 and blocks[block].name != name:
         block = blocks[block].newer
@@ -93,7 +90,7 @@ def ask_for_name(engine, blocks, name):
 
 @kernel
 def give_name(engine, blocks, block, name):
-    """The block, which has no name, gets one."""
+    """Give a name to a block that has none."""
     place, one = blocks[name % engine.total_blocks], blocks[block]
     one.name, one.older, one.newer = name, place.newest, -1
     if place.newest >= 0:
@@ -121,7 +118,7 @@ def take_name(engine, blocks, block):
 
 @kernel
 def mark_changed(engine, blocks, block):
-    """The block has got its name, or is to lose it; if others know the name the router is to be told (kv_events.py)."""
+    """Queue a KV event of a block that has got its name or will lose it, if its name is one that can be shared."""
     one, cache = blocks[block], engine.cache
     if cache.publishes == 1 and one.name > 0 and one.changed == UNCHANGED:
         one.changed = cache.first_changed
@@ -130,7 +127,7 @@ def mark_changed(engine, blocks, block):
 
 @kernel
 def queue_last(engine, blocks, block):
-    """Put a free block at the end of the queue of free blocks, to be reused last."""
+    """Append a block to the queue of free blocks, to be reused last."""
     one, cache = blocks[block], engine.cache
     one.before, one.after = cache.last_free, -1
     if cache.last_free >= 0:
@@ -143,7 +140,7 @@ def queue_last(engine, blocks, block):
 
 @kernel
 def queue_first(engine, blocks, block):
-    """Put a free block at the front of the queue of free blocks, to be reused next."""
+    """Insert a block at the front of the queue of free blocks, to be reused next."""
     one, cache = blocks[block], engine.cache
     one.before, one.after = -1, cache.first_free
     if cache.first_free >= 0:
@@ -156,7 +153,7 @@ def queue_first(engine, blocks, block):
 
 @kernel
 def leave_queue(engine, blocks, block):
-    """The block is no longer free."""
+    """Remove a block from the queue of free blocks."""
     one, cache = blocks[block], engine.cache
     if one.before >= 0:
         blocks[one.before].after = one.after
@@ -171,7 +168,7 @@ def leave_queue(engine, blocks, block):
 
 @kernel
 def take_first(engine, blocks):
-    """The next free block, whose contents are overwritten; the caller has checked that there is one."""
+    """Take the first free block and remove its name; the caller has checked that there is one."""
     block = engine.cache.first_free
     leave_queue(engine, blocks, block)
     if blocks[block].name != 0:
@@ -183,7 +180,7 @@ def take_first(engine, blocks):
 
 @kernel
 def hold_block(engine, blocks, block):
-    """Increment the block's reference count; its contents stay."""
+    """Increment the block's reference count; a free block leaves the queue and keeps its contents."""
     if blocks[block].references == 0:
         leave_queue(engine, blocks, block)
     blocks[block].references += 1
@@ -191,7 +188,7 @@ def hold_block(engine, blocks, block):
 
 @kernel
 def release_block(engine, blocks, block):
-    """Decrement the block's reference count. At 0 it is free: last in the queue if its contents may still be found."""
+    """Decrement the block's reference count. At 0 the block is free: last in the queue if it has a name, else first."""
     blocks[block].references -= 1
     if blocks[block].references == 0:
         if blocks[block].name != 0:

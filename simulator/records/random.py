@@ -20,7 +20,7 @@ def mix(x):
 
 @kernel
 def uniform(seed, stream, counter):
-    """Between 0 and 1, both excluded."""
+    """Return a uniform number in (0, 1)."""
     high = mix(mix(mix(seed) ^ int(stream)) ^ int(counter))
     low = mix(high ^ 0x9E3779B9)
     return ((high >> 6) * 67108864.0 + (low >> 6) + 0.5) / 4503599627370496.0
@@ -28,6 +28,6 @@ def uniform(seed, stream, counter):
 
 @kernel
 def normal(seed, stream, counter):
-    """Standard normal (Box and Muller)."""
+    """Return a standard normal number (Box and Muller)."""
     radius = math.sqrt(-2.0 * math.log(uniform(seed, stream, 2 * counter)))
     return radius * math.cos(2.0 * math.pi * uniform(seed, stream, 2 * counter + 1))

@@ -1,16 +1,16 @@
-"""Why the event loop returned to its caller, and where it is to stop."""
+"""Why the event loop returned to its caller, and at which decisions it stops."""
 
-# DONE: all requests that arrived are finished (or can never be) and none will arrive. DECISION: engine
-# status.deciding_engine is about to form a batch, the router is about to send request status.deciding_request, or the
-# scaler is to be asked (status.deciding_check), as the caller asked for. PAUSED: nothing more happens up to until_s.
-# QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. There is no going on
-# after BAD_DURATION: the device model gave a duration that is no time; BAD_ESTIMATE: nor is the estimator's, or what it
-# is corrected by; BAD_TIME: nothing happens before the latest time of a run; TOO_OFTEN: the scaler is asked millions of
-# times before anything else happens; THRASHING: requests take memory from each other again and again; BAD_ROUTE: the
-# router named an engine that does not take the request; BAD_MOVE: the scaler named no tier; BAD_RANKS: a scheduler
-# wrote limits or ranks that are refused; STUCK: requests are held though nothing can happen any more; FAILED: a
-# function has raised an exception; IN_VAIN: the scaler starts engines again and again, and none serves. YIELDED: the
-# loop has worked for a while; call it again, once Python has seen to signals (Ctrl-C).
+# DONE: all requests have finished or can never finish, and none will arrive. DECISION: a decision that the caller asked
+# to stop at: the batch of engine status.deciding_engine, the route of request status.deciding_request, or the scaler's
+# moves (status.deciding_check). PAUSED: no more events up to until_s.
+# QUEUE_FULL, SIGNALS_FULL, TIMELINE_FULL: an array is too short; make it longer and call again. YIELDED: the loop has
+# worked for a while; let Python handle signals (Ctrl-C) and call again. The others are errors that end the run:
+# BAD_DURATION, BAD_ESTIMATE: the device model, or the estimator or its correction, gave no valid time; BAD_TIME: the
+# next event is after LATEST_S; TOO_OFTEN: the scaler was asked MOST_CHECKS times with no other event; THRASHING:
+# requests evict each other without end; BAD_ROUTE: the router named an engine that does not take the request; BAD_MOVE:
+# the scaler named no tier; BAD_RANKS: a scheduler wrote invalid limits or ranks; STUCK: requests are held and no event
+# can come; FAILED: a policy or model raised an exception; IN_VAIN: the scaler starts engines again and again, and none
+# serves.
 (
     DONE,
     DECISION,
@@ -31,5 +31,5 @@
     IN_VAIN,
     YIELDED,
 ) = range(18)
-STARTED, NOT_STARTED, GOING_ON = -1, -2, -3  # within the loop
-AT_BATCHES, AT_ROUTES, AT_CHECKS = 1, 2, 4  # where to stop for decisions, to be added up
+STARTED, NOT_STARTED, GOING_ON = -1, -2, -3  # results within the loop, never returned to a caller
+AT_BATCHES, AT_ROUTES, AT_CHECKS = 1, 2, 4  # where to stop for decisions; sums combine them

@@ -1,7 +1,7 @@
-"""All structured arrays of a run: what every record holds, field by field, with its unit.
+"""All record types of a run, field by field, with units.
 
-A policy is handed REQUEST, ENGINE, RANK and LIMITS records. What a real scheduler cannot know (the true output length,
-what will happen) is in OUTCOME, which no policy sees.
+Policies get REQUEST, ENGINE, RANK and LIMITS records. What a real scheduler cannot know, such as true output lengths,
+is in OUTCOME, which no policy sees.
 """
 
 # ruff: noqa: F403

@@ -1,1 +1,1 @@
-"""Runs and their results: the event loop, its arrays in Python, simulations, tables and figures."""
+"""Runs and their results: the event loop, its arrays, simulations, tables and figures."""

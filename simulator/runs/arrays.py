@@ -1,4 +1,4 @@
-"""The arrays of a run in their initial state."""
+"""The arrays of a run at its start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.features.adapters import loras_noted, numbered, prompts_apart
+from servegym.simulator.features.adapters import loras_noted, numbered, prompts_by_adapter
 from servegym.simulator.features.front import front_of
 from servegym.simulator.features.front_end import NO_FRONT_END
 from servegym.simulator.features.session_dependencies import following_of
@@ -32,14 +32,15 @@ from servegym.simulator.runs.engine_arrays import (
     limits_of,
     operators_of,
 )
-from servegym.simulator.runs.sessions import tell_sessions
+from servegym.simulator.runs.sessions import set_session_deadlines
 
-FIRST_CAPACITY = 256  # of an engine's queue; doubled whenever it is full
-FIRST_TIMELINE = 4096  # events of the timeline; doubled whenever it is full
-GIVEN = tuple(name for name in layout.REQUEST.names or () if name in FIELDS)  # of a request, by the workload
+FIRST_CAPACITY = 256  # of an engine's queue at first; doubled when it is full
+FIRST_TIMELINE = 4096  # events of the timeline at first; doubled when it is full
+GIVEN = tuple(name for name in layout.REQUEST.names or () if name in FIELDS)  # fields copied from the workload
 
 
 def functions_of(scenario: Scenario, settings: Settings) -> Functions:
+    """Return the functions of the scenario's policies, models and gain, for kernels."""
     pools = settings.cluster.pools
     return Functions(
         of_kinds([policy.function.value for policy in settings.schedulers]),
@@ -52,7 +53,7 @@ def functions_of(scenario: Scenario, settings: Settings) -> Functions:
 
 
 def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bool) -> SimulationState:
-    """The engines' arrays at the start of a run."""
+    """Return the engines' arrays at the start of a run."""
     pools, requests = settings.cluster.pools, len(scenario.workload)
     capacity = min(requests, FIRST_CAPACITY)
     clients, applications = (int(numbers.max()) + 1 for numbers in (settings.clients, settings.applications))
@@ -97,8 +98,10 @@ def fresh_simulation_state(scenario: Scenario, settings: Settings, recording: bo
 
 
 def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given: Any) -> SimulationState:
-    """The arrays of engines. sizes: requests, engines, capacity, timeline, scratch; deliveries, if there are any.
-    given: those with contents."""
+    """Return the arrays of engines. given: those with contents; the others are zeros.
+
+    sizes: requests, engines, capacity, timeline, scratch, and optionally deliveries.
+    """
     no_blocks = np.zeros((0, 0), NAMED_BLOCK)
     of_pools = {
         "cache": Cache(no_blocks, no_blocks, np.zeros(0, "i4"), *no_chunks()),
@@ -117,7 +120,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
 
 
 def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Settings) -> RouterState:
-    """What the router and the scaler know and keep, and what is between engines, at the start of a run."""
+    """Return the arrays of the router and the scaler, and those shared between engines, at the start of a run."""
     cluster, (engines, capacity) = settings.cluster, run.queues.shape
     following, snapshots = following_for(scenario), fresh_snapshots(run.engines)
     if settings.indexed:
@@ -160,7 +163,7 @@ def fresh_router_state(run: SimulationState, scenario: Scenario, settings: Setti
 
 
 def fresh_estimates(estimators: list[EstimatorModel], coefficients: np.ndarray) -> Estimates:
-    """What a router believes. estimators: of the kinds of engines; coefficients: float64[engines, most of them]."""
+    """Return a router's estimates. estimators: of each pool. coefficients: float64[engines, most coefficients]."""
     return fresh(
         Estimates,
         {},
@@ -171,14 +174,14 @@ def fresh_estimates(estimators: list[EstimatorModel], coefficients: np.ndarray) 
 
 
 def fresh_tiers(tpot_slo_s: np.ndarray) -> np.ndarray:
-    """The tiers, best effort, and the requests to be routed now."""
+    """Return TIER[...]: the tiers, best effort, and the unrouted queue."""
     tiers = np.zeros(len(tpot_slo_s) + 2, layout.TIER)
     tiers["tpot_slo_s"] = [*tpot_slo_s, np.inf, np.inf]
     return tiers
 
 
 def index_sets(pools: tuple[Deployment, ...], workload: Workload) -> list[int]:
-    """Of the router's index of each engine: room for as much as the engine keeps."""
+    """Return the sets of the router's prefix index of each engine, as large as what the engine can cache."""
     prompts = workload.prefixes
     rooms = [
         0 if prompts is None else sets_of(pool.prefix_capacity_tokens(workload), prompts.chunk_tokens) for pool in pools
@@ -187,8 +190,8 @@ def index_sets(pools: tuple[Deployment, ...], workload: Workload) -> list[int]:
 
 
 def fresh_prefixes(workload: Workload, sets: np.ndarray, engines: np.ndarray) -> Prefixes:
-    """sets: int64[engines], of the router's index of each."""
-    prompts, sent = prompts_apart(workload.prefixes, workload.table["adapter"]), empty_stores(sets)
+    """Return the chunks of prompts and the router's empty prefix indices. sets: int64[engines], the sizes of these."""
+    prompts, sent = prompts_by_adapter(workload.prefixes, workload.table["adapter"]), empty_stores(sets)
     told = empty_named_blocks([int(engine["total_blocks"] * engine["cache"]["publishes"]) for engine in engines])
     if prompts is None:
         return Prefixes(*no_chunks(), sent, told)
@@ -196,15 +199,15 @@ def fresh_prefixes(workload: Workload, sets: np.ndarray, engines: np.ndarray) ->
 
 
 def published_blocks(engines: np.ndarray) -> int:
-    """The most blocks that one of them tells of at a time; 0: none does."""
+    """Return the most KV events that one engine publishes at a time; 0: none publishes any."""
     return int((engines["total_blocks"] * engines["cache"]["publishes"]).max())
 
 
 def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
-    """Blocks of the engines that cache prefixes, and room in the tables for each block a request may come to hold."""
+    """Return the named blocks of engines that cache prefixes, and block tables with room for all requests' blocks."""
     blocks = [pool.total_blocks * pool.caches_prefixes(workload) for pool in pools for _ in range(pool.engines)]
     cells = int(cells_of(pools, workload).sum())
-    prompts, chunks = prompts_apart(workload.prefixes, workload.table["adapter"]), no_chunks()
+    prompts, chunks = prompts_by_adapter(workload.prefixes, workload.table["adapter"]), no_chunks()
     if prompts is not None:
         chunks = (prompts.chunk_tokens, prompts.offsets, prompts.chunks)
     stored = [pool.stored_blocks(workload) for pool in pools for _ in range(pool.engines)]
@@ -212,12 +215,12 @@ def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
 
 
 def no_chunks() -> tuple[int, np.ndarray, np.ndarray]:
-    """Of a workload that says nothing of how prompts begin: chunk_tokens, offsets, chunks."""
+    """Return chunk_tokens, offsets and chunks of a workload without prefixes."""
     return 0, np.zeros(1, "i8"), np.zeros(0, "i4")
 
 
 def cells_of(pools: tuple[Deployment, ...], workload: Workload) -> np.ndarray:
-    """int64[requests]: the most cells that each request has of `tables` where prefixes are cached; 0 where none are."""
+    """Return int64[requests]: the most cells of each request in `Cache.tables`; 0 without prefix caching."""
     tokens = workload.table["prompt_tokens"].astype("i8") + workload.table["output_tokens"]
     cells = np.zeros(len(tokens), "i8")
     for pool in pools:
@@ -228,16 +231,17 @@ def cells_of(pools: tuple[Deployment, ...], workload: Workload) -> np.ndarray:
 
 
 def of_kinds(items: list) -> tuple:
-    """One for each kind of engine there could be; the kinds there are not are as the first."""
+    """Return a tuple of KINDS items, one for each pool; missing ones are as the first."""
     return tuple(items) + (items[0],) * (KINDS - len(items))
 
 
 def following_for(scenario: Scenario) -> np.ndarray:
-    """FOLLOWING[requests]; empty where none follows another."""
-    return tell_sessions(following_of(scenario.workload.turns), scenario.workload, scenario.gain)
+    """Return FOLLOWING[requests]; empty if no request follows another."""
+    return set_session_deadlines(following_of(scenario.workload.turns), scenario.workload, scenario.gain)
 
 
 def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
+    """Return REQUEST[requests] at the start of a run."""
     table, predictions = scenario.workload.table, settings.predictions
     requests = zeros(len(table), layout.REQUEST)
     for field in GIVEN:
@@ -257,6 +261,7 @@ def fresh_requests(scenario: Scenario, settings: Settings) -> np.ndarray:
 
 
 def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.ndarray:
+    """Return OUTCOME[requests] at the start of a run."""
     table = scenario.workload.table
     cells = cells_of(scenario.deployment.pools, scenario.workload)
     outcomes = zeros(len(table), layout.OUTCOME)
@@ -273,7 +278,7 @@ def fresh_outcomes(scenario: Scenario, predictions: Predictions | None) -> np.nd
 def state_sizes(
     states: list[StateFields], engines: int, requests: int, clients: int, applications: int
 ) -> dict[str, int]:
-    """Sizes of tables wide enough for each of the schedulers; a request's row is cleared when it goes elsewhere."""
+    """Return sizes of the policies' state tables that suit each of the schedulers, by name."""
     by_request, by_engine, by_client = (
         max(len(getattr(state, field)) for state in states) for field in ("request", "engine", "client")
     )
@@ -290,5 +295,5 @@ def state_sizes(
 
 
 def scratch_rows(*policies: Policy) -> int:
-    """Rows of scratch memory that is enough for each of these policies."""
+    """Return the rows of scratch memory that suffice for each of these policies."""
     return max(policy.scratch.rows for policy in policies)

@@ -1,4 +1,4 @@
-"""What has gone wrong in a run that cannot go on: where, and what would be right."""
+"""Errors of a run that cannot go on: what is wrong, where, and what would be right."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNNAMED = ("deployment", "cluster")  # default names
 
 
 class Stopped(NamedTuple):
-    """A run as it has stopped. failures: what functions of the scenario have raised."""
+    """A run that has stopped. failures: exceptions of the scenario's functions."""
 
     scenario: Scenario
     settings: Settings
@@ -44,7 +44,7 @@ class Stopped(NamedTuple):
 
 
 def error_of(run: Stopped, reason: int) -> ServegymError:
-    """The error of a run that stopped with a reason (see `statuses`), or in which a function failed."""
+    """Return the error of a run that stopped for a reason (see `statuses`), or in which a function failed."""
     fleet = run.scenario.deployment.name
     where = f"{'' if fleet in UNNAMED else f'{fleet}: '}at {run.arrays.status[0].now_s:g} s"
     router, scaler, route = run.settings.router.label, run.settings.scaler.label, run.router_state.route[0]
@@ -60,29 +60,29 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
         return DeploymentError(f"{where} {wrong_time(run, estimate=reason == BAD_ESTIMATE)}")
     if reason == BAD_TIME:
         return DeploymentError(
-            f"{where} nothing more happens before {layout.LATEST_S:g} s, where a run ends: {next_thing(run)}"
+            f"{where} there is no event before {layout.LATEST_S:g} s, the latest time of a run: {next_thing(run)}"
         )
     if reason == THRASHING:
         engine = starting_engine(run)
         policy, leaving = run.settings.schedulers[engine.pool].name, engine.transfers.leaving_blocks
-        kept = f"{leaving} of its {engine.total_blocks} blocks hold KV that no decode engine takes, and "
+        reserved = f"{leaving} of its {engine.total_blocks} blocks hold KV that no decode engine takes, and "
         return StalledError(
             f"{where} engine {engine.index} ({run.settings.cluster.pools[engine.pool].name}) has computed "
-            f"{layout.MOST_FILLINGS} times what its memory holds since a token came out: "
-            f"{kept if leaving else ''}under scheduler {policy} requests take memory from each other again and again; "
-            "it should leave one what it has until it has a token"
+            f"{layout.MOST_FILLINGS} times what its memory holds since its last output token: "
+            f"{reserved if leaving else ''}under scheduler {policy} requests evict each other again and again; "
+            "it should not evict one of them before it has a token"
         )
     if reason == TOO_OFTEN:
         status = run.arrays.status[0]
         return PolicyError(
             f"{where} scaler {scaler} is asked every {status.scaler.interval_s:g} s, and would be more than "
-            f"{layout.MOST_CHECKS:,} times before anything else happens: {next_thing(run)}; it should have a "
+            f"{layout.MOST_CHECKS:,} times before any other event: {next_thing(run)}; it should have a "
             "longer interval_s"
         )
     if reason == IN_VAIN:
         return StalledError(
             f"{where} scaler {scaler} has moved engines out of the common pool more than {layout.MOST_STARTS:,} times "
-            "since a token came out; it should leave an engine in its tier until that has served a request"
+            "since the last output token; it should leave an engine in its tier until that has served a request"
         )
     if reason == BAD_ROUTE and route.engine >= 0 and route.tier >= 0 and not run.settings.router.moves_engines:
         return PolicyError(
@@ -111,34 +111,34 @@ def error_of(run: Stopped, reason: int) -> ServegymError:
             return PolicyError(f"{where} scaler {scaler} {wrong_role(run)}")
         e = int(wrong_tiers[0])
         return PolicyError(
-            f"{where} scaler {scaler} named tier {named[e]} for engine {e}, which there is not; tiers are -1 to "
+            f"{where} scaler {scaler} named tier {named[e]} for engine {e}, which does not exist; tiers are -1 to "
             f"{tiers - 1}"
         )
     held = run.arrays.status[0].router.held
     if not takes_a_first(run):
         return StalledError(
-            f"{where} {held} requests wait, and nothing more can happen: scaler {scaler} has opened no engine that "
+            f"{where} {held} requests wait, and no event can come: scaler {scaler} has opened no engine that "
             "takes them; it should open or start one, or give one their role"
         )
     return StalledError(
-        f"{where} router {router} holds {held} requests, and nothing more can happen; it should send a request to an "
-        "engine that has nothing to do"
+        f"{where} router {router} holds {held} requests, and no event can come; it should send a request to an "
+        "idle engine"
     )
 
 
 def wrong_role(run: Stopped) -> str:
-    """Which role the scaler gave an engine that cannot have it, and which it could have."""
+    """Return which invalid role the scaler gave which engine, and what would be right."""
     engines, named = run.arrays.engines, run.router_state.moves["role"]
     fixed = np.isnan(engines["role_change_s"])
     able = (named == engines["next_role"]) | (~fixed & np.isin(named, (layout.ROLE_PREFILL, layout.ROLE_DECODE)))
     e = int(np.flatnonzero(~able)[0])
     role = layout.ROLES[named[e]] if 0 <= named[e] < len(layout.ROLES) else f"number {named[e]}"
-    why = "that of its pool is fixed (say role_change_s)" if fixed[e] else "it should be prefill or decode"
+    why = "the role of its pool is fixed (set role_change_s)" if fixed[e] else "it should be prefill or decode"
     return f"gave engine {e} the role {role}; {why}"
 
 
 def takes_a_first(run: Stopped) -> bool:
-    """Whether an engine takes the first request of a held queue."""
+    """Return whether an engine takes the first request of a held queue."""
     tiers, snapshots = run.router_state.known.tiers[:-1], run.router_state.known.snapshots
     computed = run.arrays.requests["computed_tokens"][tiers["first"][tiers["waiting"] > 0]]
     is_open = (snapshots["up"] == 1) & (snapshots["closed"] == 0)
@@ -147,13 +147,13 @@ def takes_a_first(run: Stopped) -> bool:
 
 
 def place_of(function: Compiled) -> str:
-    """Where a function was written."""
+    """Return name, file and line of a function as its author wrote it."""
     code = function.written.__code__
     return f"{function.written.__name__}, {Path(code.co_filename).name}, line {code.co_firstlineno}"
 
 
 def policy_functions(settings: Settings) -> list[tuple[str, Compiled]]:
-    """The functions of a run's policies, under the names that a user knows them by."""
+    """Return the functions of a run's policies, each with a name for errors."""
     named = [(f"scheduler {policy.label}", function) for policy in settings.schedulers
              for function in (policy.function, policy.victims)]  # fmt: skip
     named += [(f"router {settings.router.label}", settings.router.function)]
@@ -161,7 +161,7 @@ def policy_functions(settings: Settings) -> list[tuple[str, Compiled]]:
 
 
 def named_functions(run: Stopped) -> list[tuple[str, Compiled]]:
-    """The compiled functions that a run calls, under the names that a user knows them by."""
+    """Return all compiled functions of a run's inputs, each with a name for errors."""
     settings, gain = run.settings, run.scenario.gain
     named = policy_functions(settings)
     named += [(f"scheduler {policy.label}", function) for policy in settings.schedulers
@@ -176,7 +176,7 @@ def named_functions(run: Stopped) -> list[tuple[str, Compiled]]:
 
 
 def wrong_time(run: Stopped, estimate: bool) -> str:
-    """What is wrong with the duration or the estimate of the batch that an engine is to start."""
+    """Return what is wrong with the duration or the estimate of the batch that an engine starts."""
     arrays = run.arrays
     engine, sums = starting_engine(run), arrays.sums[0]
     pool, most = run.settings.cluster.pools[engine.pool], f"{layout.LATEST_S:g} s"
@@ -201,7 +201,7 @@ def wrong_time(run: Stopped, estimate: bool) -> str:
 
 
 def starting_engine(run: Stopped) -> np.record:
-    """The engine that was to start an iteration."""
+    """Return the engine that the loop was starting."""
     return run.arrays.engines[run.arrays.due[run.arrays.status[0].starting]]
 
 
@@ -212,7 +212,7 @@ WHAT_COMES = {
 
 
 def next_thing(run: Stopped) -> str:
-    """What would happen next, and when."""
+    """Return in words the next event, and when it comes."""
     arrays, status, incidents = run.arrays, run.arrays.status[0], run.router_state.incidents
     coming: list[tuple[float, str]] = []
     if status.events > 0:
@@ -229,6 +229,6 @@ def next_thing(run: Stopped) -> str:
         kind = layout.INCIDENTS[incident.kind]
         coming.append((float(incident.time_s), f"the incident '{kind}' of engine {incident.engine} comes"))
     if not coming:
-        return "all held requests wait for what engines have still to tell the router"
+        return "all held requests wait for signals of engines to the router"
     time_s, what = min(coming)
     return f"{what} at {time_s:g} s"

@@ -1,4 +1,4 @@
-"""What a run keeps of its engines, as it is before anything has happened, and what routers know of them."""
+"""The engines' records at the start of a run, and what routers know of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def fresh_engines(
     draft_seed: int = 0,
     indexed: bool = False,
 ) -> np.ndarray:
-    """ENGINE[engines] of pools. interval_s: between the scaler's being asked; 0: it is not, and all are in service.
+    """Return ENGINE[engines] of pools. interval_s: between the scaler's decisions; 0: no scaler, all are in service.
 
-    workload: None: nothing is known of prompts that begin alike. draft_seed: of which drafts are accepted. indexed:
-    a policy reads what routers know of the prompts that engines have.
+    workload: None: without prefixes. draft_seed: of which drafts are accepted. indexed: a policy reads the router's
+    prefix index.
     """
     prompts = None if workload is None else workload.prefixes
     engines, first = zeros(sum(pool.engines for pool in pools), layout.ENGINE), 0
@@ -83,13 +83,13 @@ def fresh_engines(
 
 
 def limits_of(pool: Deployment) -> np.ndarray:
-    """ENGINE_LIMITS[1]"""
+    """Return ENGINE_LIMITS[1] of a pool."""
     own = (pool.max_num_batched_tokens or layout.NO_LIMIT, pool.max_num_seqs or layout.NO_LIMIT)
     return np.array([own], layout.ENGINE_LIMITS)
 
 
 def operators_of(pools: tuple[Deployment, ...]) -> np.ndarray:
-    """float64[pools, most operators, 4]"""
+    """Return float64[pools, most operators, 4]: the coefficients of each pool's operators, padded with zeros."""
     tables = [(pool.operators or WHOLE).coefficients for pool in pools]
     together = np.zeros((len(tables), max(map(len, tables)), 4))
     for rows, table in zip(together, tables, strict=True):
@@ -98,7 +98,7 @@ def operators_of(pools: tuple[Deployment, ...]) -> np.ndarray:
 
 
 def as_fitted(estimator: EstimatorModel) -> np.ndarray:
-    """FITTED[k]: the coefficients of an estimator, apart by what correction does to them."""
+    """Return FITTED[k]: the coefficients of an estimator, split into those that online correction scales and others."""
     fitted = np.zeros(len(estimator.coefficients), layout.FITTED)
     fitted["scaled"] = np.where(estimator.scaled, estimator.coefficients, 0.0)
     fitted["fixed"] = np.where(estimator.scaled, 0.0, estimator.coefficients)
@@ -106,6 +106,7 @@ def as_fitted(estimator: EstimatorModel) -> np.ndarray:
 
 
 def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
+    """Return ENGINE_SNAPSHOT[engines] at the start of a run."""
     snapshots = zeros(len(engines), layout.ENGINE_SNAPSHOT)
     snapshots["closed"] = engines["off"]
     for field in (
@@ -130,7 +131,7 @@ def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
 
 
 def fresh_reports(engines: np.ndarray) -> np.ndarray:
-    """Before its first report an engine counts as empty."""
+    """Return REPORT[engines, REPORTS] at the start of a run: all engines are empty."""
     reports = np.zeros((len(engines), layout.REPORTS), layout.REPORT)
     reports["time_s"] = -np.inf
     reports["free_blocks"] = engines["free_blocks"][:, None]

@@ -1,7 +1,7 @@
-"""How evenly gain is shared out: among clients, and among requests by their length.
+"""Fairness: how evenly gain is distributed among clients, and among requests by length.
 
-Measured by Jain's index of the groups' x, gain over ideal gain: (sum x)^2 / (n sum x^2), 1 where all
-groups get the same share of what they could gain, 1/n where one gets all. Source: Jain, Chiu and Hawe, "A Quantitative
+It is Jain's index of x = gain / ideal gain of n groups: (sum x)^2 / (n sum x^2), which is 1 if all groups get the same
+share of their ideal gain, and 1/n if one gets all. Source: Jain, Chiu and Hawe, "A Quantitative
 Measure of Fairness and Discrimination", DEC-TR-301, 1984.
 """
 
@@ -13,7 +13,7 @@ LENGTH_GROUPS = 4  # quarters of the requests
 
 
 def fairness(gain: np.ndarray, ideal_gain: np.ndarray, group: np.ndarray) -> float | None:
-    """Jain's index of gain / ideal gain of groups, from 1/groups to 1; None: fewer than two groups, or nothing gained.
+    """Return Jain's index of gain / ideal gain of groups, from 1/groups to 1; None: under two groups, or no gain.
 
     gain, ideal_gain: float64[requests]; group: int[requests], any numbers.
     """
@@ -25,8 +25,9 @@ def fairness(gain: np.ndarray, ideal_gain: np.ndarray, group: np.ndarray) -> flo
 
 
 def length_groups(table: np.ndarray) -> np.ndarray:
-    """int64[requests]: the quarter of the requests, by prompt and output tokens together, that each is in. Requests of
-    one length are in one group, so there may be fewer groups.
+    """Return int64[requests]: the quarter of the requests, by prompt plus output tokens, that each is in.
+
+    Requests of equal length are in one group, so there may be fewer groups than four.
     """
     tokens = tokens_of(table)
     if len(tokens) == 0:
@@ -37,11 +38,12 @@ def length_groups(table: np.ndarray) -> np.ndarray:
 
 
 def in_words(table: np.ndarray, group: np.ndarray) -> list[str]:
-    """Each of these groups: "130 to 512 tokens"."""
+    """Return a name for each group: "130 to 512 tokens"."""
     tokens = tokens_of(table)
     ranges = [tokens[group == one] for one in range(group.max() + 1)] if len(group) else []
     return [f"{these.min()} to {these.max()} tokens" for these in ranges]
 
 
 def tokens_of(table: np.ndarray) -> np.ndarray:
+    """Return int64[requests]: prompt plus output tokens."""
     return table["prompt_tokens"].astype("i8") + table["output_tokens"]

@@ -1,4 +1,4 @@
-"""The event loop: arrivals, iterations and their ends, in the order docs/simulation.md gives ("Time")."""
+"""The event loop: arrivals, starts and ends of iterations, in the order of docs/simulation.md, "Time"."""
 
 import numpy as np
 
@@ -32,26 +32,26 @@ from servegym.simulator.runs.parking import restore_run
 
 @compiled(advance_signature)
 def advance(address, stop_at, until_s):
-    """Run on until there is nothing left to do or a reason to return to the caller (statuses.py).
+    """Run until the end, or until there is another reason to return to the caller (statuses.py), which is returned.
 
-    address: of a parked run (parking.py), so that sixty arrays are not handed over at each step. stop_at: where to
-    stop for decisions. At a route the caller may change router_state.route[0], at a check router_state.moves.
+    address: of a parked run (parking.py), as passing sixty arrays at each step takes long. stop_at: at which decisions
+    to stop. At a route the caller may change router_state.route[0], at a scaler's decision router_state.moves.
     """
     run, router_state, functions = restore_run(address)
     status = run.status[0]
     engines, alone = run.engines.shape[0], run.engines.shape[0] == 1
     visits = 0
     while True:
-        # Where the caller comes back in the middle of routing or starting engines, this instant's events are done with.
+        # If the caller returns during routing or starts, this instant's events have been handled.
         if status.router.routing == 0 and status.starting == 0:
             while is_event_now(run):
                 reason = handle_event(run, router_state, functions)
                 if reason != GOING_ON:
                     return reason
-            reason, looked_at = after_events(run, router_state, stop_at)
+            reason, visited = after_events(run, router_state, stop_at)
             if reason != GOING_ON:
                 return reason
-            visits += looked_at
+            visits += visited
         before_routing(run, router_state)
         status.router.routing = 1
         while True:
@@ -64,7 +64,7 @@ def advance(address, stop_at, until_s):
             visits += engines
         status.router.routing = 0
         if status.starting == 0 and is_event_now(run):
-            continue  # KV that was sent just now over a link that takes no time
+            continue  # KV sent at this instant over a link that takes no time
         while status.starting < status.due:
             e = run.due[status.starting]
             reason = start_engine(run, router_state, functions, e, stop_at)
@@ -98,14 +98,14 @@ def advance(address, stop_at, until_s):
 
 @inlined_kernel
 def is_event_now(run):
-    """Whether the first event is due."""
+    """Return whether the first event is due."""
     status = run.status[0]
     return status.events > 0 and run.events[0].time_s <= status.now_s
 
 
 @inlined_kernel
 def next_known_s(run, router_state):
-    """When the next event or arrival is; inf: never."""
+    """Return the time of the next event or arrival; inf: none."""
     next_s = next_arrival_s(run, router_state)
     if run.status[0].events > 0:
         next_s = min(next_s, run.events[0].time_s)
@@ -114,7 +114,7 @@ def next_known_s(run, router_state):
 
 @inlined_kernel
 def handle_event(run, router_state, functions):
-    """The first event happens. Returns GOING_ON, or why it has not."""
+    """Handle the first event. Returns GOING_ON, or why the loop stops."""
     if run.events[0].kind != EVENT_BATCH_END:
         return at_event(run, router_state)
     status, e = run.status[0], run.events[0].index

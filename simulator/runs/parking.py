@@ -1,7 +1,7 @@
-"""A run parked in memory: kernels take it up by its address.
+"""Runs parked in memory, which kernels restore from an address.
 
-A run is some sixty arrays. To hand them from Python to a kernel takes tens of microseconds a call, an iteration about
-one. So a run is parked once. The caller keeps the arrays alive.
+Passing the sixty arrays of a run from Python to a kernel takes tens of microseconds, an iteration about one. So a run
+is parked once. The caller keeps the arrays alive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ store_functions, restore_functions, size_of_functions = parking(FUNCTIONS)
 
 @compiled(types.UniTuple(types.int64, 2)())
 def parked_bytes():
-    """What a parked run takes, and its functions alone."""
+    """Return the bytes of a parked run, and of its functions alone."""
     return size_of_run(), size_of_functions()
 
 
@@ -45,19 +45,19 @@ def park_functions(address, functions):
 
 @compiled(types.void(types.int64, SIMULATION_STATE, ROUTER_STATE, types.int64))
 def park(address, run, router_state, functions_address):
-    """Park a run whose functions are parked; kernels get it back as restore_run(address)."""
+    """Park a run whose functions are parked; kernels restore it with restore_run(address)."""
     store_run(address, (run, router_state, restore_functions(functions_address)))
 
 
 class Room:
-    """Memory for so many bytes: `address`, at the start of a cache line."""
+    """Memory of a number of bytes at `address`, which is the start of a cache line."""
 
     def __init__(self, size: int) -> None:
         self._bytes = np.zeros(size + CACHE_LINE, "u1")
         self.address = self._bytes.ctypes.data + -self._bytes.ctypes.data % CACHE_LINE
 
     def __del__(self) -> None:
-        if kept:  # None while Python ends
+        if kept:  # None while Python shuts down
             kept.pop(self.address, None)
 
 
@@ -69,17 +69,17 @@ class ParkedRun(Room):
         self._parked: tuple[Any, Any, Any] = (None, None, None)
 
     def park(self, arrays: SimulationState, router_state: RouterState, functions: Functions) -> None:
-        """Put a run here, unless it is what is here. It is there until another is put here or this memory is gone."""
+        """Park a run here, unless it is here already. It stays until another is parked here."""
         run = (arrays, router_state, functions)
         if all(one is other for one, other in zip(run, self._parked, strict=True)):
             return
-        self._parked = run  # keeps them alive
+        self._parked = run  # keeps the arrays alive
         park.entry(self.address, arrays, router_state, parked_functions(functions).address)
 
 
 @functools.lru_cache(maxsize=256)
 def parked_functions(functions: Functions) -> Room:
-    """The functions of a run, parked: to hand them over takes as long as all its arrays, and episodes share them."""
+    """Return the parked functions of a run. They take as long to pass as all arrays, and episodes share them."""
     room = Room(parked_bytes.entry()[1])
     park_functions.entry(room.address, functions)
     return room

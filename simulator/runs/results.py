@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servegym.simulator.features.ahead import out_of
+from servegym.simulator.features.ahead import emitted_of
 from servegym.simulator.features.front import came_s, has_arrived
 from servegym.simulator.inputs.costs import costs_of_pools
 from servegym.simulator.inputs.scenario import Scenario
@@ -27,9 +27,9 @@ DRAFTING = ("drafted_tokens", "accepted_tokens")
 
 
 class Result:
-    """What happened in a run. Counts only requests that have arrived.
+    """The results of a run. They count only requests that have arrived.
 
-    summary: one dict of figures, units in the names. requests, engines, timeline: pandas tables.
+    summary: a dict of figures with units in their names. requests, engines, sessions, timeline: pandas tables.
     wall_s: seconds spent in the event loop.
     """
 
@@ -40,11 +40,11 @@ class Result:
 
     @functools.cached_property
     def columns(self) -> dict[str, np.ndarray]:
-        """The figures of each request that has arrived."""
+        """The columns of `requests`."""
         arrived = self.arrived
         table = self.scenario.workload.table[arrived]
         outcome = self.arrays.outcomes[arrived]
-        # Of a run: a table has those that are known beforehand. Less the way back, so that a latency is the client's.
+        # Arrivals of the run, as the table has only those known beforehand; earlier by the response latency.
         arrival_s = self.arrays.requests["arrival_s"][arrived]
         back_s = self.arrays.status[0].front_end.way_back_s
         ttft_s, tpot_s, ttlt_s = latencies_of(table, arrival_s, outcome["first_token_s"], outcome["finish_s"])
@@ -53,7 +53,7 @@ class Result:
             **{field: table[field] for field in FIELDS if field != "adapter" or workload.table[field].any()},
             "arrival_s": arrival_s + back_s,
             "engine": self.arrays.requests["engine"][arrived],
-            "num_output_tokens": out_of(self.arrays.requests, self.arrays.outcomes)[arrived],
+            "num_output_tokens": emitted_of(self.arrays.requests, self.arrays.outcomes)[arrived],
             "ready_s": outcome["ready_s"],
             "admitted_s": outcome["admitted_s"],
             "first_token_s": outcome["first_token_s"] + back_s,
@@ -79,7 +79,7 @@ class Result:
         }
 
     def _of_sessions(self) -> dict[str, np.ndarray]:
-        """What there is to say where arrivals depend on completions."""
+        """Return the columns for arrivals that depend on completions."""
         if not self.scenario.arrivals_depend:
             return {}
         workload = self.scenario.workload
@@ -89,7 +89,7 @@ class Result:
         return {name: column[self.arrived] for name, column in columns.items()}
 
     def _adapters_at_engines(self) -> dict[str, np.ndarray]:
-        """How often each engine loaded and activated LoRA adapters, where any engine has them."""
+        """Return how often each engine loaded and activated LoRA adapters, if any engine serves some."""
         adapters = self.arrays.engines["adapters"]
         if not adapters["max_loras"].any():
             return {}
@@ -97,11 +97,11 @@ class Result:
 
     @property
     def speculates(self) -> bool:
-        """Whether engines draft tokens."""
+        """Whether any engine uses speculative decoding."""
         return any(pool.speculation is not None for pool in self.scenario.deployment.pools)
 
     def _at_engines(self) -> dict[str, np.ndarray]:
-        """What engines would report, where there is a front end between them and clients."""
+        """Return latencies as engines measure them, if there is a front end between them and clients."""
         if self.scenario.front_end is None or not self.scenario.front_end.takes_time:
             return {}
         table, outcomes = self.scenario.workload.table, self.arrays.outcomes
@@ -118,31 +118,30 @@ class Result:
 
     @functools.cached_property
     def arrived(self) -> np.ndarray | slice:
-        """Which requests have arrived, for indexing: the first ones, or bool[requests]."""
+        """Index of the requests that have arrived: a slice of the first ones, or bool[requests]."""
         if self.scenario.workload.turns is None:
             return slice(int(self.arrays.status[0].next_arrival))
         return has_arrived(self.arrays)
 
     @functools.cached_property
     def priorities(self) -> dict[int, np.ndarray]:
-        """bool[requests] of each priority: which requests have it."""
+        """bool[requests] by priority: which requests have it."""
         column = self.columns["priority"]
         return {int(one): column == one for one in np.unique(column)}
 
     @functools.cached_property
     def length_groups(self) -> np.ndarray:
-        """`fairness.length_groups` of those that have arrived."""
+        """`fairness.length_groups` of the requests that have arrived."""
         return length_groups(self.scenario.workload.table[self.arrived])
 
     @property
     def requests(self) -> pd.DataFrame:
-        """One row a request, in the order of the workload; times absolute in seconds unless they are intervals.
+        """A row for each request, in the order of the workload; times in s, from the start of the run unless intervals.
 
-        refused_s: where there is more than one engine. request_id: where the workload has ids. Where arrivals depend on
-        completions also: request, its number (not all may have arrived); came_s, when it could have been sent if
-        nothing had kept it. Of sessions: session, the request each begins with; after, the one that a request follows
-        (-1: none). Where there is a front end, times are those of the client, and beside them stand engine_...: when
-        tokens came out of engines, and latencies from when these got the request (ready_s).
+        refused_s: only with several engines. request_id: only if the workload has ids. If arrivals depend on
+        completions: request, its index (not all may have arrived); came_s, its arrival at the front. With sessions:
+        session, the first request of its session; after, the request that it follows (-1: none). With a front end,
+        times are the client's, and engine_... are the engine's: times of tokens, and latencies from ready_s on.
         """
         import pandas as pd
 
@@ -155,23 +154,22 @@ class Result:
 
     @property
     def sessions(self) -> pd.DataFrame:
-        """One row a session that has begun (`session_columns`); empty where requests follow none."""
+        """A row for each session that has begun (`session_columns`); empty if the workload has none."""
         import pandas as pd
 
         return pd.DataFrame() if self.scenario.workload.turns is None else pd.DataFrame(self.session_columns)
 
     @property
     def engines(self) -> pd.DataFrame:
-        """One row an engine.
+        """A row for each engine.
 
-        role, tier: at the end; tier -1: the common pool. requests: prefilled there (role prefill), else finished there,
-        as of engines that have changed their role; role_changes: how often, where they may. rounds:
-        times its scheduler was asked; suspensions: running prefills it had suspended then, blocking_mean_s and
-        blocking_longest_s: how long these went on (nan, 0: there were none). evictions: requests that gave up memory.
-        cached_tokens: found in the engine's prefix cache or store at first admissions, cached_share: of all tokens
-        admitted then (nan: none were); regained_tokens: found at later admissions; overwritten_blocks: of the cache,
-        that had a name. recalled: requests taken back, with lost_tokens of computed KV. service_s: time in service.
-        utilisation, kv_use_mean: of the whole run, in service or not.
+        role, tier: at the end; tier -1: the common pool. requests: prefilled there (prefill engines that never changed
+        their role), else finished there. role_changes: only if roles can change. rounds: times its scheduler was asked.
+        suspensions: of running batches; blocking_mean_s, blocking_longest_s: times from the decision to the suspension
+        (nan, 0: there were none). cached_tokens: found in its prefix cache or store at first admissions; cached_share:
+        of all tokens admitted then (nan: none); regained_tokens: found at later admissions; overwritten_blocks: named
+        blocks taken for other contents. recalled: requests taken back; lost_tokens: their lost KV. service_s: time in
+        service. utilisation, kv_use_mean: over the whole run, in service or not.
         """
         import pandas as pd
 
@@ -210,7 +208,7 @@ class Result:
         )
 
     def _requests_served(self) -> np.ndarray:
-        """int64[engines]; a prefill engine emits one token of each of its requests."""
+        """Return int64[engines]: requests served. A prefill engine emits one token for each of its requests."""
         engines, requests = self.arrays.engines, self.arrays.requests
         finished = requests["engine"][np.isfinite(self.arrays.outcomes["finish_s"])]
         return np.where(
@@ -220,13 +218,13 @@ class Result:
         )
 
     def service_s(self) -> np.ndarray:
-        """float64[engines]: time in service up to the end of the run."""
+        """Return float64[engines]: time in service up to the end of the run, in s."""
         engines = self.arrays.engines
         since_s = self.arrays.status[0].now_s - engines["totals"]["serving_since_s"]  # nan: not in service then
         return engines["totals"]["service_s"] + np.where(np.isnan(since_s), 0.0, since_s)
 
     def kv_use_mean(self) -> np.ndarray:
-        """float64[engines]: mean share of the KV blocks in use over the run."""
+        """Return float64[engines]: mean share of KV blocks in use over the run."""
         engines, span_s = self.arrays.engines, float(self.arrays.status[0].now_s)
         used = engines["total_blocks"] - engines["free_blocks"]
         block_seconds = engines["totals"]["block_seconds"] + used * (span_s - engines["totals"]["blocks_counted_s"])
@@ -234,7 +232,7 @@ class Result:
 
     @property
     def timeline(self) -> pd.DataFrame:
-        """One row an event, in the order they happened; empty unless the timeline was recorded."""
+        """A row for each event, in order of time; empty unless the timeline was recorded."""
         import pandas as pd
 
         events = self.arrays.timeline[: self.arrays.status[0].timeline_used]
@@ -244,7 +242,7 @@ class Result:
 
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
-        """Figures of the run as a whole."""
+        """The figures of the whole run, by name."""
         emitted = self.figure("tokens_emitted")
         return {
             **{name: self.figure(name) for name in FIGURES if self._has(name)},
@@ -259,12 +257,11 @@ class Result:
         }
 
     def figure(self, name: str) -> Any:
-        """One of `FIGURES`, as the summary has it, and nothing else worked out."""
+        """Return one of `FIGURES`, without computing the others."""
         return FIGURES[name](self)
 
     def _has(self, name: str) -> bool:
-        """Whether a summary says it: figures of drafts where engines draft, of engines where there is a front end, of
-        sessions where one has begun, of refusals where there are any."""
+        """Return whether the summary has a figure: some need speculation, a front end, sessions or refusals."""
         if name in OF_SESSIONS:
             return self.scenario.workload.turns is not None and len(self.columns["session"]) > 0
         if name in OF_REFUSALS:
@@ -274,8 +271,9 @@ class Result:
         return self.speculates or name not in OF_DRAFTS
 
     def tables(self, timeline: bool = True) -> dict[str, pd.DataFrame]:
-        """What `save` writes, by name: requests, engines, of a workload with sessions these, and (if recorded, and
-        wanted) the timeline."""
+        """Return the tables that `save` writes, by name: requests, engines, sessions if there are any, and with
+        `timeline` the timeline if it was recorded.
+        """
         tables = {"requests": self.requests, "engines": self.engines}
         if self.scenario.workload.turns is not None:
             tables["sessions"] = self.sessions
@@ -284,7 +282,7 @@ class Result:
         return tables
 
     def save(self, directory: str | Path, csv: bool = False, timeline: bool = True) -> list[Path]:
-        """Write the `tables` as Parquet or CSV; returns the files."""
+        """Write the `tables` as Parquet or CSV, and return the files."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         written = []
@@ -299,5 +297,5 @@ class Result:
 
 
 def share_of(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
-    """parts / wholes; nan where the whole is 0."""
+    """Return parts / wholes; nan where the whole is 0."""
     return np.where(wholes > 0, parts / np.maximum(wholes, 1), np.nan)

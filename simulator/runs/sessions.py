@@ -1,4 +1,4 @@
-"""Sessions of a run as a whole: when each ended, and whether by its deadline (docs/sessions.md)."""
+"""Sessions of a run: when each ended, and whether by its deadline (docs/sessions.md)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def slo_s(table: np.ndarray) -> np.ndarray:
-    """float64[requests], s: how long each takes that just meets its SLOs."""
+    """Return float64[requests], s: the latency of each request if it just meets its SLOs."""
     by_tokens_s = table["ttft_slo_s"] + (table["output_tokens"] - 1) * table["tpot_slo_s"]
     return np.where(np.isfinite(table["ttlt_slo_s"]), table["ttlt_slo_s"], by_tokens_s)
 
 
 def deadlines_s(table: np.ndarray, turns: SessionDependencies) -> np.ndarray:
-    """float64[requests], s from the start of its session: when each ends if it and all before it just meet their SLOs.
+    """Return float64[requests]: deadline of each request in s from the start of its session.
 
-    deadline = that of the request it follows (0: none) + think time + `slo_s`.
+    deadline = deadline of the request that it follows (0: none) + think time + `slo_s`.
     """
     found = slo_s(table)
     left = np.flatnonzero(turns.after >= 0)
@@ -39,15 +39,14 @@ def deadlines_s(table: np.ndarray, turns: SessionDependencies) -> np.ndarray:
 
 
 def session_slos_s(table: np.ndarray, turns: SessionDependencies) -> np.ndarray:
-    """float64[requests], s: of a session's first request from its arrival to the session's deadline, the latest of
-    `deadlines_s`; of others 0."""
+    """Return float64[requests], s: for a session's first request its latest `deadlines_s`, 0 for others."""
     found = np.zeros(len(table))
     np.maximum.at(found, turns.session, deadlines_s(table, turns))
     return found
 
 
-def tell_sessions(following: np.ndarray, workload: Workload, gain: Gain) -> np.ndarray:
-    """FOLLOWING[requests], with what sessions are due by and worth."""
+def set_session_deadlines(following: np.ndarray, workload: Workload, gain: Gain) -> np.ndarray:
+    """Set the deadlines and gains of sessions in FOLLOWING[requests], and return it."""
     turns, table = workload.turns, workload.table
     if turns is None:
         return following
@@ -59,15 +58,17 @@ def tell_sessions(following: np.ndarray, workload: Workload, gain: Gain) -> np.n
 
 
 def ends_s(run: SimulationState, session: np.ndarray) -> np.ndarray:
-    """float64[requests], s: of a session's first request when the last token of the session set out; inf: it has
-    not. session: the first request of each one's session."""
+    """Return float64[requests], s: for a session's first request when the session's last token left; inf: not yet.
+
+    session: the first request of each one's session.
+    """
     found, finish_s = np.full(len(session), -np.inf), run.outcomes["finish_s"]
     np.maximum.at(found, session, np.where(np.isnan(finish_s), np.inf, finish_s))
     return found
 
 
-def earn_sessions(run: SimulationState, following: np.ndarray) -> None:
-    """Add what sessions have earned whose tokens were not emitted by the event loop, as that does (front.py)."""
+def add_session_gains(run: SimulationState, following: np.ndarray) -> None:
+    """Add the gains of sessions whose tokens the event loop did not emit, as it would (front.py)."""
     in_time = ends_s(run, following["session"]) <= run.requests["arrival_s"] + following["session_slo_s"]
     gains = np.where(in_time & (following["in_engines"] > 0), following["session_gain"], 0.0)
     run.outcomes["gain"] += gains
@@ -75,11 +76,11 @@ def earn_sessions(run: SimulationState, following: np.ndarray) -> None:
 
 
 def session_columns(result: Result) -> dict[str, np.ndarray]:
-    """Of each session that has begun, in the order of their first requests.
+    """Return the columns of sessions that have begun, in the order of their first requests.
 
-    session: its first request. arrival_s: of that. requests: of the session, finished: of these. finish_s: when its
-    last request ended, session_s: that less arrival_s; NaN: not all have finished. deadline_s: the latest of
-    `deadlines_s`, from its arrival on. attained: finished by then.
+    session: its first request. arrival_s: the arrival of that. requests, finished: how many it has, and how many have
+    finished. finish_s: when its last request finished; session_s: finish_s - arrival_s; NaN: not all have finished.
+    deadline_s: after its arrival. attained: whether it finished by then.
     """
     workload, columns = result.scenario.workload, result.columns
     turns = workload.turns
@@ -98,7 +99,7 @@ def session_columns(result: Result) -> dict[str, np.ndarray]:
     finish_s[finished < count] = np.nan
     arrival_s = columns["arrival_s"][columns["after"] < 0]  # rows of first requests, in their order
     session_s = finish_s - arrival_s
-    # As the loop compares them, to the bit.
+    # The same floating point comparison as in the loop.
     last_s = ends_s(result.arrays, of_all)[first]
     attained = last_s <= result.arrays.requests["arrival_s"][first] + deadline_s
     return {

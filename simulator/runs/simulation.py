@@ -1,4 +1,4 @@
-"""A simulation: a workload on a deployment under a scheduler, run to the end or from decision to decision."""
+"""Simulations: a scenario run to the end, or from decision to decision."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from servegym.simulator.runs.results import Result
 
 
 class Simulation:
-    """A scenario made ready to run, as often as one likes.
+    """A simulation of a scenario, which can be run repeatedly.
 
         simulation = Simulation(scenario)
         result = simulation.run()                      # to the end, at full speed
@@ -55,11 +55,11 @@ class Simulation:
             simulation.arrays.parameters[0, 0] = 2.0   # what a controller may change
         result = simulation.result()
 
-    Both ways give the same bytes for the same decisions. Raises DeploymentError if a request does not fit the KV
-    memory, PolicyError if a policy cannot be compiled. Running raises PolicyError where a policy writes what is refused
-    (`refusals`), or it, or another function of the scenario, raises an exception.
+    Both ways give the same bytes for the same decisions. Raises DeploymentError if a request does not fit KV memory,
+    and PolicyError if a policy cannot be compiled. Running raises PolicyError if a policy writes invalid values
+    (`refusals`), or if a function of the scenario raises an exception.
 
-    watched: `router_state.known.prefixes.sent` is read by the caller, and is kept even if no policy reads it.
+    watched: keep `router_state.known.prefixes.sent` for the caller even if no policy reads it.
     """
 
     def __init__(self, scenario: Scenario, record_timeline: bool = False, watched: bool = False):
@@ -71,13 +71,13 @@ class Simulation:
         for name, function in policy_functions(self.settings):
             ensure_compiled(name, function)
         self.functions = functions_of(scenario, self.settings)
-        self.start: tuple[SimulationState, RouterState] | None = None  # kept from the first reset on
-        self._parked_run: ParkedRun | None = None  # none before it runs
+        self.start: tuple[SimulationState, RouterState] | None = None  # set at the first reset
+        self._parked_run: ParkedRun | None = None  # set at the first run
         self._begin(self._fresh())
         self.loop = loop_of(self.arrays, self.router_state)
 
     def reset(self) -> None:
-        """Back to the start of the scenario."""
+        """Go back to the start of the scenario."""
         if self.start is None:
             self.start = self._fresh()
         arrays, router_state = self.start
@@ -89,44 +89,43 @@ class Simulation:
 
     def _begin(self, start: tuple[SimulationState, RouterState]) -> None:
         self.arrays, self.router_state = start
-        self.failures: list[Failure] = []  # what functions of the scenario have raised
+        self.failures: list[Failure] = []  # exceptions of the scenario's functions
         self.wall_s = 0.0
         self.ended = False
 
     def copy(self) -> Simulation:
-        """Another simulation at the same point of the same scenario; each goes on without the other."""
+        """Return an independent simulation at the same point of the same scenario."""
         other = copy.copy(self)
         other.arrays, other.router_state = copied(self.arrays), copied(self.router_state)
         other.failures, other._parked_run = list(self.failures), None
         return other
 
     def note_failure(self, failure: Failure) -> None:
-        """A compiled function has raised an exception: the run is to end."""
+        """Record an exception of a compiled function, which ends the run."""
         self.failures.append(failure)
         self.arrays.status[0].failed = 1
 
     def run(self) -> Result:
-        """Run to the end of the scenario, from the start or from where stepping stopped."""
+        """Run to the end of the scenario from where it stands, and return the result."""
         self._advance(stop_at=0)
         return self.result()
 
     def step(self) -> bool:
-        """Run on until a batch is about to be formed; False when the scenario has ended instead.
+        """Run until a batch is about to be formed. Returns False if the scenario has ended instead.
 
         The engine that decides is `arrays.status[0].deciding_engine`.
         """
         return self.advance_to(AT_BATCHES)
 
     def advance_to(self, stop_at: int) -> bool:
-        """Run on until there is a decision of a kind (statuses.AT_..., added up); False when there is none any more.
+        """Run until the next decision of some kinds (sum of statuses.AT_...). Returns False if there is none.
 
-        What has been decided about a route or a check is in `router_state.route` and `router_state.moves`, and can be
-        changed there.
+        The policy's decision is in `router_state.route` or `router_state.moves`, and can be changed there.
         """
         return self._advance(stop_at) == DECISION
 
     def _advance(self, stop_at: int) -> int:
-        run_on = self.loop.entry  # read from the cache, or compiled, before the clock starts
+        run_on = self.loop.entry  # compiled or loaded before the clock starts
         self.parked()
         while True:
             begin = time.perf_counter()
@@ -143,15 +142,17 @@ class Simulation:
             self.make_room(reason)
 
     def parked(self) -> int:
-        """The address under which kernels find the run as it stands (parking.py)."""
+        """Return the address of the parked run in its present state (parking.py)."""
         if self._parked_run is None:
             self._parked_run = ParkedRun()
         self._parked_run.park(self.arrays, self.router_state, self.functions)
         return self._parked_run.address
 
     def make_room(self, reason: int) -> None:
-        """Make the array longer that was too short (`arrays` and `router_state` are new tuples then), so that `advance`
-        can be called again; or raise what has gone wrong."""
+        """Lengthen the array that was too short, so that `advance` can be called again, or raise the error of `reason`.
+
+        `arrays` and `router_state` are new tuples then.
+        """
         if reason == QUEUE_FULL:
             capacity = 2 * self.arrays.queues.shape[1]
             self._lengthen(
@@ -173,7 +174,7 @@ class Simulation:
         self.arrays, self.router_state = longer(self.arrays, sizes), longer(self.router_state, sizes)
 
     def result(self) -> Result:
-        """What has happened so far. It stays as it is when the simulation goes on."""
+        """Return the result so far, which does not change when the simulation goes on."""
         arrays = self.arrays
         if not self.ended:
             changing = ("status", "requests", "outcomes", "engines", "timeline", "tbt_histogram")
@@ -181,7 +182,7 @@ class Simulation:
         return Result(self.scenario, arrays, self.wall_s)
 
     def estimator_of(self, engine: int) -> Estimator:
-        """What the scheduler of an engine is handed as its estimator now."""
+        """Return the estimator of an engine's scheduler as it is now."""
         pool = self.arrays.engines[engine].pool
         return Estimator(
             self.functions.batch_s[pool],
@@ -191,7 +192,7 @@ class Simulation:
         )
 
     def ranks_of(self, policy: Policy, parameters: np.ndarray, engine: int, now_s: float) -> np.ndarray:
-        """RANK[queue]: how a scheduler would rank the requests of an engine now. The run stays as it is.
+        """Return RANK[queue]: how a scheduler would rank the requests of an engine now. The run is not changed.
 
         parameters: float64[...], as the policy's function takes them (`Policy.numbers`).
         """
@@ -206,7 +207,7 @@ class Simulation:
         return ranks
 
     def scheduler_context(self, engine: int, now_s: float) -> SchedulerContext:
-        """What the scheduler of an engine is given to decide by; the arrays are those of the run."""
+        """Return the context of an engine's scheduler; its arrays are those of the run."""
         arrays = self.arrays
         return SchedulerContext(
             now_s,
@@ -220,7 +221,7 @@ class Simulation:
         )
 
     def router_context(self, now_s: float) -> RouterContext:
-        """What the router is given to decide by; the arrays are those of the run."""
+        """Return the router's context; its arrays are those of the run."""
         arrays, router_state = self.arrays, self.router_state
         return RouterContext(
             now_s, arrays.requests, router_state.known, router_state.state, router_state.parameters,
@@ -228,7 +229,7 @@ class Simulation:
         )  # fmt: skip
 
     def scaler_context(self, now_s: float) -> ScalerContext:
-        """What the scaler is given to decide by; the arrays are those of the run."""
+        """Return the scaler's context; its arrays are those of the run."""
         arrays, router_state = self.arrays, self.router_state
         return ScalerContext(
             now_s, arrays.requests, router_state.known, router_state.scaler_state, router_state.scaler_parameters,

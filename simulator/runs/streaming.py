@@ -1,9 +1,8 @@
-"""A run whose requests come and go: those in between, and no others, are in memory.
+"""Streaming: runs that keep only the requests under way in memory.
 
-A run's rows of requests are as many as the trace has, in memory that is reserved and not taken: the system gives a
-page when it is first written to. A chunk of the trace is written to its rows just before the run gets there, and the
-pages of requests that have ended are given back. So nothing in the loop knows of it, a request has the number it always
-has, and the run is the same.
+The rows of all requests of the trace are reserved in virtual memory, of which the system allocates a page when it is
+first written to. A chunk of the trace is written to its rows just before the run gets there, and the pages of requests
+that have ended are released. So the loop is the same, a request has its usual index, and the results are equal.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from servegym.simulator.runs.arrays import fresh_outcomes, fresh_requests
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
 
-NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # named from Python 3.13 on
+NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # in mmap from Python 3.13 on
 
 
 class WholeTrace(NamedTuple):
-    """What has to be known of all requests before a run begins.
+    """What must be known of all requests before a run begins.
 
-    sample: some of the requests, among them one of each TPOT SLO, client and application, and those with the longest
-    prompt and context, the first and the last. requests: how many there are. mean_...: of all of them.
+    sample: some of the requests, including one of each TPOT SLO, client and application, those with the longest prompt
+    and context, the first and the last. requests: their number. mean_...: over all of them.
     """
 
     sample: Workload
@@ -45,7 +44,7 @@ class WholeTrace(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StreamedScenario(Scenario):
-    """A scenario of a sample, whose policies are set by the mean prompt of the whole trace."""
+    """A scenario of a sample, in which facts for policies use the mean prompt of the whole trace."""
 
     mean_prompt_tokens: float = np.nan
 
@@ -61,7 +60,7 @@ class StreamedScenario(Scenario):
 
 
 class Pages:
-    """Zeros of a dtype, so many rows, of which only what is written to takes memory."""
+    """Zeros of a dtype, of which only pages that are written to take memory."""
 
     def __init__(self, rows: int, dtype: np.dtype, columns: int = 1) -> None:
         self.row_bytes = dtype.itemsize * columns
@@ -71,7 +70,7 @@ class Pages:
         self.given_back = 0
 
     def give_back(self, end: int) -> None:
-        """The rows before `end` are needed no more."""
+        """Release the memory of rows before `end`."""
         to = end * self.row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         if to > self.given_back:
             self.memory.madvise(mmap.MADV_DONTNEED, self.given_back, to - self.given_back)
@@ -85,8 +84,8 @@ class StreamedSimulation(Simulation):
         for result in simulation.stream(chunks):           # Workloads, in order of arrival
             ...                                            # of requests that have ended, in the order of the trace
 
-    Memory is taken for the requests from the first that has not ended to the end of the chunk that arrives. Raises
-    DeploymentError for what needs more of the past or the future than that.
+    Memory is needed for the requests from the first unfinished one to the end of the present chunk. Raises
+    DeploymentError for a feature that needs earlier or later requests.
     """
 
     def __init__(self, scenario: Scenario, trace: WholeTrace) -> None:
@@ -100,8 +99,8 @@ class StreamedSimulation(Simulation):
         table = trace.sample.table
         self.client = "client" if table["client"].any() else "priority"  # as `settings.clients_of`
         self.clients, self.applications = np.unique(table[self.client]), np.unique(table["application"])
-        self.window = table[:0]  # of the requests from `first` to `loaded`
-        self.ids = np.zeros(0, object)  # of those too, where the trace has any
+        self.window = table[:0]  # rows of the requests from `first` to `loaded`
+        self.ids = np.zeros(0, object)  # their identifiers, if the trace has any
         self.loaded = self.first = 0
 
     def _fresh(self) -> tuple[SimulationState, RouterState]:
@@ -117,14 +116,14 @@ class StreamedSimulation(Simulation):
         return arrays._replace(requests=requests, outcomes=outcomes, state=state), router_state
 
     def stream(self, chunks: Iterator[Workload]) -> Iterator[Result]:
-        """Serve the requests to the end; what has become of them, as they end. Each result is to be read at once."""
+        """Serve all requests, and yield results of those that have ended. Read each result before the next."""
         until_s = self.scenario.until_s
         for chunk in chunks:
             self._load(chunk)
             arrival_s = float(chunk.table["arrival_s"][-1])
             if self.loaded == self.trace.requests:
                 self._advance_to(until_s)
-            elif arrival_s > self.arrays.status[0].now_s:  # the last of the chunk has to wait for what comes after it
+            elif arrival_s > self.arrays.status[0].now_s:  # the last one waits for the next chunk
                 self._advance_to(min(float(np.nextafter(arrival_s, -np.inf)), until_s))
             yield from self._those_ended()
         came = int(self.arrays.status[0].next_arrival)
@@ -136,7 +135,7 @@ class StreamedSimulation(Simulation):
         self._advance(stop_at=0)
 
     def _load(self, chunk: Workload) -> None:
-        """Write a chunk to its rows."""
+        """Write a chunk of the trace to its rows."""
         for pool in self.scenario.deployment.pools:
             pool.check_adapters(chunk)
         first, self.loaded = self.loaded, self.loaded + len(chunk)
@@ -155,7 +154,7 @@ class StreamedSimulation(Simulation):
             self.ids = np.concatenate([self.ids, chunk.ids])
 
     def _those_ended(self) -> Iterator[Result]:
-        """The requests up to the first that has not ended; their pages are given back afterwards."""
+        """Yield the result of the requests before the first unfinished one, if any, and release their pages."""
         came = int(self.arrays.status[0].next_arrival)
         outcomes = self.arrays.outcomes[self.first : came]
         unfinished = np.isnan(outcomes["finish_s"]) & np.isnan(outcomes["refused_s"])
@@ -164,7 +163,7 @@ class StreamedSimulation(Simulation):
             yield self._part(end)
 
     def _part(self, end: int) -> Result:
-        """What has become of the requests up to `end`."""
+        """Return the result of the requests up to `end`, and release their pages."""
         first, self.first = self.first, end
         ids = self.ids[: end - first] if len(self.ids) else None
         part = self._result_of(first, end, self.window[: end - first], ids)
@@ -185,11 +184,11 @@ class StreamedSimulation(Simulation):
         return Result(dataclasses.replace(self.scenario, workload=workload), arrays, self.wall_s)
 
     def whole(self) -> Result:
-        """What is known of the run without its requests: engines, and figures that are not about requests."""
+        """Return the result of the run without requests: engines, and figures that are not about requests."""
         arrays = self.arrays
         status = arrays.status.copy()
         status["next_arrival"] = 0
-        rows = slice(len(self.scenario.workload))  # as many as the workload has, of which none has come
+        rows = slice(len(self.scenario.workload))  # as many as the sample has, none of which has arrived
         none = arrays._replace(status=status, requests=arrays.requests[rows], outcomes=arrays.outcomes[rows])
         return Result(self.scenario, none, self.wall_s)
 
@@ -198,14 +197,14 @@ def check_streamable(scenario: Scenario) -> None:
     """Raise DeploymentError for a scenario that cannot be streamed."""
     pools = scenario.deployment.pools
     for wrong, what in (
-        (scenario.arrivals_depend, "requests that come when others have ended (sessions, clients, max_concurrency)"),
-        (scenario.workload.prefixes is not None, "prompts that begin alike (prefix blocks)"),
+        (scenario.arrivals_depend, "arrivals that depend on completions (sessions, clients, max_concurrency)"),
+        (scenario.workload.prefixes is not None, "shared prefixes of prompts (prefix blocks)"),
         (scenario.predictor is not None, "a predictor, which reads all requests before the first"),
         (scenario.front_end is not None and scenario.front_end.takes_time, "a front end"),
         (scenario.takes_back, "requests that are taken back (a scaler, incidents, a router that moves engines)"),
-        (getattr(scenario.deployment, "signal_delay_s", 0.0) > 0, "signals that are late, of requests that are gone"),
+        (getattr(scenario.deployment, "signal_delay_s", 0.0) > 0, "delayed signals (signal_delay_s)"),
         (any(pool.adapters is not None for pool in pools), "LoRA adapters, which are numbered beforehand"),
         (any(pool.async_scheduling for pool in pools), "batches that are formed ahead (async_scheduling)"),
     ):
         if wrong:
-            raise DeploymentError(f"a trace cannot be streamed with {what}; leave that out, or stream nothing")
+            raise DeploymentError(f"a trace cannot be streamed with {what}; leave that out, or run without streaming")

@@ -103,7 +103,7 @@ def test_pages_of_requests_that_have_ended_are_given_back(tmp_path, rows, short_
         ({"requests": 10}, "requests is 10"),
         ({"clients": 4}, "sessions, clients, max_concurrency"),
         ({"engines": 2, "incidents": ("fail:1@3",)}, "a scaler, incidents"),
-        ({"engines": 2, "signal_delay_s": 0.1}, "signals that are late"),
+        ({"engines": 2, "signal_delay_s": 0.1}, "delayed signals"),
         ({"predictor": "length_error=0.2"}, "a predictor"),
     ],
 )

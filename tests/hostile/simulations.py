@@ -37,7 +37,7 @@ from tests.strategies import LONGEST_RUN_S
 CHUNK = 50  # runs
 FIRST = 10  # runs before all others, which compile what those need
 LIMIT_S = 300.0  # for one of them, with what its policies compile
-LIVELOCK = re.compile(r"under scheduler ([a-z0-9-]+).* requests take memory from each other")
+LIVELOCK = re.compile(r"under scheduler ([a-z0-9-]+).* requests evict each other")
 ENGINES_STAY_AWAY = set(INCIDENTS) - {"return"}
 
 

@@ -212,7 +212,7 @@ def test_engines_that_take_time_to_start_and_what_they_cost():
     assert pool.startup == Startup(40.0, 1)
     assert pool.costs == Costs(**costs, most_w=400)  # what is known of an A100 beside
     assert SMALL.build().deployment.costs == Costs(most_w=400) and SMALL.build().deployment.startup is None
-    with pytest.raises(DeploymentError, match="4 engines are to be started at first; there are 3"):
+    with pytest.raises(DeploymentError, match="4 engines are started at first; there are 3"):
         spec.replaced(started=4).build()
     for words, says in (
         ({"scaler": None}, "nothing starts them; say which scaler does"),

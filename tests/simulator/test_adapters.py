@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.errors import DeploymentError, WorkloadError
-from servegym.simulator.features.adapters import Adapters, numbered, prompts_apart
+from servegym.simulator.features.adapters import Adapters, numbered, prompts_by_adapter
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
@@ -77,9 +77,9 @@ def test_numbers_go_without_gaps() -> None:
 
 def test_prompts_of_two_adapters_share_nothing() -> None:
     prompts = Prompts(2, np.array([0, 2, 4, 6]), np.array([0, 1, 0, 1, 0, 1]))
-    apart = prompts_apart(prompts, np.array([4, 0, 4]))
+    apart = prompts_by_adapter(prompts, np.array([4, 0, 4]))
     assert apart is not None and apart.chunks.tolist() == [2, 3, 0, 1, 2, 3]
-    assert prompts_apart(prompts, np.zeros(3, "i4")) is prompts
+    assert prompts_by_adapter(prompts, np.zeros(3, "i4")) is prompts
 
 
 @pytest.mark.parametrize(

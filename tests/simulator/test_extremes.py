@@ -115,7 +115,7 @@ def test_kv_that_never_comes() -> None:
     pools = tuple(Deployment(SECOND, SECOND, 100, role=role) for role in ("prefill", "decode"))
     for link, when in ((Link(1.0, 1.0, 1e300), "1e+300"), (Link(1e308, 1e-300), "inf")):
         line = ends(scenario(SECOND, deployment=Cluster(pools, link)))
-        assert f"nothing more happens before 1e+12 s, where a run ends: the KV of request 0 comes at {when} s" in line
+        assert f"there is no event before 1e+12 s, the latest time of a run: the KV of request 0 comes at {when} s" in line
     assert Simulation(scenario(SECOND, deployment=Cluster(pools, Link(1.0, 1.0, 1e300)), until_s=60.0)).run()
 
 
@@ -158,7 +158,7 @@ def test_every_number_of_a_result_is_finite_up_to_the_latest_time() -> None:
     assert result.summary["finished"] == 3
     numbers = [value for value in result.summary.values() if isinstance(value, float)]
     assert np.isfinite(numbers).all() and max(numbers) > LATEST_S / 10
-    with pytest.raises(DeploymentError, match="nothing more happens before"):
+    with pytest.raises(DeploymentError, match="there is no event before"):
         Simulation(scenario(linear(t_c=LATEST_S / 3))).run()
 
 

@@ -94,7 +94,7 @@ def test_what_is_told_is_what_engines_hold_whatever_happens(data):
     try:
         simulation.run()
     except PolicyError as error:  # so a run may end: see test_thrashing.py
-        assert "requests take memory from each other again and again" in str(error)
+        assert "requests evict each other again and again" in str(error)
         reject()
     run, router_state = simulation.arrays, simulation.router_state
     apply_due_events(run, router_state, np.inf)

@@ -134,6 +134,6 @@ def test_a_router_that_does_what_cannot_be_is_told_so(mistake, words):
 
 def test_a_scaler_that_names_no_tier_is_told_so():
     with pytest.raises(
-        PolicyError, match=r"at 2 s scaler to_tier named tier 1 for engine [01], which there is not; tiers"
+        PolicyError, match=r"at 2 s scaler to_tier named tier 1 for engine [01], which does not exist; tiers"
     ):
         run(requests(prompt_tokens=[4]), pool("both", 2), tiers=(1.0,), scaler=scaler(1))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from servegym.simulator.batching.ordering import (
     bring_forward,
     first_ranked,
-    gives_up_before,
     in_previous_order,
+    is_evicted_before,
     ranks_before,
     sort,
 )
@@ -69,4 +69,4 @@ def test_pairs(ranks):
     victim = [(line.victim_tier, line.victim_key, place) for place, line in enumerate(ranks)]
     for a, b in zip(range(len(ranks)), reversed(range(len(ranks))), strict=True):
         assert ranks_before(ranks, a, b) == (rank[a] < rank[b])
-        assert gives_up_before(ranks, a, b) == (victim[a] > victim[b])
+        assert is_evicted_before(ranks, a, b) == (victim[a] > victim[b])

@@ -221,6 +221,6 @@ def test_memory_is_whole_when_engines_fail(data):
                 if engine.cache.on:
                     assert_memory_is_whole(simulation, e)
     except PolicyError as error:  # so a run may end: see test_thrashing.py
-        assert "requests take memory from each other again and again" in str(error)
+        assert "requests evict each other again and again" in str(error)
         reject()
     replay(simulation)

@@ -224,7 +224,7 @@ def test_a_policy_does_not_see_what_has_not_arrived(data):
     [
         ([-1, 5], [0, 0], "request 1: it follows request 5; there are 0 to 1"),
         ([-1, -2], [0, 0], "request 1: it follows request -2"),
-        ([1, 0], [0, 0], "it follows itself, by way of others"),
+        ([1, 0], [0, 0], "it follows itself through other requests"),
         ([-1, 1], [0, 0], "it follows itself"),
         ([-1, 2, 3, 1], [0, 0, 0, 0], "it follows itself"),
         ([-1, 0], [0, -1], "request 1: think_s is -1; it should be a time from 0"),

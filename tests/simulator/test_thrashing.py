@@ -41,7 +41,7 @@ def test_every_run_ends_within_so_many_tokens() -> None:
             assert "at " in str(error) and "engine 0 (cramped) has computed 100 times what its memory holds" in str(
                 error
             )
-            assert "under scheduler random-scheduler requests take memory from each other again and again" in str(error)
+            assert "under scheduler random-scheduler requests evict each other again and again" in str(error)
             thrashing += 1
         engine = simulation.arrays.engines[0]
         memory_tokens = int(engine.total_blocks * engine.block_tokens)

@@ -11,7 +11,7 @@ from servegym.simulator.batching.windows import (
     NOT_NUMBERS,
     OUT_OF_ORDER,
     keep_visits,
-    listed_ones,
+    listed_positions,
     next_window,
     whole_queue,
 )
@@ -76,7 +76,7 @@ def test_what_is_listed_runs_and_the_others_are_left_out(ranks, data, seed):
     limits.listed = len(listed)
     packing, most = np.zeros(1, layout.PACKING)[0], data.draw(st.integers(0, 2 * len(ranks)))
     previous_order = np.random.default_rng(seed).integers(0, 2 * len(ranks), len(ranks)).astype("i4")
-    n = listed_ones(orders, ranks, len(listed), previous_order, most, packing)
+    n = listed_positions(orders, ranks, len(listed), previous_order, most, packing)
     first = first_to_run(ranks, limits, len(ranks))
     leave_out_unlisted(ranks, limits, len(ranks))
     assert orders[0][:n].tolist() == ranking(ranks)
