@@ -1,4 +1,4 @@
-"""Policies by folder: schedulers, routers, scalers. Each of their modules registers its own when imported."""
+"""Policies by folder: schedulers, routers, scalers. Each module registers its policies when it is imported."""
 
 import functools
 import importlib
@@ -10,7 +10,7 @@ if not __name__.startswith("servegym."):
 
 @functools.cache
 def load() -> None:
-    """Import every module of the policy folders, which registers the policies in them."""
+    """Import all modules of the policy folders, which registers their policies."""
     for folder in ("schedulers", "routers", "scalers"):
         package = importlib.import_module(f"{__name__}.{folder}")
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

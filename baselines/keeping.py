@@ -9,10 +9,10 @@ DECODE, PREFILL, AS_PRINTED = range(3)
 
 @kernel
 def tokens_to_keep(request, engine, accounting, move_s_per_token, estimator):
-    """Number of computed tokens worth saving, where moving one costs `move_s_per_token` (beta) in all.
+    """Return how many computed tokens are worth saving, if moving a token takes `move_s_per_token` (beta) in all.
 
-    decode: the prompt by Eq. 3 reversed; the decoded tokens at the cost of their decode steps, all or none.
-    prefill: recomputation is one prefill of everything, as engines do it. as-printed: Eq. 3 and Eq. 6.
+    accounting: decode: the prompt by Eq. 3 with the inequality reversed, and the decoded tokens by the time of their
+    decode steps, all or none; prefill: all by the time of one prefill, as engines recompute; as-printed: Eq. 3 and 6.
     """
     if engine.host_blocks == 0:
         return 0
@@ -32,7 +32,7 @@ def tokens_to_keep(request, engine, accounting, move_s_per_token, estimator):
 
 @kernel
 def decoded_as_printed(prompt, decoded, move_s_per_token, estimator):
-    """Eq. 6: (beta - gamma_1 n - (gamma_1 + 2 gamma_2) / 2) / (2 gamma_1), at least 0; at most all there are."""
+    """Return Eq. 6: (beta - gamma_1 n - (gamma_1 + 2 gamma_2) / 2) / (2 gamma_1), from 0 to `decoded`."""
     if decoded == 0:
         return 0
     saved_s = move_s_per_token - decode_s(prompt + 0.5, estimator)

@@ -1,4 +1,4 @@
-"""Finding a policy of this package by its name, or in the file that it was saved to."""
+"""Finding a policy by its name, or in the file that it was saved to."""
 
 import importlib.resources
 from pathlib import Path
@@ -13,9 +13,9 @@ SHIPPED = "servegym.baselines.learned.policies"
 
 
 def _find(kind: str, text: str, role: str = "") -> Policy:
-    """A policy by its name and settings, or "learned:PATH" from the file it was saved to, or "learned:NAME".
+    """Return a policy by its name and settings, by "learned:PATH" from a file, or by "learned:NAME".
 
-    role: what it is for, where a file has several policies of the kind.
+    role: the role to take, if the file has several policies of the kind.
     """
     load()
     if not text.startswith(LEARNED):
@@ -31,7 +31,7 @@ def _find(kind: str, text: str, role: str = "") -> Policy:
 
 
 def learned_path(text: str) -> Path:
-    """The file that "learned:PATH" or "learned:NAME" stands for. Raises PolicyError if none ships by that name."""
+    """Return the file of "learned:PATH" or "learned:NAME". Raises PolicyError if none ships by that name."""
     name = text.removeprefix(LEARNED)
     if name.endswith(".json"):
         return Path(name)
@@ -44,41 +44,41 @@ def learned_path(text: str) -> Path:
 
 
 def scheduler(text: str) -> Policy:
-    """The scheduler "name", "name:key=value,..." or "learned:PATH".
+    """Return the scheduler "name", "name:key=value,..." or "learned:PATH".
 
-    Raises PolicyError for an unknown name or parameter, and for a file that no policy was saved to.
+    Raises PolicyError for an unknown name or parameter, and for a file that is not a valid artifact.
     """
     return _find("scheduler", text)
 
 
 def decode_scheduler(text: str) -> Policy:
-    """As `scheduler`, but a file with a scheduler for decode engines gives that one."""
+    """Return a scheduler as `scheduler` does, or a file's scheduler for decode engines if it has one."""
     return _find("scheduler", text, "decode_scheduler")
 
 
 def scheduler_names() -> list[str]:
-    """Names of the registered schedulers, sorted."""
+    """Return the names of the registered schedulers, sorted."""
     load()
     return policies.policy_names("scheduler")
 
 
 def router(text: str) -> Policy:
-    """The router "name", "name:key=value,..." or "learned:PATH". Raises PolicyError as `scheduler` does."""
+    """Return the router "name", "name:key=value,..." or "learned:PATH". Raises PolicyError as `scheduler` does."""
     return _find("router", text)
 
 
 def router_names() -> list[str]:
-    """Names of the registered routers, sorted."""
+    """Return the names of the registered routers, sorted."""
     load()
     return policies.policy_names("router")
 
 
 def scaler(text: str) -> Policy:
-    """The scaler "name", "name:key=value,..." or "learned:PATH". Raises PolicyError as `scheduler` does."""
+    """Return the scaler "name", "name:key=value,..." or "learned:PATH". Raises PolicyError as `scheduler` does."""
     return _find("scaler", text)
 
 
 def scaler_names() -> list[str]:
-    """Names of the registered scalers, sorted."""
+    """Return the names of the registered scalers, sorted."""
     load()
     return policies.policy_names("scaler")

@@ -1,4 +1,4 @@
-"""Relations between a policy's parameters that their bounds alone cannot express. Declared beside the policy."""
+"""Relations between a policy's parameters, such as one below another, which are declared beside the policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from servegym.policy import Policy
 
 
 class Below(NamedTuple):
-    """Parameter `lower` should be below parameter `upper`. source: what says so."""
+    """Parameter `lower` should be below parameter `upper`. source: where that comes from."""
 
     lower: str
     upper: str
@@ -19,7 +19,7 @@ _relations: dict[tuple[str, str], list[Below]] = {}
 
 
 def below(policy: Policy, lower: str, upper: str, source: str) -> Policy:
-    """Declare a relation of a policy; returns the policy. Raises ValueError for a parameter that it does not have."""
+    """Declare a relation of a policy, and return the policy. Raises ValueError for an unknown parameter."""
     names = [parameter.name for parameter in policy.parameters]
     if lower not in names or upper not in names:
         raise ValueError(f"{policy.name}: {lower} below {upper}: it has {', '.join(names)}")
@@ -30,5 +30,5 @@ def below(policy: Policy, lower: str, upper: str, source: str) -> Policy:
 
 
 def relations_of(policy: Policy) -> tuple[Below, ...]:
-    """The relations declared for a policy of this kind and name."""
+    """Return the relations declared for a policy of this kind and name."""
     return tuple(_relations.get((policy.kind, policy.name), ()))

@@ -1,4 +1,4 @@
-"""Estimated time of prefills and decodes, and of what a request has left (semantic scheduling, Eq. 4)."""
+"""Estimated times of a prefill, a decode, and all that a request has left (semantic scheduling, Eq. 4)."""
 
 import numpy as np
 
@@ -7,22 +7,22 @@ from servegym.policy import batches, cached_of, is_decoding, kernel, left_of
 
 @kernel
 def prefill_s(tokens, cached, estimator):
-    """Estimated time of a batch of one prefill of `tokens` with `cached` tokens before them."""
+    """Return the estimated time of a batch of one prefill of `tokens` with `cached` tokens before them, s."""
     return batches.estimate_alone(estimator.scratch[0], tokens, cached, False, estimator)
 
 
 @kernel
 def decode_s(cached, estimator):
-    """Estimated time of a batch of one decode with `cached` tokens before it; as a mean, `cached` may be fractional."""
+    """Return the estimated time of a batch of one decode with `cached` tokens, which may be fractional (a mean), s."""
     return batches.estimate_alone(estimator.scratch[0], 1, cached, True, estimator)
 
 
 @kernel
 def remaining_s(request, engine, estimator):
-    """Time that the request still takes alone on the engine: loading, prefill and decodes; inf: its length is unknown.
+    """Return the time that the request still takes alone, s: loading, prefill and decodes; inf: no predicted length.
 
-    Eq. 4 adds up the decodes; each is linear in its cached tokens, so the sum is their number times a decode at the
-    mean. A request past its predicted length counts as having one token to come.
+    Eq. 4 sums over the decodes. As a decode's time is linear in its cached tokens, the sum is the number of decodes
+    times the time at their mean. A request past its predicted length counts as having one token left.
     """
     predicted = float(request.predicted_output_tokens)
     if np.isnan(predicted):
@@ -42,9 +42,10 @@ def remaining_s(request, engine, estimator):
 
 @kernel
 def prefill_alone_s(tokens, cached, budget, batch, batch_s, coefficients):
-    """Estimated time of a prefill of `tokens` after `cached` ones: number of chunks times a batch of a chunk halfway.
+    """Return the estimated time of a prefill of `tokens` after `cached` ones in chunks of `budget` tokens, s.
 
-    The number of chunks is not rounded up: the remainder runs with the chunk before it. `batch` is working memory.
+    It is the number of chunks times the time of the middle one. The number is not rounded up: a remainder runs with the
+    chunk before it. batch: working memory.
     """
     chunk = min(tokens, budget)
     batches.clear(batch)

@@ -1,17 +1,17 @@
-"""Opening and closing engines of a role one at a time, for scalers that want a number of them."""
+"""Opening and closing engines of a role until a number of them is in use, for scalers."""
 
 from servegym.policy import POOL, kernel
 
 
 @kernel
 def is_in_use(snapshot, move):
-    """In a tier, up and open; it may still be loading."""
+    """Return whether an engine is up and open in a tier; it may still be starting."""
     return snapshot.up == 1 and move.tier != POOL and move.closed == 0 and (snapshot.closed == 0 or snapshot.off == 1)
 
 
 @kernel
 def engines_in_use(context, moves, role):
-    """How many engines of a role are in use."""
+    """Return how many engines of a role are in use."""
     snapshots, count = context.known.snapshots, 0
     for e in range(snapshots.shape[0]):
         count += snapshots[e].role == role and is_in_use(snapshots[e], moves[e])
@@ -20,7 +20,7 @@ def engines_in_use(context, moves, role):
 
 @kernel
 def held_requests(context):
-    """Requests that wait at the router."""
+    """Return the number of requests that wait at the router."""
     tiers, total = context.known.tiers, 0
     for queue in range(tiers.shape[0] - 1):
         total += tiers[queue].waiting
@@ -29,7 +29,10 @@ def held_requests(context):
 
 @kernel
 def start_first(context, moves, role, from_pool):
-    """Open the first engine of a role that is closed in its tier, or start the first of the pool. False: none."""
+    """Open the first engine of a role that is closed in its tier or, with from_pool, start the first one of the pool.
+
+    Returns False if there is none.
+    """
     snapshots = context.known.snapshots
     for e in range(snapshots.shape[0]):
         snapshot, in_pool = snapshots[e], moves[e].tier == POOL
@@ -68,8 +71,8 @@ def resize(context, moves, role, least, most):
 
 
 @kernel
-def send_off(context, moves):
-    """Close the engines in the pool, and put those into it that are closed and empty."""
+def return_to_pool(context, moves):
+    """Close the engines in the pool, and move closed engines without requests into it."""
     for e in range(moves.shape[0]):
         if moves[e].tier == POOL:
             moves[e].closed = 1

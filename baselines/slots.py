@@ -1,5 +1,7 @@
-"""Batching in slots: each iteration the b best requests of an order, prefills and decodes apart (semantic scheduling,
-Algorithm 2), which it and the baselines it is compared with have in common.
+"""Batching in slots (semantic scheduling, Algorithm 2): the b best requests of an order run, prefills and decodes
+apart.
+
+Semantic scheduling and its baselines share it.
 
 A scheduler writes (tier, key) of each request and calls `fill_slots`. It has the parameters `PARAMETERS`, the scratch
 memory `SCRATCH`, and its state per request begins with `STATE`. Choosing b of n takes O(n log b).
@@ -19,7 +21,7 @@ from servegym.policy import (
 
 BATCHINGS = ("stage-aware", "prefill-first")
 PREFILL_FIRST = 1
-AFTER_PREFILLS = 2**32  # added to a level: more than any
+AFTER_PREFILLS = 2**32  # added to a level, greater than any level
 CANDIDATES = ("best", "decodes")
 ALL_DECODES = 1
 PARAMETERS = (
@@ -27,15 +29,14 @@ PARAMETERS = (
               source="semantic scheduling's code"),
     Parameter("batching", "stage-aware", "stage-aware: prefills wait while the first request in order decodes; "
               "prefill-first: prefills never wait", choices=BATCHINGS, source="semantic scheduling, Alg. 2"),
-    Parameter("candidates", "best", "which decodes may join the ongoing ones: those among the first b requests in "
-              "order that are not ongoing, b being the slots (best); or the first b decodes that are not (decodes: the "
-              "code)",
+    Parameter("candidates", "best", "which decodes may join the ongoing ones, b being the slots: those among the first "
+              "b requests that are not ongoing (best), or the first b decodes that are not (decodes: the code)",
               choices=CANDIDATES, source="semantic scheduling, Alg. 2 line 1"),
 )  # fmt: skip
-SCRATCH = Scratch(indices=("marked", "heap"))  # by position: 1 or 0; positions of the best marked so far
+SCRATCH = Scratch(indices=("marked", "heap"))  # marked: 1 or 0 by position; heap: the best marked positions so far
 
 REMAINING_S, SEEN, ONGOING, EMITTED = range(4)
-# seen: number of its last eviction + 1 when last ranked, 0: never ranked. emitted: tokens when remaining_s was noted.
+# seen: number of its last eviction + 1 when last ranked; 0: never. emitted: output tokens when remaining_s was written.
 STATE = ("remaining_s", "seen", "ongoing", "emitted")
 
 LEVELS = ("urgency", "priority")
@@ -43,15 +44,16 @@ LEVELS = ("urgency", "priority")
 
 @kernel
 def level_of(request, choice):
-    """The request's urgency or its priority, as an index into LEVELS says; lower goes first."""
+    """Return the request's urgency or priority. choice: an index into LEVELS. Lower goes first."""
     return request.urgency if choice == 0 else request.priority
 
 
 @kernel
 def note_eviction(request, mine):
-    """Whether the request is ranked for the first time, or was evicted since it was last; then it is not ongoing.
+    """Return whether the request is ranked for the first time since its arrival or last eviction; then it is not
+    ongoing.
 
-    mine: the request's row of state. To be called for each request before `fill_slots`.
+    mine: the request's row of state. Call it for each request before `fill_slots`.
     """
     seen = float(request.evicted + 1)
     if mine[SEEN] == seen:
@@ -63,7 +65,7 @@ def note_eviction(request, mine):
 
 @kernel
 def note_remaining_time(request, mine, engine, estimator, current):
-    """`note_eviction`; if it is True (`current`: or the request has emitted since), also note the remaining time."""
+    """Call `note_eviction`; if it is True (with `current` also after new tokens), write the remaining time."""
     if note_eviction(request, mine) or (current and mine[EMITTED] != float(request.num_output_tokens)):
         mine[REMAINING_S] = remaining_s(request, engine, estimator)
         mine[EMITTED] = float(request.num_output_tokens)
@@ -71,17 +73,18 @@ def note_remaining_time(request, mine, engine, estimator, current):
 
 @kernel
 def fill_slots(context, p, ranks, limits):
-    """Leave out all but the requests that run in this batch; ranks hold their order.
+    """Leave out all requests that do not run in this batch; ranks have their order.
 
-    Stage-aware: while the best request p* is decoding, decodes run that were chosen before or are among the b best of
-    the others. Else the b best of all are chosen, and of those the prefilling ones run first. Prefill-first, decodes
-    run where these find no memory: else they would stand while two prompts take it from each other in turn.
+    Stage-aware: while the best request p* decodes, decodes run that are ongoing or among the b best of the others. Else
+    the b best of all are chosen, and of those the prefills run. Prefill-first: the b best are chosen, prefills go
+    first, and decodes run if these find no memory: otherwise they would wait while two prompts evict each other in
+    turn.
     """
     requests, queue, state, s = context.requests, context.queue, context.state, SCRATCH.read(context)
     n, slots, prefill_first = queue.shape[0], p.slots, p.batching == PREFILL_FIRST
     limits.sequence_budget = slots
     limits.whole_prompts = 1
-    limits.evict_for = EVICT_FOR_ALL  # Algorithm 4: newcomers too
+    limits.evict_for = EVICT_FOR_ALL  # Algorithm 4: waiting requests too
     if prefill_first:
         limits.phase = PHASE_FIRST_DECIDES
     if n == 0:
@@ -113,7 +116,7 @@ def fill_slots(context, p, ranks, limits):
 
 @kernel
 def mark_decodes(context, ranks, s, slots, all_decodes):
-    """Mark the decodes that are ongoing, or among the b best of the requests that are not (all_decodes: decodes)."""
+    """Mark decodes that are ongoing or among the `slots` best of other requests (all_decodes: of other decodes)."""
     requests, queue, ongoing = context.requests, context.queue, context.state.requests
     n = queue.shape[0]
     for position in range(n):
@@ -131,9 +134,9 @@ def mark_decodes(context, ranks, s, slots, all_decodes):
 
 @kernel
 def keep_best(ranks, s, n, slots):
-    """Of the marked positions keep the mark of the `slots` best. Returns their number; they are s.heap[i].
+    """Unmark all but the `slots` best of the marked positions. Returns their number; they are in s.heap.
 
-    These are a heap of the best seen so far, the worst of them at its root.
+    s.heap is a heap of the best so far with the worst at its root.
     """
     size = 0
     for position in range(n):

@@ -1,4 +1,4 @@
-"""Options of schedulers with a time budget: from when deadlines count, and whether batches end at a device's steps."""
+"""Options of schedulers with a time budget: where deadlines count from, and whether batches end at device steps."""
 
 import numpy as np
 
@@ -11,10 +11,10 @@ WHERE = ("ignore", "device")
 
 @kernel
 def counted_deadline_s(request, counted):
-    """Deadline of the next token, where later deadlines may count from the first token.
+    """Return the deadline of the next token, where later deadlines may count from the first token, in s of the run.
 
-    While the first token is still under way (asynchronous scheduling) they count from the TTFT SLO. A request with a
-    TTLT SLO has one deadline for all its tokens.
+    counted: an index into DEADLINES. While the first token is under way (asynchronous scheduling) they count from the
+    TTFT SLO. A request with a TTLT SLO has one deadline for all its tokens.
     """
     if counted == FROM_SLO or request.num_output_tokens == 0 or request.ttlt_slo_s < np.inf:
         return next_deadline_s(request)
@@ -25,11 +25,11 @@ def counted_deadline_s(request, counted):
 
 
 def steps(default: str | ByWord = "device") -> tuple[Parameter, Parameter]:
-    """`steps` with a default, and `step_tokens`, which follows from it."""
+    """Return the parameter `steps` with this default, and `step_tokens`, which follows from it."""
     return (
-        Parameter("steps", default, "device: a batch may end at a multiple of the device's step, where a token costs "
-                  "least; ignore: it takes all that fits its time budget", choices=WHERE),
+        Parameter("steps", default, "device: a batch may end at a multiple of the device's step, where time per token "
+                  "is least; ignore: it takes all that fits its time budget", choices=WHERE),
         Parameter("step_tokens", ByWord("steps", {"ignore": 0, "device": Fact("step_tokens")}),
-                  "the step: a batch takes as long as one of the next multiple of so many tokens; 0: no steps",
+                  "the step: a batch takes as long as one with the next multiple of this many tokens; 0: no steps",
                   0, 2**14, "tokens", integer=True),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Policies as files: what they are, what they assume, how they came about."""
+"""Artifacts: policies as files, with their assumptions and provenance."""
 
 from servegym.baselines.artifact.artifact import KINDS, Artifact, ArtifactError
 from servegym.baselines.artifact.files import load_artifact, save_artifact

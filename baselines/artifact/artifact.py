@@ -1,4 +1,4 @@
-"""What an artifact is: the policies that serve together, what they assume, and how they came about."""
+"""Artifacts: policies that serve together, their assumptions, and their provenance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = {"scheduler": "scheduler", "decode_scheduler": "scheduler", "router": "r
 
 
 class ArtifactError(PolicyError):
-    """An artifact that is missing, not as it was written, or made for another version; always one line."""
+    """An artifact is missing, damaged, or for another version. The message is one line."""
 
     def __init__(self, message: str):
         super().__init__(" ".join(message.split()))
@@ -25,12 +25,12 @@ class Artifact:
     """Policies that serve together.
 
     policies: at least one, by role (a key of `KINDS`).
-    estimator: their estimate of batch times: "profile" (name), "form" and its packed "coefficients", "fit" (error,
-        source, and whatever else is known of it); None: to be given when they are run.
+    estimator: their estimator: "profile" (name), "form" and its packed "coefficients", "fit" (error, source and so on);
+        None: to be given when they run.
     workload: what they were made for: "slo" (recipe); "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s" (None: none), the
         defaults of a request without its own; "weight_of_priority" ({"1": 2.0}), "first_token_weight" (relative to a
         later token's 1); "traces", "devices", "loads"; "engines", or "prefill" and "decode". None: unknown.
-    provenance: how it came about, as JSON: study, panel, scores, seeds, versions; `trained_on`: its training data.
+    provenance: how it was made, as JSON: study, panel, scores, seeds, versions; `trained_on`: its training data.
 
     Raises ArtifactError if there is no policy, or one is of the wrong kind for its role.
     """
@@ -74,7 +74,7 @@ class Artifact:
         return " + ".join(dict.fromkeys(policy.label for policy in self.policies.values()))
 
     def policy(self, kind: str) -> Policy:
-        """The policy of a kind ("scheduler", "router", "scaler"). Raises ArtifactError where there is none."""
+        """Return the policy of a kind ("scheduler", "router", "scaler"). Raises ArtifactError if there is none."""
         for role, policy in self.policies.items():
             if KINDS[role] == kind:
                 return policy

@@ -1,4 +1,4 @@
-"""An artifact's JSON document: read with a limit, checked by its JSON Schema, and brought to the newest version."""
+"""An artifact's JSON document: read up to a size limit, checked by its JSON Schema, converted to the newest version."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEFAULTS_THEN: dict[str, dict[str, Any]] = {
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The document in a file, of the newest version. What it names may not exist. Raises ArtifactError."""
+    """Return the document in a file, in the newest version. Names in it are not looked up. Raises ArtifactError."""
     try:
         with path.open("rb") as stream:
             data = stream.read(LARGEST_BYTES + 1)
@@ -62,7 +62,7 @@ def parse_document(data: bytes, where: str) -> dict[str, Any]:
 
 
 def check_document(document: Any, where: str, version: int = VERSION) -> None:
-    """Raise ArtifactError unless the document has the shape of its version, and numbers that are finite."""
+    """Raise ArtifactError unless the document follows the schema of its version and its numbers are finite."""
     import jsonschema
 
     _check_numbers(document, where)
@@ -102,9 +102,9 @@ def _check_numbers(document: Any, where: str) -> None:
 
 
 def _from_first_version(document: dict[str, Any], where: str) -> dict[str, Any]:
-    """A document of version 1, with one policy and its settings only, as one of version 2.
+    """Convert a document of version 1, which has one policy and only its settings, to version 2.
 
-    A missing setting had its default at the time: today's, except for `DEFAULTS_THEN`.
+    A missing setting has the default of that time: today's, except for `DEFAULTS_THEN`.
     """
     heuristic, base = document["kind"] == "heuristic", document["base"]
     parts = {key: document[key] for key in ("observation", "network", "weights")}

@@ -40,7 +40,7 @@ LAYOUTS: dict[str, Callable[[int], Layout]] = {
     **ROUTING_LAYOUTS,
     **SCALING_LAYOUTS,
 }
-# Parameters that policies have got since artifacts were first written, with the value under which they decide as then.
+# Parameters added to policies since artifacts exist, with the value under which a policy decides as before.
 NO_STEPS = {"steps": "ignore", "step_tokens": 0}
 ADDED: dict[str, dict[str, Any]] = {
     "slide-batching": NO_STEPS, "expected-gain": NO_STEPS, "qoserve": NO_STEPS,
@@ -53,14 +53,14 @@ FACTS = ("min_tpot_slo_s", "profiled_token_budget", "step_tokens")
 
 
 def entry_of(policy: Policy, weights_file: str) -> tuple[dict[str, Any], bytes]:
-    """The policy's entry in the document, and its weights as safetensors (none: empty).
+    """Return the policy's entry in the document, and its weights as safetensors (empty without a network).
 
-    weights_file: name of the file that the weights go to. Raises ArtifactError if the policy has no network to save.
+    weights_file: name of the weights' file. Raises ArtifactError if a learned policy has no network to save.
     """
     if not isinstance(policy, LearnedPolicy):
         return _named(checked(policy)) | {"learned": None}, b""
     if policy.network is None or policy.base is None or policy.layout is None:
-        raise ArtifactError(f"{policy.name}: there is no network in it to be saved")
+        raise ArtifactError(f"{policy.name} has no network to save")
     if policy.settings:
         raise ArtifactError(f"{policy.label}: save it without settings of its own; those of its base are kept")
     data = weights.packed(policy.network)
@@ -98,21 +98,21 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
 
 
 def observation_of(head: str, layout: Layout) -> dict[str, Any]:
-    """What a learned policy sees, as its entry has it. head: of the policy."""
+    """Return the observation of a learned policy as in its entry. head: of the policy."""
     digest = fields_digest(layout)
     name = next(name for name in LAYOUTS_OF[head] if fields_digest(LAYOUTS[name](layout.slots)) == digest)
     return {"layout": name, "slots": layout.slots, "fields": digest}
 
 
 def fields_digest(layout: Layout) -> str:
-    """Digest of the names and bounds of an observation's numbers, in order; independent of the number of slots."""
+    """Return a digest of names and bounds of an observation's numbers, in order, whatever the number of slots."""
     parts = [(layout.whole, layout.whole_fields), (layout.slot, layout.slot_fields)]
     named = [(part, field.name, float(field.low), float(field.high)) for part, fields in parts for field in fields]
     return hashlib.sha256(repr(named).encode()).hexdigest()[:16]
 
 
 def written_parameters(policy: Policy) -> dict[str, Any]:
-    """Every parameter with its value, so that a later version with other defaults decides the same.
+    """Return all parameters with their values, so that a later version with other defaults decides the same.
 
     A default that depends on the workload is written as such: {"fact": "min_tpot_slo_s", "factor": 0.9}.
     """
@@ -127,7 +127,7 @@ def _named(policy: Policy) -> dict[str, Any]:
 
 
 def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
-    """The policy with these values. Values equal to its defaults stay defaults, which keeps its label short."""
+    """Return the policy with these values. Values equal to defaults are not set, which keeps its label short."""
     names = [parameter.name for parameter in policy.parameters]
     added = {name: value for name, value in ADDED.get(policy.name, {}).items() if name in names}
     written = added | {current_name(name, names): value for name, value in written.items()}
@@ -137,7 +137,7 @@ def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
     if missing := [name for name in names if name not in written]:
         raise ArtifactError(f"{policy.name}: parameter {missing[0]} is missing; all are written: {', '.join(names)}")
     values = {parameter.name: _value(policy, parameter, written[parameter.name]) for parameter in policy.parameters}
-    # With all of them set, each default is what it would be beside the others.
+    # With all parameters set, defaults that depend on others have their final values.
     whole = policy.with_settings(**{name: value for name, value in values.items() if not isinstance(value, Fact)})
     settings, parameters = {}, []
     for parameter in policy.parameters:
@@ -154,7 +154,7 @@ def _with_parameters(policy: Policy, written: Mapping[str, Any]) -> Policy:
 
 
 def checked(policy: Policy) -> Policy:
-    """The policy, if its parameters are related as they should be. Raises ArtifactError."""
+    """Return the policy if its parameters keep their relations (relations.py). Raises ArtifactError."""
     values = policy.chosen()
     for relation in relations_of(policy):
         lower, upper = values[relation.lower], values[relation.upper]
@@ -164,17 +164,17 @@ def checked(policy: Policy) -> Policy:
 
 
 def _value(policy: Policy, parameter: Parameter, written: Any) -> Any:
-    """A parameter's value as it is in the document: a number or a word, as the parameter has it, or a fact."""
+    """Return a parameter's value from the document: a number, a choice, or a fact. Raises PolicyError."""
     where = f"{policy.name}: {parameter.name}"
     if isinstance(written, dict):
         of_facts = any(isinstance(default, Fact) for default in parameter.defaults)
         if not of_facts or written["fact"] not in FACTS:
-            right = f"a fact of {', '.join(FACTS)}" if of_facts else "a value"
-            raise ArtifactError(f"{where} is the fact {written['fact']!r}; it should be {right}")
+            expected = f"a fact of {', '.join(FACTS)}" if of_facts else "a value"
+            raise ArtifactError(f"{where} is the fact {written['fact']!r}; it should be {expected}")
         return Fact(written["fact"], float(written["factor"]))
     if isinstance(written, str) != bool(parameter.choices):
-        right = f"one of {', '.join(parameter.choices)}" if parameter.choices else "a number"
-        raise ArtifactError(f"{where} is {written!r}; it should be {right}")
+        expected = f"one of {', '.join(parameter.choices)}" if parameter.choices else "a number"
+        raise ArtifactError(f"{where} is {written!r}; it should be {expected}")
     return parameter.check(written, policy.name)
 
 

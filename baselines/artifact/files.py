@@ -1,6 +1,6 @@
-"""Artifacts as files: a JSON document (artifact.schema.json), and beside it the weights of networks as safetensors.
+"""Artifacts as files: a JSON document (artifact.schema.json), and the weights of networks as safetensors beside it.
 
-Nothing in them is executed: the parts of a policy are looked up by name in the registry.
+Nothing in the files is executed: policies are looked up by name in the registry.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from servegym.simulator.policies.policy import Policy
 
 
 def save_artifact(artifact: Artifact, path: str | Path) -> Path:
-    """Write an artifact to path, a .json file, and its weights beside it; returns the path.
+    """Write an artifact to a .json file and its weights beside it, and return the path.
 
-    Weights go to STEM.safetensors, or STEM.ROLE.safetensors where several policies have some. Each file is written
+    Weights go to STEM.safetensors, or STEM.ROLE.safetensors if several policies have weights. Each file is written
     atomically. Raises ArtifactError if a file cannot be written, or a value is not JSON.
     """
     path = Path(path)
@@ -54,10 +54,10 @@ def save_artifact(artifact: Artifact, path: str | Path) -> Path:
 
 
 def load_artifact(path: str | Path, name: str = "") -> Artifact:
-    """Load the artifact in a file. name: of a policy with a network; by default learned:STEM.
+    """Return the artifact in a file. name: of a policy with a network; by default learned:STEM.
 
-    Files of the first version, with one policy, are read too. Raises ArtifactError for a file that was changed since it
-    was written, and for anything that this version does not know.
+    It reads files of version 1, with one policy, too. Raises ArtifactError for weights that were changed since they
+    were saved, and for names that this version does not know.
     """
     path = Path(path)
     document = read_document(path)
@@ -74,13 +74,13 @@ def load_artifact(path: str | Path, name: str = "") -> Artifact:
 
 
 def _weights_names(stem: str, policies: Mapping[str, Policy]) -> dict[str, str]:
-    """The name of each policy's weights file."""
+    """Return the name of each policy's weights file, by role."""
     several = sum(len(policy.weights) > 0 for policy in policies.values()) > 1
     return {role: f"{stem}.{role}{SUFFIX}" if several else f"{stem}{SUFFIX}" for role in policies}
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write the file atomically: if that fails, the old contents stay."""
+    """Write a file atomically. Raises ArtifactError, and keeps the old file, if that fails."""
     try:
         with replacing(path) as draft:
             draft.write_bytes(data)

@@ -16,7 +16,7 @@ SUFFIX = ".safetensors"
 
 
 def packed(network: Network) -> bytes:
-    """Pack the weights as safetensors: layer0.weight (outputs x inputs), layer0.bias, ..., float64."""
+    """Return the weights as safetensors: layer0.weight (outputs x inputs), layer0.bias, ..., float64."""
     import safetensors.numpy
 
     parts: dict[str, np.ndarray] = {}
@@ -26,7 +26,7 @@ def packed(network: Network) -> bytes:
 
 
 def unpacked(shape: Shape, folder: Path, file: str, sha256: str) -> Network:
-    """The network of this shape whose weights are in a file of the folder.
+    """Return the network of this shape with weights from a file in the folder.
 
     Raises ArtifactError for a file name outside the folder, and for a file that is missing, too large, truncated, or
     has other tensors or another digest; PolicyError for weights that are not finite.
@@ -52,8 +52,8 @@ def unpacked(shape: Shape, folder: Path, file: str, sha256: str) -> Network:
     for key in sorted(wanted.keys() | tensors.keys()):
         found = tensors[key].shape if key in tensors else "nothing"
         if found != wanted.get(key, "nothing"):
-            right = wanted.get(key, "nothing")
-            raise ArtifactError(f"weights: {file}: {key!s:.99} has shape {found}; the network has {right}")
+            expected = wanted.get(key, "nothing")
+            raise ArtifactError(f"weights: {file}: {key!s:.99} has shape {found}; the network has {expected}")
         if tensors[key].dtype != np.float64:
             raise ArtifactError(f"weights: {file}: {key} is of {tensors[key].dtype}; it should be float64")
     network = Network.from_layers(

@@ -1,1 +1,1 @@
-"""Policies with a network: it changes the decisions of a base policy, and is compiled like any other policy."""
+"""Learned policies: a network changes the decisions of a base policy. They are compiled like any other policy."""

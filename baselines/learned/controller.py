@@ -1,8 +1,8 @@
 """Controllers: a network sets parameters of a base scheduler for each batch.
 
 An action a in [-1, 1] moves a parameter from its default d (a = 0, exactly) to its upper bound (a = 1) or its lower
-one (a = -1): d + (high - d) a, or d (high / d)^a if it is searched on a logarithmic scale; for a < 0 with low and -a
-in place of high and a.
+bound (a = -1): d + (high - d) a for a > 0 and d + (low - d) |a| for a < 0; on a logarithmic scale d (high / d)^a and
+d (low / d)^|a|.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OBSERVED = engine_layout().size
 
 @kernel
 def set_parameters(defaults, table, action, out):
-    """Write the parameters of a base scheduler into out: the defaults, changed by an action as the table says.
+    """Write a base scheduler's parameters into `out`: the defaults, changed by an action.
 
     defaults: float64[parameters]. table: float64[controls, 4]: (index, low, high, scale). action: float64[controls].
     """
@@ -58,7 +58,7 @@ PARAMETERS, CONTROLS = 0, 0  # placeholders: number of the base's parameters, an
 
 @scheduler
 def controlled_scheduler(context, ranks, limits):
-    """Template of a controlled scheduler.
+    """Set the base's parameters by the network, then call the base: a template.
 
     Its numbers: the base's parameters, the table of controls, the network. Memory: the network's room, the action, the
     last decision's key, the defaults, the observation. The base's parameters are set in place, where `victims` reads
@@ -82,7 +82,7 @@ def controlled_scheduler(context, ranks, limits):
 
 
 def can_be_set(parameter: Parameter, base: Policy) -> bool:
-    """Whether a controller can set the parameter: a number with bounds, its default within them or from a scenario."""
+    """Return whether a controller can set the parameter: a number with a default between its bounds, or a fact."""
     default = base.chosen()[parameter.name]
     if parameter.choices or not (math.isfinite(parameter.low) and math.isfinite(parameter.high)):
         return False
@@ -90,8 +90,11 @@ def can_be_set(parameter: Parameter, base: Policy) -> bool:
 
 
 def default_controls(base: Policy) -> tuple[str, ...]:
-    """The parameters that a controller sets by default: all quantities; if there are none, the counts that are
-    searched on a logarithmic scale. Raises PolicyError if there are none of those either."""
+    """Return the parameters that a controller sets by default.
+
+    These are all quantities or, if there are none, integers on a logarithmic scale. Raises PolicyError if there are
+    neither.
+    """
     possible = [parameter for parameter in base.parameters if can_be_set(parameter, base)]
     quantities = [parameter.name for parameter in possible if not parameter.integer]
     counts = [parameter.name for parameter in possible if parameter.integer and parameter.log]
@@ -101,7 +104,7 @@ def default_controls(base: Policy) -> tuple[str, ...]:
 
 
 def control_table(base: Policy, controls: tuple[str, ...]) -> np.ndarray:
-    """float64[controls, 4]: the table of `set_parameters`. Raises PolicyError for a parameter that cannot be set."""
+    """Return float64[controls, 4], the table of `set_parameters`. Raises PolicyError if a parameter cannot be set."""
     names = [parameter.name for parameter in base.parameters]
     rows, controls = [], tuple(current_name(name, names) for name in controls)
     for name in controls:
@@ -117,10 +120,10 @@ def control_table(base: Policy, controls: tuple[str, ...]) -> np.ndarray:
 
 
 def controlled(base: Policy, controls: tuple[str, ...] | None, network: Network, name: str = "") -> LearnedPolicy:
-    """The base scheduler with parameters that a dense network sets for each batch, from `engine_layout()`.
+    """Return the base scheduler with parameters that a dense network sets for each batch from `engine_layout()`.
 
     controls: names of the parameters, one for each output of the network; None: `default_controls`. With all weights 0
-    it decides as the base does. Raises PolicyError if these do not fit each other.
+    it decides as the base does. Raises PolicyError if base, controls and network do not match.
     """
     check_base(base, "scheduler")
     controls = default_controls(base) if controls is None else tuple(controls)

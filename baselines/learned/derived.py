@@ -17,7 +17,7 @@ PREFIX = "learned:"
 
 @dataclasses.dataclass(frozen=True)
 class LearnedPolicy(Policy):
-    """A base policy whose decisions a network changes or, if network is None, an outside writer of its memory.
+    """A base policy whose decisions a network changes or, if network is None, a caller that writes its memory.
 
     head: what the network decides: "controller", "ranking", "scheduling", "routing" or "scaling". layout: name and
     contents of its observation. controls: parameters of the base that a controller sets.
@@ -37,7 +37,7 @@ class LearnedPolicy(Policy):
 def derived(
     head: str, base: Policy, name: str, function: Compiled, weights: np.ndarray, memory: int, **more: Any
 ) -> LearnedPolicy:
-    """A policy with the base's kind and parameters (the base's settings are its defaults) and its own function."""
+    """Return a policy with the base's kind and parameters, whose settings are the defaults, and its own function."""
     fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(Policy)}
     fields |= {"function": function, "weights": Weights(weights), "memory": memory, "head": head}
     fields |= {"settings": {}, "rank_then_filter": None}
@@ -51,15 +51,15 @@ def derived(
 
 
 def check_base(base: Policy, kind: str) -> None:
-    """Refuse a base of another kind, and one that is a learned policy itself."""
+    """Raise PolicyError for a base of another kind, or one that is a learned policy."""
     if base.kind != kind:
         raise PolicyError(f"{base.name} is a {base.kind}; the base should be a {kind}")
     if len(base.weights) or base.memory:
-        raise PolicyError(f"{base.name} is derived from a policy itself; the base should be one that is not")
+        raise PolicyError(f"{base.name} is a learned policy itself; the base should not be one")
 
 
 def check_network(network: Network, layout: Layout, outputs: int, what: str, kind: str) -> None:
-    """Refuse a network that does not fit its observation and its outputs. kind: of `Shape`."""
+    """Raise PolicyError for a network that does not match its observation and outputs. kind: of `Shape`."""
     shape = network.shape
     if shape.kind != kind:
         raise PolicyError(f"{what}: the network is {shape.kind}; it should be {kind}")
@@ -67,11 +67,11 @@ def check_network(network: Network, layout: Layout, outputs: int, what: str, kin
     slots = (len(layout.whole_fields), len(layout.slot_fields), layout.slots)
     wanted = (layout.size, 0, 0) if kind == "dense" else slots
     if sizes != wanted:
-        raise PolicyError(f"{what}: the network takes {sizes} (whole, slot, slots); what it sees is {wanted}")
+        raise PolicyError(f"{what}: the network takes {sizes} (whole, slot, slots); its observation has {wanted}")
     if shape.outputs != outputs:
         raise PolicyError(f"{what}: the network has {shape.outputs} outputs; it should have {outputs}")
 
 
 def half(float32s: int) -> int:
-    """How many 8-byte numbers hold this many float32s."""
+    """Return how many 8-byte numbers hold this many float32s."""
     return (float32s + 1) // 2

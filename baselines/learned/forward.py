@@ -1,7 +1,7 @@
 """Compiled forward pass of a network of dense layers.
 
 A network is one array of float64: a header (HEADER, then the size of each layer's output), the weights and biases layer
-by layer, and room to work in. A layer's weights are stored input by input, so that the inner loop runs over outputs
+by layer, and working memory. A layer's weights are stored input by input, so that the inner loop runs over outputs
 without a reduction: it vectorises, and its result does not depend on the vector width.
 """
 
@@ -11,9 +11,9 @@ from servegym.policy import kernel
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.records.signatures import NUMBERS, array, types
 
-# count: numbers before the room to work in. room: numbers there, four times the widest layer. shared: DENSE,
-# SHARED_BY_SLOTS or JOINT. whole: numbers of an observation that all slots share (all of them, if there are no slots).
-# squashed: 1: outputs go through tanh.
+# count: numbers before the working memory. room: numbers of working memory, four times the widest layer. shared: DENSE,
+# SHARED_BY_SLOTS or JOINT. whole: numbers of an observation that all slots share (all, without slots). squashed: 1:
+# outputs go through tanh.
 HEADER = ("count", "room", "shared", "relu", "squashed", "whole", "slot", "slots", "layers")
 COUNT, ROOM, SHARED, RELU, SQUASHED, WHOLE, SLOT, SLOTS, LAYERS = range(len(HEADER))
 SIZES = len(HEADER)
@@ -25,7 +25,7 @@ ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, wh
 
 @kernel
 def hyperbolic_tangent(x):
-    """tanh(x) to 2e-16, by exp(-2|x|) = 2^k exp(r), |r| <= ln 2 / 2. The same bytes on any machine; no library call."""
+    """Return tanh(x) to 2e-16, by exp(-2|x|) = 2^k exp(r), |r| <= ln 2 / 2, with the same bytes on any machine."""
     t = -2.0 * min(abs(x), 20.0)
     rounded = np.float64(t * LOG2_E + ROUND)
     k = rounded - ROUND
@@ -57,7 +57,7 @@ def copy(numbers, to):
 
 @kernel
 def add_inputs(weights, inputs, outputs):
-    """outputs += W inputs; weights: W input by input. Four inputs a pass save reads and writes of outputs."""
+    """outputs += W inputs; weights: W, input by input. Four inputs per pass save reads and writes of outputs."""
     n, m = outputs.shape[0], inputs.shape[0]
     for group in range(m // 4):
         i = 4 * group
@@ -74,14 +74,14 @@ def add_inputs(weights, inputs, outputs):
 
 @kernel
 def activate(numbers, relu):
-    """relu or tanh, in place."""
+    """Apply relu or tanh in place."""
     for j in range(numbers.shape[0]):
         numbers[j] = max(numbers[j], 0.0) if relu else hyperbolic_tangent(numbers[j])
 
 
 @kernel
 def first_output(weights, biases, inputs):
-    """The first output of a layer, summed in the order of `add_inputs`."""
+    """Return the first output of a layer, summed in the order of `add_inputs`."""
     n, m, output = biases.shape[0], inputs.shape[0], biases[0]
     for group in range(m // 4):
         i = 4 * group
@@ -122,7 +122,7 @@ def later_layers(network, at, first, out):
 
 @kernel
 def squash(network, outputs):
-    """tanh, if the network's outputs go through it."""
+    """Apply tanh to the outputs, if the network has it."""
     if network[SQUASHED] == 1.0:
         activate(outputs, False)
 
@@ -132,12 +132,13 @@ def forward(network, observation, filled, out):
     """Write the network's outputs for an observation (float32) into out (float64).
 
     A dense network's outputs do not depend on `filled`. A shared network writes the outputs of the first `filled`
-    slots, slot by slot, and 0 for the other slots. A joint network is also evaluated on an empty slot: all outputs of
-    that but the first come first, then the first output of each slot. network: header, weights and room.
+    slots, slot by slot, and 0 for the other slots. A joint network is also evaluated on an empty slot: `out` begins
+    with the outputs of the empty slot without the first one, followed by the first output of each slot.
+    network: header, weights and working memory.
     """
     whole, slot, slots, layers = int(network[WHOLE]), int(network[SLOT]), int(network[SLOTS]), int(network[LAYERS])
     n, m, room, at = int(network[SIZES]), int(network[SIZES + layers - 1]), int(network[COUNT]), SIZES + layers
-    # The room, in quarters: the whole's share of the first layer, the outputs of two layers, and those of a slot.
+    # Quarters of the working memory: first layer of the whole, outputs of two layers, outputs of the empty slot.
     part = int(network[ROOM]) // 4
     start, first = network[room : room + n], room + part
     copy(network[at + (whole + slot) * n : at + (whole + slot) * n + n], start)
@@ -165,5 +166,5 @@ def forward(network, observation, filled, out):
 
 @compiled(types.void(NUMBERS, array(types.float32), types.int64, NUMBERS))
 def forward_once(network, observation, filled, out):
-    """`forward`, to be called from Python."""
+    """Call `forward` from Python."""
     forward(network, observation, filled, out)

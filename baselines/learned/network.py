@@ -1,4 +1,4 @@
-"""Networks of dense layers as numbers: their shape, and their weights in the order in which `forward` reads them."""
+"""Networks of dense layers: their shape, and their weights in the order in which `forward` reads them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ OUTPUTS = ("plain", "tanh")
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Shape of a network, without its weights. Raises PolicyError for an unsupported kind, size or function.
+    """The shape of a network. Raises PolicyError for an unsupported kind, size or function.
 
     kind: dense: an observation of `whole` numbers -> `outputs` numbers. shared: for each of `slots` slots, the `whole`
-    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots. joint: the same, and
-    also for an empty slot; its outputs are all of the empty slot's but the first, then the first of each slot.
-    hidden: sizes of the hidden layers. activation: after each of them. output: function applied to the outputs.
+    numbers and its own `slot` numbers -> `outputs` numbers, with the same weights for all slots. joint: as shared, with
+    an empty slot too; its outputs are those of the empty slot without the first one, then the first output of each
+    slot. hidden: sizes of the hidden layers. activation: after each of them. output: function applied to the outputs.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Shape:
 
     @property
     def output_size(self) -> int:
-        """Number of outputs over all slots; a joint network's begin with those of the whole."""
+        """Number of outputs over all slots, with those of the empty slot in a joint network."""
         if self.is_joint:
             return self.outputs - 1 + self.slots
         return self.outputs * (self.slots if self.is_shared else 1)
@@ -95,7 +95,7 @@ class Shape:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Shape:
-        """Read a shape from JSON. Raises PolicyError for fields that are missing, unknown, or wrong."""
+        """Read a shape from JSON. Raises PolicyError for missing, unknown or invalid fields."""
         known = {field.name for field in dataclasses.fields(Shape)}
         if wrong := sorted(known ^ set(document)):
             raise PolicyError(f"network: {', '.join(wrong)}: should be exactly {', '.join(sorted(known))}")
@@ -117,8 +117,8 @@ class Shape:
 class Network:
     """A network: its shape and its weights, float64[shape.count].
 
-    Layer by layer: the weights input by input (the transpose of what PyTorch calls `weight`), then the biases. Raises
-    PolicyError for weights that are not finite, or too few or too many.
+    Order: for each layer the weights input by input (the transpose of PyTorch's `weight`), then the biases. Raises
+    PolicyError for a wrong number of weights, or one that is not finite.
     """
 
     shape: Shape
@@ -166,7 +166,7 @@ class Network:
 
     @property
     def numbers(self) -> np.ndarray:
-        """float64[...]: header and weights as `forward` takes them; `shape.room` numbers have to follow."""
+        """float64[...]: header and weights for `forward`, which needs `shape.room` more numbers after them."""
         shape, sizes = self.shape, [outputs for _, outputs in self.shape.layers]
         relu, squashed = shape.activation == "relu", shape.output == "tanh"
         count = len(HEADER) + len(sizes) + shape.count

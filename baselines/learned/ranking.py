@@ -1,7 +1,7 @@
-"""Rankings: scores reorder, among themselves, the requests in slots that a base scheduler has ranked.
+"""Rankings: scores permute the ranks that a base scheduler gave the requests in slots.
 
-Requests that the base leaves out stay out, those in no slot keep their rank, and limits, victims and packing are the
-base's own: whatever the scores, the batch is filled as the base would. Equal scores keep the base's order.
+Requests that the base leaves out stay out, requests without slot keep their rank, and limits and victim ranks are the
+base's. Equal scores keep the base's order.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from servegym.policy import Compiled, Policy, allocating_kernel, scheduler, spec
 
 @allocating_kernel
 def rerank(ranks, order, filled, scores):
-    """Permute the ranks of the requests in slots: the best goes to the highest score, and so on.
+    """Permute the ranks of the requests in slots: the best rank goes to the highest score, and so on.
 
-    Equal scores keep the base's order, and a request in no slot keeps its rank. Equal ranks of the base are made
+    Equal scores keep the base's order, and a request without slot keeps its rank. Equal ranks of the base are made
     distinct by the smallest possible steps.
 
     order: int32[filled], the queue position of each slot, in rank order. scores: float64[filled].
@@ -34,7 +34,7 @@ def rerank(ranks, order, filled, scores):
     tiers, keys = np.empty(filled, np.int64), np.empty(filled)
     for k in range(filled - 1, -1, -1):
         tiers[k], keys[k] = ranks[order[k]].tier, ranks[order[k]].key
-        if k + 1 == filled:  # before those of the same rank that are in no slot
+        if k + 1 == filled:  # before requests without slot of the same rank
             keys[k] = np.nextafter(keys[k], -np.inf)
         elif tiers[k] == tiers[k + 1] and keys[k] >= keys[k + 1]:
             keys[k] = np.nextafter(keys[k + 1], -np.inf)
@@ -54,7 +54,7 @@ def base(context, ranks, limits):
 
 @scheduler
 def nothing(context, ranks, limits):
-    """Placeholder for what the base does after ranking."""
+    """Placeholder for the part of the base that follows ranking."""
 
 
 then = nothing
@@ -63,7 +63,7 @@ PARAMETERS = 0  # placeholder: number of the base's parameters
 
 @scheduler
 def scored_scheduler(context, ranks, limits):
-    """Template of a scheduler with scores from outside.
+    """Permute the base's ranks by scores that a caller writes: a template.
 
     Its numbers: the base's parameters, the number of slots. Memory: the scores, a flag to only write the ranks by which
     slots are filled, the positions in the queue.
@@ -85,7 +85,7 @@ def scored_scheduler(context, ranks, limits):
 
 @scheduler
 def ranked_scheduler(context, ranks, limits):
-    """Template of a scheduler with scores from a network.
+    """Permute the base's ranks by scores of a network: a template.
 
     Its numbers: the base's parameters, the network. Memory: the network's room, the last decision's key, the scores,
     the positions in the queue, the observation.
@@ -109,7 +109,7 @@ def ranked_scheduler(context, ranks, limits):
 
 
 def ranks_of(base: Policy) -> Compiled:
-    """The function that writes the ranks by which slots are filled: the scheduler, or the part of it that ranks."""
+    """Return the function whose ranks decide which requests get slots: the scheduler, or the part of it that ranks."""
     return base.rank_then_filter[0] if base.rank_then_filter else base.function
 
 
@@ -123,18 +123,19 @@ def check_repeatable(base: Policy) -> None:
     keeps = base.state.request + base.state.engine + base.state.client
     if keeps and not base.state.repeatable:
         raise PolicyError(
-            f"{base.name} keeps numbers of its own ({', '.join(keeps)}), which being asked twice would change; "
+            f"{base.name} keeps numbers of its own ({', '.join(keeps)}), which a second call would change; "
             "the base should keep none"
         )
 
 
 def scored(base: Policy, slots: int) -> LearnedPolicy:
-    """The base scheduler with scores for the requests in its first slots, which the stepper of the simulation writes to
-    `run.parameters[e, first_score(base):]`, float64[slots]. With all scores 0 it is the base.
+    """Return the base scheduler with scores for the requests in slots, which a caller writes.
 
-    To see what the slots hold, call it once beforehand with 1 in the number behind the scores, and reset that to 0. It
-    then writes the ranks by which slots are filled; a base that ranks first (`Policy.rank_then_filter`) has left
-    nothing out yet. Raises PolicyError for a base that cannot be called twice in one decision.
+    They are float64[slots] at `run.parameters[e, first_score(base):]`. With all scores 0 it decides as the base.
+
+    To see which requests are in slots, set the number after the scores to 1, call it once, and reset the number to 0.
+    It then only writes the ranks that decide who gets a slot; a base with `Policy.rank_then_filter` has left nothing
+    out yet. Raises PolicyError for a base that cannot be called twice in one decision.
     """
     check_base(base, "scheduler")
     check_repeatable(base)
@@ -147,16 +148,17 @@ def scored(base: Policy, slots: int) -> LearnedPolicy:
 
 
 def first_score(base: Policy) -> int:
-    """Index of the first score among the numbers of a `scored` scheduler."""
+    """Return the index of the first score among the numbers of a `scored` scheduler."""
     return len(base.parameters) + 1
 
 
 def ranked(base: Policy, network: Network, slots: int | None = None, name: str = "") -> LearnedPolicy:
-    """The base scheduler with its first requests ranked anew by a shared network, from `queue_layout(slots)`: one
-    output for each slot, its score.
+    """Return the base scheduler with ranks of requests in slots permuted by a shared network.
 
-    slots: None: as many as the network has. With all weights 0 it decides as the base does. Raises PolicyError if these
-    do not fit each other.
+    The network sees `queue_layout(slots)`, and its output for a slot is the score.
+
+    slots: None: as many as the network has. With all weights 0 it decides as the base does. Raises PolicyError if base
+    and network do not match.
     """
     check_base(base, "scheduler")
     layout = queue_layout(network.shape.slots if slots is None else slots)

@@ -1,4 +1,4 @@
-"""Routing: a network scores the engines for a request, beginning with the base router's choice.
+"""Routing: a network scores the engines for a request; the base router's choice wins ties.
 
 The decode engine of a request, and whether and where it is held or refused, remain the base's decision.
 """
@@ -27,7 +27,7 @@ LAYOUTS = {QUEUES: routing_layout, CACHES: caching_layout, SESSIONS: caching_ses
 
 @kernel
 def best_engine(snapshots, record, chosen, scores):
-    """The engine with the highest score among those that take the request; ties: the chosen one, then the first."""
+    """Return the engine with the highest score among those that take the request; ties: `chosen`, then the first."""
     best = chosen
     for e in range(min(snapshots.shape[0], scores.shape[0])):
         if takes(snapshots[e], record) and scores[e] > scores[best]:
@@ -41,30 +41,30 @@ def base(context, request, route):
 
 
 PARAMETERS = 0  # placeholder: number of the base's parameters
-MEASURE = -1  # placeholder: which number of its state the base compares; -1: none
+MEASURE = -1  # placeholder: the number of its state per engine that the base compares; -1: none
 
 
 @kernel
 def observe(context, request, chosen, slots, measure, observation):
-    """Write what the network sees; of `QUEUES`. A placeholder too."""
+    """Write the observation of layout `QUEUES`; a placeholder for the others."""
     observe_routing(context, request, chosen, 0, slots, observation)
 
 
 @kernel
 def observe_caches(context, request, chosen, slots, measure, observation):
-    """Of `CACHES`, upon a base that compares nothing."""
+    """Write the observation of layout `CACHES`, for a base without `MEASURE`."""
     observe_caching(context, request, chosen, slots, observation)
 
 
 @kernel
 def observe_sessions(context, request, chosen, slots, measure, observation):
-    """Of `SESSIONS`, upon a base that compares nothing."""
+    """Write the observation of layout `SESSIONS`, for a base without `MEASURE`."""
     observe_caching_sessions(context, request, chosen, slots, observation)
 
 
 @router
 def routed_router(context, request, route):
-    """Template of a learned router.
+    """Replace the base's engine by the one with the highest score: a template.
 
     Its numbers: the base's parameters, the network. Memory: the network's room, the scores, the observation.
     """
@@ -72,8 +72,8 @@ def routed_router(context, request, route):
     requests, known, parameters = context.requests, context.known, context.parameters
     network, rest = split_network(parameters[PARAMETERS:])
     slots, chosen = int(network[SLOTS]), route.engine
-    # An engine without a slot is the base's choice only, as is what it holds or refuses; a request with KV is to be
-    # decoded.
+    # The base's decision stands if it chose an engine without slot, held or refused the request, or if the request goes
+    # to its decode engine.
     if chosen < 0 or chosen >= slots or requests[request].computed_tokens > 0:
         return
     scores, seen = split(rest, slots)
@@ -88,10 +88,11 @@ def routed_router(context, request, route):
 def routed(
     base: Policy, network: Network, slots: int | None = None, name: str = "", sees: str = QUEUES
 ) -> LearnedPolicy:
-    """The base router with engines scored by a shared network, from the layout that it sees: one output an engine.
+    """Return the base router with engines scored by a shared network, one output for each engine.
 
-    slots: None: as many as the network has; engines beyond them get what the base sends there. sees: a key of
-    `LAYOUTS`. With all weights 0 it decides as the base does. Raises PolicyError if these do not fit each other.
+    slots: None: as many as the network has; further engines get only what the base sends there. sees: the observation,
+    a key of `LAYOUTS`. With all weights 0 it decides as the base does. Raises PolicyError if base and network do not
+    match.
     """
     check_base(base, "router")
     layout = LAYOUTS[sees](network.shape.slots if slots is None else slots)
@@ -108,5 +109,5 @@ def routed(
 
 
 def measure_of(base: Policy) -> int:
-    """Which number of its state per engine a router compares (routers/ties.py); -1: none."""
+    """Return the index of the number of its state per engine that a router compares (routers/ties.py); -1: none."""
     return base.state.engine.index("measure") if "measure" in base.state.engine else -1

@@ -1,4 +1,4 @@
-"""Scaling: a network decides each engine's tier and whether it is closed to new requests, and its role where that may
+"""Scaling: a network decides the tier of each engine, whether it is closed to new requests, and its role if that may
 change."""
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ LAYOUTS = {NOW: tiers_layout, DAY: day_layout, ROLES: roles_layout}  # what a le
 
 
 def choices_of(tiers: int, roles: int = 1) -> int:
-    """Number of choices for an engine: a tier or the common pool, open or closed; for each of the roles that it may be
-    given (2: prefill, decode)."""
+    """Return the number of choices for an engine: a tier or the common pool, open or closed; for each role.
+
+    roles: roles that it may be given: 1, or 2 (prefill, decode).
+    """
     return 2 * (tiers + 1) * roles
 
 
 @kernel
 def choice_of(move):
-    """Index of the choice that a move makes: the pool, then the tiers; for each, open, then closed."""
+    """Return the index of a move's choice: the pool, then the tiers; for each, open, then closed."""
     return 2 * (move.tier - POOL) + (1 if move.closed != 0 else 0)
 
 
 @kernel
 def role_of(move):
-    """Which of the two roles a move gives its engine: 0, prefill (or both), or 1, decode."""
+    """Return the role that a move gives its engine: 0: prefill (or both); 1: decode."""
     return 1 if move.role == ROLE_DECODE else 0
 
 
 @kernel
 def give_choice(move, snapshot, choice, places, has_roles):
-    """Have a move make a choice of `places` for each role; without roles, and where it is fixed, the role stays."""
+    """Write a choice, of `places` for each role, into a move. Without roles, or if it is fixed, the role stays."""
     place = choice % places
     move.tier, move.closed = POOL + place // 2, place % 2
     if has_roles and snapshot.role_fixed == 0:
@@ -48,8 +50,7 @@ def give_choice(move, snapshot, choice, places, has_roles):
 
 @kernel
 def best_choice(scores, tiers, chosen):
-    """The choice with the highest score among those of a cluster with this many tiers; ties: the chosen one, then the
-    first."""
+    """Return the choice with the highest score in a cluster with this many tiers; ties: `chosen`, then the first."""
     best = chosen
     for choice in range(min(scores.shape[0], 2 * (tiers + 1))):
         if scores[choice] > scores[best]:
@@ -63,19 +64,19 @@ def base(context, moves):
 
 
 PARAMETERS = 0  # placeholder: number of the base's parameters
-WANTED = -1  # placeholder: which number of its state says how many engines the base wants; -1: none
+WANTED = -1  # placeholder: the number of its state that is how many engines the base wants; -1: none
 HAS_ROLES = False  # placeholder: whether the choices of an engine include its role
 
 
 @kernel
 def observe(context, moves, wanted, slots, observation):
-    """Write what the network sees; of `NOW`. A placeholder too."""
+    """Write the observation of layout `NOW`; a placeholder for `DAY`."""
     observe_tiers(context, moves, slots, observation)
 
 
 @scaler
 def scaled_scaler(context, moves):
-    """Template of a learned scaler.
+    """Replace the base's moves by the choices with the highest scores: a template.
 
     Its numbers: the base's parameters, the network. Memory: the network's room, the scores, the observation.
     """
@@ -105,13 +106,14 @@ def scaled_scaler(context, moves):
 
 
 def scaled(base: Policy, network: Network, slots: int | None = None, name: str = "", sees: str = NOW) -> LearnedPolicy:
-    """The base scaler with the engines moved by a shared network, from what it sees (a key of `LAYOUTS`).
+    """Return the base scaler with engines moved by a shared network. sees: the observation, a key of `LAYOUTS`.
 
     Each engine has `choices_of(tiers)` outputs, for at most 8 tiers: the pool, then the tiers; for each, open, then
     closed. A network that sees roles has these twice: for an engine that prefills, then for one that decodes. The
-    highest is taken; choices that the cluster does not have are skipped, and ties go to the base's choice.
-    slots: None: as many as the network has; engines beyond them go where the base puts them. Raises PolicyError if
-    these do not fit each other.
+    choice with the highest output is taken; choices that the cluster does not have are skipped, and the base's choice
+    wins ties.
+    slots: None: as many as the network has; the base decides for further engines. Raises PolicyError if base and
+    network do not match.
     """
     check_base(base, "scaler")
     if all(parameter.name != "interval_s" for parameter in base.parameters):
@@ -130,10 +132,10 @@ def scaled(base: Policy, network: Network, slots: int | None = None, name: str =
 
 
 def wanted_of(base: Policy) -> int:
-    """Which number of its state per engine says how many engines a scaler wants (observations/day.py); -1: none."""
+    """Return the index of the number of its state that is how many engines a scaler wants (day.py); -1: none."""
     return base.state.engine.index("wanted") if "wanted" in base.state.engine else -1
 
 
 def roles_of(sees: str) -> int:
-    """How many roles an engine may be given by a scaler that sees this: 1, the one that it has, or 2."""
+    """Return how many roles a scaler with this observation may give an engine: 1 (its own) or 2."""
     return 2 if sees == ROLES else 1

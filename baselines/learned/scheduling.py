@@ -1,11 +1,11 @@
-"""Scheduling: one action steers everything about a batch, as changes to the decisions of a base scheduler.
+"""Scheduling: an action changes all decisions of a base scheduler about a batch.
 
-An action is CONTROLS numbers and a score for each slot, all from -1 to 1; all 0 is the base.
+An action is CONTROLS numbers and a score for each slot, all from -1 to 1. If all are 0, the base's decisions stand.
 
-budget      multiplies the batch's time budget by (7/6)^b for b above 0 and (9/5)^b below: where time is short, a base
-            with eta = 0.9 of the smallest TPOT SLO gets 0.5 to 1.05 of that SLO
-giving up   above 0: requests worth less than this (`observations.worth`) are left out, as long as another is worth at
-            least as much
+budget      multiplies the batch's time budget by (7/6)^b for b above 0 and (9/5)^b below: from a base's shortest
+            budget, 0.9 of the smallest TPOT SLO, to 0.5 to 1.05 of that SLO
+giving up   above 0: requests worth less than this (`observations.worth`) are left out, if another is worth at least as
+            much
 chunk       above 0: caps the chunk of a prompt at 2^(-4c) of what could be computed in the time budget
 victims     above 0: within a victim tier of the base, requests worth less than this are evicted first
 scores      score s moves a request forward by s x slots places in the base's order of the requests in slots
@@ -61,7 +61,7 @@ FARTHEST = np.int64(2**61 - 1)  # a tier; twice it still fits an int64
 
 @kernel
 def is_base(action):
-    """Whether all numbers of the action are 0, so that the base's decision stands."""
+    """Return whether all numbers of the action are 0, so that the base's decision stands."""
     same = True
     for number in action:
         same = same and number == 0.0
@@ -70,6 +70,7 @@ def is_base(action):
 
 @kernel
 def clipped(number):
+    """Return the number, clipped to [-1, 1]."""
     return min(max(number, -1.0), 1.0)
 
 
@@ -86,7 +87,7 @@ def move(ranks, order, filled, slots, scores):
 
 @kernel
 def leave_out(ranks, n, least):
-    """Leave out requests worth less than `least`, as long as another remains. ranks[i].victim_key: worth."""
+    """Leave out requests worth less than `least`, if another remains. ranks[i].victim_key: worth."""
     if least <= 0.0:
         return
     others, position = False, 0
@@ -101,7 +102,7 @@ def leave_out(ranks, n, least):
 
 @kernel
 def set_limits(limits, action, prefill_tokens, prefill_s):
-    """Change the base's limits by an action. prefill_tokens, prefill_s: tokens left and exec_s, over all prefills."""
+    """Change the base's limits by an action. prefill_tokens, prefill_s: tokens left and exec_s of all prefills."""
     budget = clipped(action[BUDGET])
     if budget != 0.0 and 0.0 < limits.time_budget_s < np.inf:
         limits.time_budget_s *= LONGEST**budget if budget > 0.0 else SHORTEST**-budget
@@ -114,7 +115,7 @@ def set_limits(limits, action, prefill_tokens, prefill_s):
 
 @kernel
 def prefills_of(context, ranks):
-    """Sums over all prefills: tokens left, exec_s."""
+    """Return sums over all prefills: tokens left, exec_s."""
     tokens, work_s = 0.0, 0.0
     for position in range(context.queue.shape[0]):
         request = context.requests[context.queue[position]]
@@ -135,14 +136,14 @@ def base_victims(context, ranks, limits):
 
 
 then = nothing
-observe = observe_scheduling  # placeholder: `observe_scheduling_sessions` for a policy that sees sessions
-estimated = estimate  # placeholder: `constant_of` for a base that leaves the estimator's exec_s
+observe = observe_scheduling  # placeholder: or `observe_scheduling_sessions`
+estimated = estimate  # placeholder: or `constant_of`, if the base has called the estimator (`Policy.estimates`)
 PARAMETERS = 0  # placeholder: number of the base's parameters
 
 
 @scheduler
 def steered_scheduler(context, ranks, limits):
-    """Template of a scheduler with an action from outside.
+    """Change the base's decisions by an action that a caller writes: a template.
 
     Its numbers: the base's parameters, the offset of the action, the number of slots. Memory: the action, a flag to
     only write the base's ranks, the positions in the queue.
@@ -169,7 +170,7 @@ def steered_scheduler(context, ranks, limits):
 
 @scheduler
 def scheduling_scheduler(context, ranks, limits):
-    """Template of a scheduler with an action from a network.
+    """Change the base's decisions by an action of a network: a template.
 
     Its numbers: the base's parameters, the offset of the action, the network. Memory: the network's room, the last
     decision's key, the action, the positions in the queue, the observation.
@@ -182,7 +183,7 @@ def scheduling_scheduler(context, ranks, limits):
     action, rest = split(rest, CONTROLS + slots)
     positions, seen = split(rest, (slots + 1) // 2)
     order, observation = positions.view(np.int32), seen.view(np.float32)
-    # The observation also writes the worth that ranks are judged by, so it is repeated when a batch is formed anew.
+    # The observation also writes the worth of requests, so it is repeated when a batch is formed anew.
     filled, work = observe(context, ranks, estimated(context, ranks), order, slots, observation)
     if not is_same_decision(memory, context.now_s, context.engine):
         forward(network, observation, filled, action)
@@ -197,10 +198,10 @@ def scheduling_scheduler(context, ranks, limits):
 
 @victims
 def steered_victims(context, ranks, limits):
-    """Within each victim tier of the base, evict requests worth less than the action says first.
+    """Within each victim tier of the base, evict requests worth less than the action's `victims` first.
 
-    What newcomers may evict stays the base's decision: if an action could change it, requests would evict each other
-    in turns.
+    The base's victim tiers stay, as they decide what waiting requests may evict: otherwise requests would evict each
+    other in turn.
     """
     base_victims(context, ranks, limits)
     numbers = context.parameters[PARAMETERS:]
@@ -223,7 +224,7 @@ def hopeless_first(context, ranks, least, constant_s, tick_s):
 def made_of(
     base: Policy, template: Compiled, name: str, weights: np.ndarray, memory: int, sees: str = REQUESTS, **more: object
 ) -> LearnedPolicy:
-    """The base in one of the templates above. Raises PolicyError for a base that cannot be called twice a decision."""
+    """Return a template with this base. Raises PolicyError for a base that cannot be called twice in one decision."""
     check_base(base, "scheduler")
     check_repeatable(base)
     seen = {"observe": observe_scheduling_sessions} if sees == SESSIONS else {}
@@ -236,10 +237,11 @@ def made_of(
 
 
 def steered(base: Policy, slots: int) -> LearnedPolicy:
-    """The base scheduler with an action, which the stepper of the simulation writes to
-    `run.parameters[e, first_of_action(base):]`, float64[CONTROLS + slots]. All 0: the base.
+    """Return the base scheduler with an action that a caller writes.
 
-    To see what the slots hold, call it once beforehand with 1 in the number behind the action, and reset that to 0.
+    It is float64[CONTROLS + slots] at `run.parameters[e, first_of_action(base):]`. With all 0 it decides as the base.
+
+    To see which requests are in slots, set the number after the action to 1, call it once, and reset the number to 0.
     Raises PolicyError for a base that cannot be called twice in one decision.
     """
     memory = CONTROLS + slots + 1 + half(slots)
@@ -247,23 +249,25 @@ def steered(base: Policy, slots: int) -> LearnedPolicy:
 
 
 def kind_of(slots: int) -> str:
-    """Kind of the steering network: joint, or dense if there are no slots to share weights between."""
+    """Return the kind of network for this many slots: joint, or dense without slots."""
     return "joint" if slots else "dense"
 
 
 def first_of_action(base: Policy) -> int:
-    """Index of the action's first number among the numbers of a `steered` scheduler."""
+    """Return the index of the action's first number among the numbers of a `steered` scheduler."""
     return len(base.parameters) + 2
 
 
 def scheduled(
     base: Policy, network: Network, slots: int | None = None, name: str = "", sees: str = REQUESTS
 ) -> LearnedPolicy:
-    """The base scheduler steered by a joint network, from the layout that it sees, with CONTROLS + 1 outputs: a score
-    for each slot, and the controls for the whole; without slots by a dense network that gives the controls.
+    """Return the base scheduler with an action of a network in each decision.
 
-    slots: None: as many as the network has. sees: a key of `LAYOUTS`. With all weights 0 it decides as the base does.
-    Raises PolicyError if these do not fit each other.
+    With slots the network is joint and has CONTROLS + 1 outputs: a score for each slot, and the controls; without slots
+    it is dense and has the controls.
+
+    slots: None: as many as the network has. sees: the observation, a key of `LAYOUTS`. With all weights 0 it decides as
+    the base does. Raises PolicyError if base and network do not match.
     """
     layout = LAYOUTS[sees](network.shape.slots if slots is None else slots)
     outputs, kind = CONTROLS + (layout.slots > 0), kind_of(layout.slots)

@@ -1,7 +1,7 @@
-"""Observation of a request and the engines it could be sent to, as in routing.py, that counts what engines have cached.
+"""Observation of a request and the engines it could be sent to, as in routing.py, with what engines have cached.
 
-Numbers of queued prompts are of what was not cached when they were sent, and each engine shows how fast it is, what it
-has of the request's session, and what the base router compared.
+Queued prompts count without what was cached when they were sent. Each engine also shows its speed, its part of the
+request's session, and the number that the base router compares.
 """
 
 import numpy as np
@@ -51,23 +51,22 @@ RATE_TOKENS, RATE_UNIT = 2048, 10_000.0  # of `prefill_rate`
 
 
 def caching_layout(slots: int) -> Layout:
-    """float32[16 + 31 slots]: what `observe_caching` writes."""
+    """Return the layout of `observe_caching`: float32[16 + 31 slots]."""
     return Layout("request", CACHING_WHOLE_FIELDS, "engine", CACHING_FIELDS, slots)
 
 
 @kernel
 def observe_caching(context, r, chosen, slots, out):
-    """Write `caching_layout(slots)` of request r into out, float32, as if the base router compared nothing.
+    """Write `caching_layout(slots)` of request r into out, float32, with `base_gap` 0.
 
-    context, chosen: as of `observe_routing`.
+    context, chosen: as for `observe_routing`.
     """
     write_caching(context, r, chosen, slots, CACHING_WHOLE, out)
 
 
 @kernel
 def write_caching(context, r, chosen, slots, whole, out):
-    """`observe_caching`, into an observation with `whole` numbers of the request: those of here and, behind them, some
-    that others write."""
+    """Write `observe_caching` into an observation with `whole` numbers of the request; others write the rest."""
     write_routing(context, r, chosen, 0, slots, (whole, CACHING_SLOT), True, out)
     known, request = context.known, context.requests[r]
     snapshots, tokens = known.snapshots, request.prompt_tokens + request.num_output_tokens
@@ -93,13 +92,13 @@ def write_caching(context, r, chosen, slots, whole, out):
 
 @kernel
 def observe_costs(context, r, chosen, slots, measure, out):
-    """`observe_caching`, and what the base router compared. measure: which number of its state per engine that is."""
+    """Write `observe_caching`, with `base_gap`. measure: the number of its state per engine that the base compares."""
     write_costs(context, r, chosen, slots, measure, CACHING_WHOLE, out)
 
 
 @kernel
 def write_costs(context, r, chosen, slots, measure, whole, out):
-    """`observe_costs`, into an observation with `whole` numbers of the request."""
+    """Write `observe_costs` into an observation with `whole` numbers of the request."""
     write_caching(context, r, chosen, slots, whole, out)
     snapshots, request, least = context.known.snapshots, context.requests[r], LARGEST
     for e in range(snapshots.shape[0]):
@@ -112,7 +111,7 @@ def write_costs(context, r, chosen, slots, measure, whole, out):
 
 @kernel
 def uncached_queued(context, e):
-    """Tokens of the queue record of engine e that it did not have when they were sent, as far as the router knew."""
+    """Return the tokens of prompts queued at engine e that were not cached when they were sent."""
     tokens = 0
     for k in range(context.known.snapshots[e].prefills):
         queued = context.requests[context.known.prefilling[e, k]]
@@ -122,7 +121,7 @@ def uncached_queued(context, e):
 
 @kernel
 def prefill_rate(context, e):
-    """The field of this name."""
+    """Return the field `prefill_rate` of engine e."""
     estimates, snapshot = context.estimates, context.known.snapshots[e]
     took_s = estimates.request_s[snapshot.pool](RATE_TOKENS, 0, False, estimates.coefficients[e])
     return squash(RATE_TOKENS, RATE_UNIT * max(took_s, 0.0))
@@ -130,7 +129,7 @@ def prefill_rate(context, e):
 
 @kernel
 def pace(context, request, e):
-    """The field of this name."""
+    """Return the field `pace` of engine e."""
     estimates, snapshot = context.estimates, context.known.snapshots[e]
     if snapshot.role == ROLE_PREFILL:
         return 0.0

@@ -1,7 +1,7 @@
 """Observation of a cluster's tiers, as in tiers.py, with the time of day and the number of engines that the base wants.
 
-The base says both in two numbers of its state, side by side: `wanted`, not rounded, and `phase` (baselines/scalers/
-forecast.py). A scaler that does not say them leaves these numbers 0.
+The base writes both to adjacent numbers of its state: `wanted`, not rounded, and `phase` (baselines/scalers/
+forecast.py). For a base without them, these numbers are 0.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from servegym.policy import POOL, kernel
 DAY_FIELDS = (
     *CLUSTER_FIELDS,
     Field("day_sine", -1, 1, "sine of the time of day, a day being 2 pi"),
-    Field("day_cosine", -1, 1, "its cosine; both 0: the base knows no day"),
+    Field("day_cosine", -1, 1, "its cosine; both 0: the base has no time of day"),
 )
 DAY_SINE, DAY_COSINE = WHOLE, WHOLE + 1
 DAY_WHOLE = len(DAY_FIELDS)
@@ -29,7 +29,7 @@ DAY_SLOT = len(DAY_SCALED_FIELDS)
 
 
 def day_layout(slots: int) -> Layout:
-    """float32[54 + 37 slots]: what `observe_day` writes."""
+    """Return the layout of `observe_day`: float32[54 + 37 slots]."""
     return Layout("cluster", DAY_FIELDS, "engine", DAY_SCALED_FIELDS, slots)
 
 
@@ -37,8 +37,8 @@ def day_layout(slots: int) -> Layout:
 def observe_day(context, moves, wanted, slots, out):
     """Write `day_layout(slots)` into out, float32.
 
-    context, moves: as of `observe_tiers`. wanted: which number of the base's state per engine is the number of engines
-    that it wants, in the first engine's row; the next is its time of day, 0 to 1. -1: it says neither.
+    context, moves: as for `observe_tiers`. wanted: index, in the first engine's row of the base's state, of the number
+    of engines that it wants; the next number is its time of day, 0 to 1. -1: it has neither.
     """
     write_tiers(context, moves, slots, DAY_WHOLE, DAY_SLOT, out)
     if wanted >= 0:
@@ -59,5 +59,5 @@ def observe_day(context, moves, wanted, slots, out):
 
 @kernel
 def is_open(move):
-    """Whether the base has an engine open in a tier."""
+    """Return whether the base has an engine open in a tier."""
     return move.tier != POOL and move.closed == 0

@@ -1,7 +1,7 @@
 """Observation of an engine by a controller of its scheduler: its queue, deadlines, time and memory.
 
 Times are relative to a *tick*, the smallest TPOT SLO in the queue (without interactive requests: the smallest TTLT
-SLO), or to the *span* of the request they are about (`scales.span_of`). docs/observations.md says why these numbers.
+SLO), or to the *span* of the request (`scales.span_of`). docs/observations.md says why.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ ENGINE_FIELDS = (
     Field("queued", 0, 1, "requests on the engine, waiting and running: log2(1 + n) / 12"),
     Field("decoding", 0, 1, "share of them that decode"),
     Field("waiting", 0, 1, "share of them without KV memory"),
-    Field("again", 0, 1, "share that has emitted tokens and has to be prefilled again (evicted, or its engine failed)"),
+    Field("again", 0, 1, "share that has emitted tokens and must be prefilled again (evicted, or its engine failed)"),
     Field("late", 0, 1, "share whose next deadline has passed"),
     Field("hopeless", 0, 1, "share that would miss its next deadline even alone in the next batch; late ones included"),
     Field("constant", 0, 1, "time c that a batch takes whatever is in it, its constant part: c / (tick + c)"),
@@ -67,12 +67,12 @@ ENGINE_FIELDS = (
 
 
 def engine_layout() -> Layout:
-    """float32[25]: what `observe_engine` writes."""
+    """Return the layout of `observe_engine`: float32[25]."""
     return Layout("engine", ENGINE_FIELDS)
 
 
 class Work(NamedTuple):
-    """Work of a queue regardless of deadlines: sums, minima and maxima over its requests; times in s.
+    """The work of a queue: sums, minima and maxima over its requests; times in s.
 
     cached: cached tokens of decodes. tokens: tokens left of prefills. wanted: tokens of requests without memory.
     interval_s, longest_slo_s: the smallest interval of interactive requests, and the smallest SLO of the others.
@@ -93,7 +93,7 @@ class Work(NamedTuple):
 
 
 class Due(NamedTuple):
-    """Deadlines of a queue: sums, minima and maxima over its requests.
+    """The deadlines of a queue: sums, minima and maxima over its requests.
 
     Times in s; slacks as shares of a span. gain, hopeless_gain: sums over next tokens.
     """
@@ -119,7 +119,7 @@ class Urgent(NamedTuple):
 
 NO_WORK = Work(0, 0, 0, np.int64(0), np.int64(0), np.int64(0), 0.0, 0.0, 0.0, 0.0, np.inf, np.inf)
 NOTHING_DUE = Due(0, 0, np.inf, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-NOBODY_URGENT = Urgent(0.0, 0.0)
+NONE_URGENT = Urgent(0.0, 0.0)
 
 
 @allocating_kernel
@@ -129,7 +129,7 @@ def observe_engine(context, ranks, out):
     ranks: ranks[i].exec_s is written for queue[i], nothing else. Returns seconds: constant part of a batch, tick, work.
     """
     requests, queue, n = context.requests, context.queue, context.queue.shape[0]
-    work, due, urgent, opens_s = NO_WORK, NOTHING_DUE, NOBODY_URGENT, np.empty(n)
+    work, due, urgent, opens_s = NO_WORK, NOTHING_DUE, NONE_URGENT, np.empty(n)
     constant_s = estimate(context, ranks)
     for position in range(n):
         request, exec_s = requests[queue[position]], ranks[position].exec_s
@@ -147,7 +147,7 @@ def observe_engine(context, ranks, out):
 
 @kernel
 def estimate(context, ranks):
-    """Write the estimator's exec_s into ranks; returns the constant part of a batch, s."""
+    """Write the estimator's exec_s into ranks, and return the constant part of a batch, s."""
     estimator = context.estimator
     estimator.exec_s(context.requests, context.queue, estimator.coefficients, ranks)
     return constant_of(context, ranks)
@@ -155,13 +155,14 @@ def estimate(context, ranks):
 
 @kernel
 def constant_of(context, ranks):
-    """The constant part of a batch, s, where exec_s has been written already."""
+    """Return the constant part of a batch, s; exec_s has been written already."""
     return context.estimator.batch_s(EMPTY_BATCH[0], context.estimator.coefficients)
 
 
 class State(NamedTuple):
-    """State of a request: whether it decodes; time to its next deadline, and its span, s; the gain of its next token,
-    and of its first token if that is still to come."""
+    """The state of a request: whether it decodes; time to its next deadline, and its span, s; the gain of its next
+    token, and of its first token if it has none yet.
+    """
 
     decoding: bool
     slack_s: float
@@ -172,7 +173,7 @@ class State(NamedTuple):
 
 @inlined_kernel
 def state_of(request, now_s):
-    """The `State` of a request. Most requests have no token yet, so those read as few fields as possible."""
+    """Return the `State` of a request. Most requests have no token yet, so for those few fields are read."""
     slack_s, slo_s = next_deadline_s(request) - now_s, request.first_deadline_s - request.arrival_s
     if request.num_output_tokens == 0:
         return State(False, slack_s, slo_s, request.first_token_gain, request.first_token_gain)
@@ -181,7 +182,7 @@ def state_of(request, now_s):
 
 @inlined_kernel
 def with_work(work, request, state, exec_s):
-    """With one request more."""
+    """Add a request to `work`, and return it."""
     decodes, waiting, again, cached, tokens, wanted = work[:6]
     decode_s, prefill_s, longest_s, span_s, interval_s, longest_slo_s = work[6:]
     if request.token_interval_s > 0.0:
@@ -209,21 +210,21 @@ def with_work(work, request, state, exec_s):
 
 @kernel
 def tick_s_of(work):
-    """The smallest TPOT SLO in the queue; without interactive requests the smallest TTLT SLO."""
+    """Return the smallest TPOT SLO in the queue; without interactive requests the smallest TTLT SLO."""
     return work.interval_s if work.interval_s < np.inf else work.longest_slo_s
 
 
 @kernel
 def work_s_of(work):
-    """Estimated time of all work in the queue, s."""
+    """Return the estimated time of all work in the queue, s."""
     return work.decode_s + work.prefill_s
 
 
 @inlined_kernel
 def with_due(due, state, exec_s, constant_s):
-    """Add a request to `due`; also returns its time to the deadline, s: inf if it is hopeless, hence not urgent.
+    """Add a request to `due`. Returns it, and the time to the request's deadline, s; inf if it is hopeless.
 
-    Conditions that hold for one request in three, in no order, are arithmetic: a branch would be mispredicted.
+    Conditions that hold for one request in three are arithmetic, as branches would be mispredicted.
     """
     late, hopeless, least_s, least_prefill, least_decode, prefill_slack, decode_slack = due[:7]
     gain, largest, hopeless_gain = due[7:]
@@ -250,7 +251,7 @@ def with_due(due, state, exec_s, constant_s):
 
 @inlined_kernel
 def with_urgent(urgent, open_s, bound_s, exec_s, gain):
-    """Add a request to `urgent` if it is due by the bound. open_s: as `with_due` returns it."""
+    """Add a request to `urgent` if it is due by bound_s, and return it. open_s: from `with_due`."""
     work_s = urgent.work_s + (exec_s if open_s <= bound_s else 0.0)
     return Urgent(work_s, urgent.gain + (gain if open_s <= bound_s else 0.0))
 

@@ -1,4 +1,4 @@
-"""The numbers of an observation: their names, bounds and meaning, in the order in which they stand in the array."""
+"""The numbers of an observation: names, bounds and meanings, in the order of the array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 class Field:
     """One number of an observation: dimensionless, from low to high.
 
-    doc: its meaning, with the unit that was divided out, or the function that maps it into its bounds.
+    doc: its meaning, with the unit that it is divided by, or the function that maps it into its bounds.
     """
 
     name: str

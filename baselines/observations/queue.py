@@ -21,7 +21,7 @@ from servegym.policy import LEAVE_OUT, is_decoding, kernel, left_of, next_deadli
 
 QUEUE_WHOLE_FIELDS = (
     *ENGINE_FIELDS,
-    Field("beyond", 0, 1, "share of the queue that is in no slot"),
+    Field("beyond", 0, 1, "share of the queue without slot"),
     Field("running", 0, 1, "1: a batch that can be suspended is running"),
     Field("suspended", 0, 1, "suspended batches s: s / (1 + s)"),
 )
@@ -30,8 +30,8 @@ WHOLE = len(QUEUE_WHOLE_FIELDS)
 
 REQUEST_FIELDS = (
     Field("present", 0, 1, "1: there is a request in this slot"),
-    Field("decoding", 0, 1, "1: it decodes, so only its next token is left to compute"),
-    Field("holder", 0, 1, "1: it holds KV memory"),
+    Field("decoding", 0, 1, "1: it decodes: one token is left to compute"),
+    Field("holder", 0, 1, "1: it is running: it has KV blocks"),
     Field("late", 0, 1, "1: its next deadline has passed"),
     Field("hopeless", 0, 1, "1: it would miss its next deadline even alone in the next batch"),
     Field("slack", -1, 1, "time s to its next deadline: s / (span + |s|)"),
@@ -61,17 +61,17 @@ SLOT = len(REQUEST_FIELDS)
 
 
 def queue_layout(slots: int) -> Layout:
-    """float32[28 + 22 slots]: what `observe_queue` writes."""
+    """Return the layout of `observe_queue`: float32[28 + 22 slots]."""
     return Layout("engine", QUEUE_WHOLE_FIELDS, "request", REQUEST_FIELDS, slots)
 
 
 @kernel
 def fill_slots(requests, queue, ranks, slots, order):
-    """Write the queue positions of up to `slots` requests into order, in rank order; returns their number.
+    """Write the queue positions of up to `slots` requests into order, in rank order, and return their number.
 
-    The best-ranked requests, but prefills before decodes: under overload decodes alone would fill the slots, and most
-    of them run anyway. Requests that are left out or in a suspended task are excluded. order: as long as the smaller of
-    slots and the queue.
+    The best-ranked prefills get slots first, then the best-ranked decodes: under overload decodes would fill all slots,
+    although most of them run anyway. Requests that are left out or in a suspended batch get none. order: as long as the
+    smaller of slots and the queue.
     """
     prefills = fill_with(False, requests, queue, ranks, slots, order)
     filled = prefills + fill_with(True, requests, queue, ranks, slots - prefills, order[prefills:])
@@ -83,7 +83,7 @@ def fill_slots(requests, queue, ranks, slots, order):
 def fill_with(decodes, requests, queue, ranks, slots, heap):
     """Write the positions of the `slots` best-ranked decodes (or others), by (tier, key), then the earlier position.
 
-    A heap of the best so far with the worst at its root: O(n log slots).
+    They are kept in a heap of the best so far with the worst at its root: O(n log slots).
     """
     filled = 0
     if slots <= 0:
@@ -96,7 +96,7 @@ def fill_with(decodes, requests, queue, ranks, slots, heap):
 
 @kernel
 def offer(heap, filled, slots, position, ranks):
-    """Put a position into the heap if there is room or it ranks before the worst; returns the new size."""
+    """Put a position into the heap if there is room or it ranks before the worst, and return the new size."""
     if filled < slots:
         heap[filled] = position
         filled += 1
@@ -126,7 +126,7 @@ def sink(heap, size, parent, ranks):
 
 @kernel
 def observe_queue(context, ranks, order, slots, out):
-    """Write `queue_layout(slots)` of a SchedulerContext into out, float32; returns how many slots are filled.
+    """Write `queue_layout(slots)` of a SchedulerContext into out, float32, and return how many slots are filled.
 
     ranks: of the base scheduler; only ranks[i].exec_s is written, for queue[i]. order: receives the queue position of
     each slot's request (see `fill_slots`).
@@ -140,7 +140,7 @@ def observe_queue(context, ranks, order, slots, out):
 
 @kernel
 def observe_filled(context, filled, out):
-    """Write the fields of the whole that `observe_engine` does not."""
+    """Write the fields of the engine that `observe_engine` does not write."""
     engine, n = context.engine, context.queue.shape[0]
     out[BEYOND] = share(n - filled, n)
     out[RUNNING] = engine.running_task >= 0
@@ -149,8 +149,10 @@ def observe_filled(context, filled, out):
 
 @kernel
 def observe_slots(context, ranks, order, slots, times_s, out, stride):
-    """Write the fields of the requests at the positions `order` into out, each `stride` numbers after the one before;
-    then zeros. times_s: as `observe_engine` gives them."""
+    """Write the fields of the requests at positions `order` to every `stride`-th number of out, then zeros.
+
+    times_s: from `observe_engine`.
+    """
     requests, queue, filled = context.requests, context.queue, order.shape[0]
     least_s, densest, largest, heaviest = LARGEST, 0.0, 0.0, 0.0
     for k in range(filled):
@@ -174,7 +176,7 @@ def observe_slots(context, ranks, order, slots, times_s, out, stride):
 
 @kernel
 def observe_request(context, request, exec_s, times_s, out, at):
-    """Write the fields of one request from out[at] on. times_s: as `observe_engine` returns them."""
+    """Write the fields of one request from out[at] on. times_s: from `observe_engine`."""
     engine, (constant_s, tick_s, work_s) = context.engine, times_s
     slack_s = next_deadline_s(request) - context.now_s
     decoding = is_decoding(request)

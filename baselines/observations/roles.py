@@ -1,6 +1,6 @@
-"""Observation of a cluster's tiers, as in tiers.py, with the roles of engines that change theirs, for a learned scaler.
+"""Observation of a cluster for a learned scaler: its tiers, as in tiers.py, and the roles of its engines.
 
-How much each engine has to do is measured as the scaler pd-ratio does (docs/systems/pd_ratio.md).
+The load of an engine is that of the scaler pd-ratio (docs/systems/pd_ratio.md).
 """
 
 from servegym.baselines.observations.fields import Field, Layout
@@ -20,8 +20,8 @@ ROLES_WHOLE = len(ROLES_FIELDS)
 ROLES_SCALED_FIELDS = (
     *SCALED_FIELDS,
     Field("may_change", 0, 1, "1: it can change its role"),
-    Field("changing", 0, 1, "1: it takes no requests, for it changes its role"),
-    Field("change", 0, 1, "time t that a change takes once it has nothing left, s: t / (10 + t)"),
+    Field("changing", 0, 1, "1: closed because it changes its role"),
+    Field("change", 0, 1, "time t of a change of role once it is empty, s: t / (10 + t)"),
     Field("load", 0, 1, "load x of an open engine that prefills or decodes only, as of pd-ratio: x / (1 + x)"),
     Field("base_to_prefill", 0, 1, "1: the base scaler has it prefill only"),
     Field("base_to_decode", 0, 1, "1: the base scaler has it decode only"),
@@ -31,7 +31,7 @@ ROLES_SLOT = len(ROLES_SCALED_FIELDS)
 
 
 def roles_layout(slots: int) -> Layout:
-    """float32[54 + 41 slots]: what `observe_roles` writes."""
+    """Return the layout of what `observe_roles` writes, float32[54 + 41 slots]."""
     return Layout("cluster", ROLES_FIELDS, "engine", ROLES_SCALED_FIELDS, slots)
 
 

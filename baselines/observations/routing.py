@@ -1,8 +1,8 @@
 """Observation of a request and the engines it could be sent to, slot by slot, for a learned router.
 
-It shows of requests only what a router may read: what arrived with them and their output tokens so far. The time until
-an engine has done a prefill is estimated as in GoRouting (ProServe, Eq. 8): the work in its queue record, in batches
-that hold its decodes too, minus the time since the record changed.
+Of requests it shows only what a router may read: what arrived with them, and their output tokens so far. The time
+until an engine has done a prefill is estimated as in GoRouting (ProServe, Eq. 8): the prefills sent there, in batches
+with its decodes, minus the time since the last change.
 """
 
 import numpy as np
@@ -46,7 +46,7 @@ ARRIVAL_FIELDS = (
     Field("priority", 0, 1, "priority p: p / (1 + p); 0: the most important"),
     Field("predicted", 0, 1, "1: there is a prediction of its length"),
     Field("output_left", 0, 1, "predicted tokens to come: log2(1 + n) / 20; 0: no prediction"),
-    Field("takers", 0, 1, "share of the engines shown that take it"),
+    Field("takers", 0, 1, "share of the engines in slots that take it"),
     Field("held", 0, 1, "requests that wait at the router: log2(1 + n) / 12"),
 )
 (
@@ -91,27 +91,26 @@ SLOT = len(ROUTED_FIELDS)
 
 
 def routing_layout(slots: int) -> Layout:
-    """float32[13 + 22 slots]: what `observe_routing` writes."""
+    """Return the layout of `observe_routing`: float32[13 + 22 slots]."""
     return Layout("request", ARRIVAL_FIELDS, "engine", ROUTED_FIELDS, slots)
 
 
 @kernel
 def observe_routing(context, r, chosen, decode, slots, out):
-    """Write `routing_layout(slots)` of request r into out, float32: slot e is engine e, as far as there are slots.
+    """Write `routing_layout(slots)` of request r into out, float32. Slot e is engine e.
 
-    context: a RouterContext. chosen: the engine that the base router named; below 0: none. decode: 1: `takes` marks the
-    decode engines that are up and open, so that they could decode the request after its prefill; 0: the engines that
-    take it now.
+    context: a RouterContext. chosen: the engine that the base router named; below 0: none. decode: what `takes` marks;
+    1: open decode engines, which could decode the request after its prefill; 0: the engines that take it now.
     """
     write_routing(context, r, chosen, decode, slots, (WHOLE, SLOT), False, out)
 
 
 @kernel
 def write_routing(context, r, chosen, decode, slots, sizes, counts_cached, out):
-    """`observe_routing`, into an observation that may have more numbers behind those of `routing_layout`.
+    """Write `observe_routing` into an observation that may have further numbers after those of `routing_layout`.
 
-    sizes: numbers of the request, and of a slot. counts_cached: queued prompts take only the time of what was not
-    cached when they were sent.
+    sizes: numbers of the request, and of a slot. counts_cached: queued prompts count without what was cached when they
+    were sent.
     """
     now_s, known, estimates = context.now_s, context.known, context.estimates
     snapshots, request, (whole, slot) = known.snapshots, context.requests[r], sizes
@@ -130,7 +129,7 @@ def write_routing(context, r, chosen, decode, slots, sizes, counts_cached, out):
         gain += of_record
         prefills += snapshot.prefills
         out[at + ITERATION] = squash(batch_s, request.tpot_slo_s)
-        # Until all engines are known these two hold what they are relative to.
+        # Raw values, which are divided once the best of all engines are known.
         out[at + FEWEST], out[at + SOONEST] = snapshot.requests, min(done_s, LARGEST)
         if taken:
             takers += 1
@@ -149,7 +148,7 @@ def write_routing(context, r, chosen, decode, slots, sizes, counts_cached, out):
 
 @kernel
 def observe_arrival(request, tiers, span_s, slack_s, out):
-    """Write the fields of the request that do not depend on the engine."""
+    """Write the fields of the request that do not depend on engines."""
     held = 0
     for held_queue in range(tiers.shape[0] - 1):
         held += tiers[held_queue].waiting
@@ -169,7 +168,7 @@ def observe_arrival(request, tiers, span_s, slack_s, out):
 
 @kernel
 def observe_snapshot(now_s, request, snapshot, tiers, span_s, out, at):
-    """Write the fields of an engine from the router's knowledge and the engine's report, without its queue record."""
+    """Write the fields of an engine that do not depend on its queued prompts."""
     in_pool = snapshot.tier == POOL
     out[at + PREFILLS_ONLY] = snapshot.role == ROLE_PREFILL
     out[at + DECODES_ONLY] = snapshot.role == ROLE_DECODE
@@ -190,7 +189,7 @@ def observe_snapshot(now_s, request, snapshot, tiers, span_s, out, at):
 
 @kernel
 def iteration_s(request, snapshot, estimates, e):
-    """Estimated time of a batch of the engine's decodes, s; a decode engine's includes the request."""
+    """Return the estimated time of a batch of the engine's decodes, s, with the request on a decode engine."""
     batch, decodes, context = estimates.scratch[0], snapshot.decodes, snapshot.decode_tokens
     if snapshot.role == ROLE_DECODE:
         decodes += 1
@@ -204,10 +203,10 @@ def iteration_s(request, snapshot, estimates, e):
 
 @kernel
 def observe_record(context, r, e, batch_s, span_s, counts_cached, out, at):
-    """Write the fields of an engine's queue record and the request behind it.
+    """Write the fields of an engine's queued prompts (its record) and of the request after them.
 
-    Returns the time until the request would be done, s, and the gain of the record's next tokens. A decode engine has
-    no record: the request is done with the iteration after the running one.
+    Returns the time until the request would be done, s, and the gain of the record's next tokens. On a decode engine,
+    which has no record, the request is done with the iteration after the running one.
     """
     now_s, requests, known, estimates = context.now_s, context.requests, context.known, context.estimates
     snapshot, request, record = known.snapshots[e], requests[r], known.prefilling[e]
@@ -252,10 +251,10 @@ def observe_record(context, r, e, batch_s, span_s, counts_cached, out, at):
 
 @kernel
 def observe_disaggregated(context, r, chosen, chosen_decode, slots, out):
-    """Write `routing_layout(slots)` of request r, about to be prefilled, into out, float32.
+    """Write `routing_layout(slots)` of request r, before its prefill, into out, float32.
 
-    As `observe_routing`, except for decode engines: `takes` says whether the engine accepts prefilled requests, and
-    `chosen` whether the base router named it as decode engine. chosen_decode: -1: the router decides after the prefill.
+    It is as `observe_routing`, except that for decode engines `takes` is whether the engine is open, and `chosen`
+    whether the base router named it as decode engine. chosen_decode: -1: the router decides after the prefill.
     """
     known = context.known
     observe_routing(context, r, chosen, 0, slots, out)

@@ -1,15 +1,15 @@
-"""Observation of an engine and its requests for a policy that decides rank, time budget, what to give up and chunks.
+"""Observation of an engine and its requests for a policy that decides ranks, time budget, chunks and what to give up.
 
-The fields of `observe_queue`, with slots only for requests that are still worth something, and the inputs of the
-heuristics: expected gain, output lengths, recent arrivals. Times are relative to a tick (a TPOT SLO), a request's span,
-or the constant part of a batch, so that a policy can serve devices that it was not trained on.
+It has the fields of `observe_queue`, with slots only for requests with positive worth, and inputs of the heuristics:
+expected gain, output lengths, recent arrivals. Times are relative to a tick (a TPOT SLO), a request's span, or the
+constant part of a batch, so that a policy can serve devices that it was not trained on.
 """
 
 import numpy as np
 
 from servegym.baselines.observations.engine import (
     NO_WORK,
-    NOBODY_URGENT,
+    NONE_URGENT,
     NOTHING_DUE,
     state_of,
     tick_s_of,
@@ -50,14 +50,16 @@ from servegym.baselines.observations.worth import (
 from servegym.baselines.time_budgets import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
 from servegym.policy import LEAVE_OUT, allocating_kernel, is_decoding, kernel, mean_length
 
-LAST = 8  # arrivals that the gap between arrivals is measured over
+LAST = 8  # latest arrivals, of which the mean gap is taken
 
 SCHEDULING_WHOLE_FIELDS = (
     *QUEUE_WHOLE_FIELDS,
-    Field("worthy", 0, 1, "share of the requests still worth something: at least one token is expected in time"),
+    Field("worthy", 0, 1, "share of the requests with positive worth: at least one token is expected in time"),
     Field("mean_worth", 0, 1, "mean of `worth` (of a slot, below) over all requests"),
-    Field("worthy_work", 0, 1, "estimated time t of the work of those worth something: t / (8 ticks + t)"),
-    Field("mean_output", 0, 1, "mean output tokens of finished requests of the newest's application: log2(1 + n) / 20"),
+    Field("worthy_work", 0, 1, "estimated time t of the work of those requests: t / (8 ticks + t)"),
+    Field(
+        "mean_output", 0, 1, "mean output tokens of finished requests of the newest one's application: log2(1 + n) / 20"
+    ),
     Field("output_spread", 0, 1, "standard deviation s of these, m their mean: s / (m + s)"),
     Field("finished", 0, 1, "number of these finished requests: log2(1 + n) / 12"),
     Field("since_arrival", 0, 1, "time x since the newest request arrived: x / (tick + x)"),
@@ -74,7 +76,7 @@ BEFORE_ALL = np.int64(-(2**63))  # a tier
 
 WORTHY_REQUEST_FIELDS = (
     *REQUEST_FIELDS,
-    Field("worth", 0, 1, "share of what it could still gain that is expected in time"),
+    Field("worth", 0, 1, "share of the gain it has left that is expected in time"),
     Field("value", 0, 1, "square root of (that gain per second of exec / the highest of the slots)"),
     Field("waited", 0, 1, "time x since its arrival, against its first SLO y: x / (y + x)"),
     Field("expected_left", 0, 1, "tokens it is expected to have left: log2(1 + n) / 20"),
@@ -85,14 +87,13 @@ SLOT = len(WORTHY_REQUEST_FIELDS)
 
 
 def scheduling_layout(slots: int) -> Layout:
-    """float32[36 + 27 slots]: what `observe_scheduling` writes."""
+    """Return the layout of `observe_scheduling`: float32[36 + 27 slots]."""
     return Layout("engine", SCHEDULING_WHOLE_FIELDS, "request", WORTHY_REQUEST_FIELDS, slots)
 
 
 @allocating_kernel
 def observe_scheduling(context, ranks, constant_s, order, slots, out):
-    """Write `scheduling_layout(slots)` of a SchedulerContext into out, float32; returns how many slots are filled, and
-    `Work`.
+    """Write `scheduling_layout(slots)` of a SchedulerContext into out, float32. Returns the slots filled, and `Work`.
 
     ranks: of the base scheduler, with the estimator's exec_s; ranks[i].victim_key receives the worth of queue[i].
     constant_s: time of an empty batch. order: receives the queue position of each slot's request (see
@@ -103,12 +104,11 @@ def observe_scheduling(context, ranks, constant_s, order, slots, out):
 
 @allocating_kernel
 def write_scheduling(context, ranks, constant_s, order, slots, stride, out):
-    """`observe_scheduling`, into an observation whose slots have `stride` numbers: those of here and, behind them, some
-    that others write."""
+    """Write `observe_scheduling` into an observation with `stride` numbers per slot, of which others write the rest."""
     columns = np.empty((blocks_of(context.queue.shape[0]), COLUMNS, BLOCK))
     work, due = look_through(context, ranks, constant_s, columns)
     times_s = constant_s, tick_s_of(work), work_s_of(work)
-    urgent, prefills = judge_requests(context, ranks, columns, times_s, slots, order, out)
+    urgent, prefills = write_worth(context, ranks, columns, times_s, slots, order, out)
     write_work(work, context.queue.shape[0], constant_s, context.engine, out)
     write_due(due, urgent, work, context.queue.shape[0], out)
     filled = fill_up(context.requests, context.queue, ranks, slots, order, prefills)
@@ -121,7 +121,7 @@ def write_scheduling(context, ranks, constant_s, order, slots, stride, out):
 
 @kernel
 def look_through(context, ranks, constant_s, columns):
-    """Return `Work` and `Due` of the queue, and write each request's own numbers into columns, block by block.
+    """Return `Work` and `Due` of the queue, and write each request's numbers into columns, block by block.
 
     Unsigned indices spare the check for indices that count from the end.
     """
@@ -142,11 +142,11 @@ def look_through(context, ranks, constant_s, columns):
 
 
 @kernel
-def judge_requests(context, ranks, columns, times_s, slots, order, out):
-    """Judge requests by the tick and by all work: which are urgent, what they are worth, and which prefills slots hold.
+def write_worth(context, ranks, columns, times_s, slots, order, out):
+    """Write the worth of requests, sum up urgent ones, and choose the prefills that get slots.
 
     Returns the number of prefills; their positions are in order."""
-    requests, queue, n, urgent = context.requests, context.queue, context.queue.shape[0], NOBODY_URGENT
+    requests, queue, n, urgent = context.requests, context.queue, context.queue.shape[0], NONE_URGENT
     constant_s, tick_s, work_s = times_s
     worthy, worthy_s, total, prefills = 0, 0.0, 0.0, 0
     tier, key = LEAVE_OUT if slots > 0 else BEFORE_ALL, -np.inf  # requests that rank from here on get no slot
@@ -172,7 +172,7 @@ def judge_requests(context, ranks, columns, times_s, slots, order, out):
 
 @kernel
 def observe_past(context, tick_s, out):
-    """Write the fields about past outputs' lengths and the last arrivals."""
+    """Write the fields of past output lengths and recent arrivals."""
     requests, queue, n = context.requests, context.queue, context.queue.shape[0]
     if n == 0:
         for place in (MEAN_OUTPUT, OUTPUT_SPREAD, FINISHED, SINCE_ARRIVAL, ARRIVAL_GAP):
@@ -191,7 +191,7 @@ def observe_past(context, tick_s, out):
 
 @kernel
 def observe_worth(context, ranks, order, constant_s, stride, out):
-    """Write the fields of requests in slots that `observe_slots` does not."""
+    """Write the fields of requests in slots that `observe_slots` does not write."""
     requests, queue, filled, best = context.requests, context.queue, order.shape[0], 0.0
     for k in range(filled):
         best = max(best, value_of(context, requests[queue[order[k]]], ranks[order[k]]))
@@ -209,7 +209,7 @@ def observe_worth(context, ranks, order, constant_s, stride, out):
 
 @kernel
 def value_of(context, request, rank):
-    """Gain that the request is expected to earn in time, per second of its work."""
+    """Return the expected gain of the request in time, per second of its work."""
     gain = request.decode_token_gain * expected_tokens(context, request)
     if request.num_output_tokens == 0:
         gain += request.first_token_gain

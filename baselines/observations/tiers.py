@@ -70,22 +70,22 @@ SLOT = len(SCALED_FIELDS)
 
 
 def tiers_layout(slots: int) -> Layout:
-    """float32[52 + 35 slots]: what `observe_tiers` writes."""
+    """Return the layout of `observe_tiers`: float32[52 + 35 slots]."""
     return Layout("cluster", CLUSTER_FIELDS, "engine", SCALED_FIELDS, slots)
 
 
 @kernel
 def observe_tiers(context, moves, slots, out):
-    """Write `tiers_layout(slots)` into out, float32: slot e is engine e, as far as there are slots.
+    """Write `tiers_layout(slots)` into out, float32. Slot e is engine e.
 
-    context: a ScalerContext. moves: what the base scaler has decided of each engine.
+    context: a ScalerContext. moves: the base scaler's decisions.
     """
     write_tiers(context, moves, slots, WHOLE, SLOT, out)
 
 
 @kernel
 def write_tiers(context, moves, slots, whole, slot, out):
-    """`observe_tiers` into an observation of `whole` numbers and `slot` a slot, of which it writes the first ones."""
+    """Write `observe_tiers` into an observation with `whole` and `slot` numbers, of which others write the rest."""
     requests, known, estimates = context.requests, context.known, context.estimates
     snapshots = known.snapshots
     write_zeros(out, 0, whole + slots * slot)
@@ -100,7 +100,7 @@ def write_tiers(context, moves, slots, whole, slot, out):
 
 @kernel
 def observe_cluster(snapshots, tiers, out):
-    """Write how many engines each tier and the pool have, and where requests wait."""
+    """Write the numbers of engines and of waiting requests by tier."""
     n, in_pool, closed, failed = snapshots.shape[0], 0, 0, 0
     for e in range(n):
         in_pool += snapshots[e].tier == POOL
@@ -125,7 +125,7 @@ def observe_cluster(snapshots, tiers, out):
 
 @kernel
 def observe_place(snapshot, move, out, at):
-    """Write an engine's tier and state, and where the base scaler would put it."""
+    """Write an engine's tier and state, and the base scaler's decision for it."""
     out[at + PRESENT] = 1.0
     out[at + UP] = snapshot.up == 1
     out[at + IS_CLOSED] = snapshot.closed == 1
@@ -175,7 +175,7 @@ def observe_load(e, requests, known, estimates, out, at):
 
 @kernel
 def observe_prefills(now_s, e, requests, known, estimates, out, at):
-    """Write the work in an engine's queue record, and when that is due."""
+    """Write the work of an engine's queued prompts, and when it is due."""
     snapshot, record = known.snapshots[e], known.prefilling[e]
     work_s, least, late, gain = 0.0, 1.0, 0.0, 0.0
     for k in range(snapshot.prefills):

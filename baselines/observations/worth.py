@@ -1,4 +1,4 @@
-"""Worth of the requests of a queue by the rule of `expected-gain`: agents observe it and steer by it."""
+"""The worth of queued requests by the rule of `expected-gain`, which agents observe and act on."""
 
 import numpy as np
 
@@ -17,19 +17,19 @@ from servegym.policy import (
     sort,
 )
 
-PACE = 0.9  # batch time in smallest TPOT SLOs where time is short: the default eta of the schedulers
+PACE = 0.9  # shortest batch time in smallest TPOT SLOs: the default eta of the schedulers
 
 BLOCK = 128  # requests; few enough that their prospects stay in the L1 cache
 
-# Rows of float64[PROSPECTS, BLOCK], the inputs of a request's worth. DUE_S: time from the end of a run alone to the
-# next deadline; later overwritten by IN_TIME, the worth. FIRST_GAIN: 0 once it has its first token. TOKENS: expected.
+# Rows of float64[PROSPECTS, BLOCK], the inputs of a request's worth. DUE_S: next deadline minus the end of its work, if
+# it ran alone; overwritten by IN_TIME, the worth. FIRST_GAIN: 0 once it has its first token. TOKENS: expected number.
 DUE_S, INTERVAL_S, FIRST_GAIN, DECODE_GAIN, TOKENS = range(5)
 PROSPECTS, IN_TIME = 5, DUE_S
 
 
 @kernel
 def tick_of(requests, queue):
-    """The smallest TPOT SLO in the queue, s; without interactive requests the smallest TTLT SLO."""
+    """Return the smallest TPOT SLO in the queue, s; without interactive requests the smallest TTLT SLO."""
     tick_s, longest_slo_s = np.inf, np.inf
     for position in range(queue.shape[0]):
         request = requests[queue[position]]
@@ -42,7 +42,7 @@ def tick_of(requests, queue):
 
 @kernel
 def expected_tokens(context, request):
-    """Tokens that a request is expected to have left, from the mean output of its application."""
+    """Return the tokens that a request is expected to have left, by the mean output of its application."""
     group = context.state.by_application[request.application]
     return mean_length(group, UNKNOWN_TOKENS)
 
@@ -58,13 +58,13 @@ def note_prospects(request, due_s, first_gain, prospects, k):
 
 @kernel
 def blocks_of(n):
-    """Number of blocks for n requests."""
+    """Return the number of blocks for n requests."""
     return (n + BLOCK - 1) // BLOCK
 
 
 @kernel
 def weigh(context, prospects, block, tick_s):
-    """Write the worth of a block's requests into prospects[IN_TIME]; returns the number of requests.
+    """Write the worth of a block's requests into prospects[IN_TIME], and return the number of requests.
 
     The last loop has no branches or calls, so that it vectorises.
     """
@@ -84,9 +84,9 @@ def weigh(context, prospects, block, tick_s):
 
 @inlined_kernel
 def worth_of(slack_s, interval_s, first_gain, decode_gain, tokens, pace_s):
-    """Share of a request's remaining gain that is expected in time if it runs from now on, from 0 to 1.
+    """Return the share of a request's remaining gain that is expected in time if it runs from now on, from 0 to 1.
 
-    The rule of `expected_gain_of`. first_gain: 0 once the request has its first token.
+    It is the rule of `expected_gain_of`. first_gain: 0 once the request has its first token.
     """
     gained_s = interval_s - pace_s
     steps = -slack_s / (gained_s if gained_s != 0.0 else 1.0)  # until it is late, or has caught up
@@ -114,7 +114,7 @@ def weigh_block(context, ranks, block, constant_s, tick_s, prospects):
 
 @allocating_kernel
 def note_worth(context, ranks, constant_s, tick_s):
-    """Write the worth of requests into ranks[i].victim_key, which nothing else reads before victims are ranked."""
+    """Write the worth of requests into ranks[i].victim_key, which is not used until victims are ranked."""
     prospects = np.empty((PROSPECTS, BLOCK))
     for block in range(blocks_of(context.queue.shape[0])):
         for k in range(weigh_block(context, ranks, block, constant_s, tick_s, prospects)):
@@ -123,15 +123,17 @@ def note_worth(context, ranks, constant_s, tick_s):
 
 @kernel
 def fill_with_worthy(requests, queue, ranks, slots, order):
-    """Write the positions of the best-ranked requests with positive worth into order, in rank order; returns their
-    number. Prefills go before decodes, as in `fill_slots`; hopeless requests get no slot."""
+    """Write the positions of up to `slots` requests with positive worth into order, in rank order; return their number.
+
+    They are chosen as in `fill_slots`.
+    """
     prefills = fill_on(False, requests, queue, ranks, slots, order)
     return fill_up(requests, queue, ranks, slots, order, prefills)
 
 
 @kernel
 def fill_up(requests, queue, ranks, slots, order, prefills):
-    """Complete `fill_with_worthy` where order begins with its `prefills` prefills, still unsorted."""
+    """Complete `fill_with_worthy` after its prefills, which are order[:prefills], not sorted yet."""
     filled = prefills + fill_on(True, requests, queue, ranks, slots - prefills, order[prefills:])
     sort(order, ranks, filled)
     return filled
@@ -139,7 +141,7 @@ def fill_up(requests, queue, ranks, slots, order, prefills):
 
 @kernel
 def fill_on(decodes, requests, queue, ranks, room, heap):
-    """Write the positions of the best-ranked worthy decodes (or others) into heap, as a heap; returns their number."""
+    """Write the positions of the best-ranked decodes (or others) with positive worth as a heap; return the number."""
     filled = 0
     if room <= 0:
         return 0
@@ -151,5 +153,5 @@ def fill_on(decodes, requests, queue, ranks, room, heap):
 
 @inlined_kernel
 def has_slot(rank):
-    """Whether a request may get a slot: its worth (victim_key) is positive, and the base does not leave it out."""
+    """Return whether a request may get a slot: its worth (victim_key) is positive, and the base runs it."""
     return rank.victim_key > 0.0 and rank.tier < LEAVE_OUT

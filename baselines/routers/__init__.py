@@ -1,1 +1,1 @@
-"""Routers: one file a system, each a registered policy."""
+"""Routers, a file for each system; each registers its policies."""

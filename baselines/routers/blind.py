@@ -1,4 +1,4 @@
-"""Routers that look at nothing: in turn, and at random."""
+"""Routers that ignore the state of engines: round robin, and random."""
 
 from servegym.policy import Parameter, Parameters, Policy, in_turn, kernel, nth_taker, register, router, takers, uniform
 
@@ -8,7 +8,7 @@ P = Parameters(Parameter("seed", 0, "seed of the random numbers", 0, 2**31 - 1, 
 
 @kernel
 def any_engine(drawn, request, snapshots):
-    """Pick one of the engines that take the request. drawn: a uniform number from 0 to 1."""
+    """Return one of the engines that take the request. drawn: a uniform number from 0 to 1."""
     return nth_taker(int(drawn * takers(snapshots, request)), snapshots, request)
 
 

@@ -1,5 +1,7 @@
-"""GoRouting, ProServe's router (Algorithm 2): send a request where it adds most gain, but to the least loaded of these
-engines only if one is nearly idle, so that room is left for long requests (section 4.3).
+"""GoRouting, ProServe's router (Algorithm 2): send a request where it adds most gain.
+
+Of the engines with nearly the most gain, a nearly idle one is taken, else the fullest one that is not heavily loaded,
+so that room is left for long requests (section 4.3).
 """
 
 import numpy as np
@@ -56,7 +58,7 @@ P = Parameters(
 
 @kernel
 def mean_decode_s(context, e):
-    """a_d * mean context + b_d: what one decode of this engine adds to a batch; 0: there is none."""
+    """Return a_d * mean context + b_d, the time that a decode of this engine adds to a batch, s; 0: it has none."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
     if snapshot.decodes == 0:
         return 0.0
@@ -66,14 +68,14 @@ def mean_decode_s(context, e):
 
 @kernel
 def prompt_s(context, request, e):
-    """exec of the whole prompt at engine e, since a router does not know how much of it is computed."""
+    """Return exec of the whole prompt at engine e, as a router does not know how much of it is computed, s."""
     tokens, estimates = context.requests[request].prompt_tokens, context.estimates
     return estimates.request_s[context.known.snapshots[e].pool](tokens, 0, False, estimates.coefficients[e])
 
 
 @kernel
 def work_s(context, e):
-    """Sum of exec over the prompts that engine e has yet to prefill."""
+    """Return the sum of exec over the prompts that engine e has yet to prefill, s."""
     requests, prefilling, snapshot = context.requests, context.known.prefilling[e], context.known.snapshots[e]
     request_s, coefficients = context.estimates.request_s[snapshot.pool], context.estimates.coefficients[e]
     total_s = 0.0
@@ -84,11 +86,11 @@ def work_s(context, e):
 
 @kernel
 def finish_in_s(context, e, total_s, budget_s, decodes):
-    """Estimated time until a queue of this work is done (Eq. 8, n_d decodes): EXEC."""
+    """Return EXEC, the estimated time until a queue with total_s of work is done (Eq. 8, n_d decodes), s."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
     constant_s = estimates.batch_s[snapshot.pool](EMPTY_BATCH[0], estimates.coefficients[e])
     decoding_s = snapshot.decodes * mean_decode_s(context, e)
-    if decodes == RECURRING:  # every batch holds the decodes
+    if decodes == RECURRING:  # each batch includes the decodes
         if budget_s <= constant_s + decoding_s:
             return np.inf
         time_s = budget_s / (budget_s - constant_s - decoding_s) * total_s
@@ -101,13 +103,13 @@ def finish_in_s(context, e, total_s, budget_s, decodes):
 
 @kernel
 def in_time(record, finish_s):
-    """The weight of the request's first token if finish_s is in time, else 0."""
+    """Return the gain of the request's first token if finish_s is in time, else 0."""
     return record.first_token_gain if finish_s < record.first_deadline_s else 0.0
 
 
 @kernel
 def budget_of(context, e, start_s, eta):
-    """max(min(smallest remain among prefills, TPOT SLO), eta). start_s: initial value of the minimum."""
+    """Return max(min(smallest remain among prefills, TPOT SLO), eta), s. start_s: initial value of the minimum."""
     requests, prefilling, now_s, least_s = context.requests, context.known.prefilling[e], context.now_s, start_s
     for k in range(context.known.snapshots[e].prefills):
         record = requests[prefilling[k]]
@@ -117,7 +119,7 @@ def budget_of(context, e, start_s, eta):
 
 @kernel
 def look_at(context, request, e, p):
-    """Engine e: (gain change, EXEC without the request, EXEC with it)."""
+    """Return (gain change, EXEC without the request, EXEC with it) of engine e."""
     now_s, requests, prefilling = context.now_s, context.requests, context.known.prefilling[e]
     record = requests[request]
     remain_s = record.first_deadline_s - now_s
@@ -128,7 +130,7 @@ def look_at(context, request, e, p):
     budget_s = budget_of(context, e, min(record.tpot_slo_s, remain_s), p.eta)
     after_s = finish_in_s(context, e, with_s, budget_s, p.decodes)
     gain = in_time(record, now_s + after_s)
-    for k in range(context.known.snapshots[e].prefills):  # a sum of differences: an unchanged gain adds exactly 0
+    for k in range(context.known.snapshots[e].prefills):  # differences: an unchanged gain adds exactly 0
         queued = requests[prefilling[k]]
         gain += in_time(queued, now_s + after_s) - in_time(queued, now_s + before_s)
     return gain, before_s, after_s
@@ -136,13 +138,13 @@ def look_at(context, request, e, p):
 
 @kernel
 def nth(context, request, e, k):
-    """The k-th of the requests that engine e has yet to prefill, with `request` behind them."""
+    """Return the k-th of the requests that engine e has yet to prefill, with `request` as the last."""
     return request if k == context.known.snapshots[e].prefills else context.known.prefilling[e, k]
 
 
 @kernel
 def rank_locally(record, rank, exec_s, local_order, left_s):
-    """Rank a prefill as the local scheduler does. left_s: the request's deadline minus the time when all are done."""
+    """Rank a prefill as the local scheduler does. left_s: the request's deadline minus the end of all prefills."""
     rank.tier = record.priority if local_order == BY_PRIORITY else 0
     rank.key = record.arrival_s if local_order == BY_ARRIVAL else record.first_deadline_s
     if local_order == AS_SLIDE_BATCHING:  # urgent ones by density, then the others by deadline; gamma is 1
@@ -153,8 +155,7 @@ def rank_locally(record, rank, exec_s, local_order, left_s):
 
 @kernel
 def run_in_order(context, request, e, length, local_order):
-    """EXEC of the first `length` of engine e's prefills and, behind them, the request. Writes each one's gain, its
-    weight if it is done in time, into s.gain."""
+    """Return EXEC of the first `length` of `nth`, in local order; write their gains, 0 if late, to s.gain."""
     s, now_s, snapshot, estimates = SCRATCH.read(context), context.now_s, context.known.snapshots[e], context.estimates
     constant_s = estimates.batch_s[snapshot.pool](EMPTY_BATCH[0], estimates.coefficients[e])
     since_s, total_s = now_s - snapshot.changed_s, 0.0
@@ -175,8 +176,8 @@ def run_in_order(context, request, e, length, local_order):
 
 
 @kernel
-def look_at_prefill_engine(context, request, e, p):
-    """`look_at` for a prefill engine: requests run one after the other in its local order (phi_p)."""
+def gain_on_prefill_engine(context, request, e, p):
+    """Do as `look_at` for a prefill engine, which runs requests one after the other in local order (phi_p)."""
     n, s = context.known.snapshots[e].prefills, SCRATCH.read(context)
     for k in range(n + 1):
         s.exec_s[k] = prompt_s(context, nth(context, request, e, k), e)
@@ -204,7 +205,7 @@ def gorouting(context, request, route):
         if not takes(snapshots[e], record):
             continue
         if snapshots[e].role == ROLE_PREFILL:
-            gain, before_s, after_s = look_at_prefill_engine(context, request, e, p)
+            gain, before_s, after_s = gain_on_prefill_engine(context, request, e, p)
         else:
             gain, before_s, after_s = look_at(context, request, e, p)
         state[e, GAIN], state[e, BEFORE_S], state[e, AFTER_S] = gain, before_s, after_s
@@ -234,7 +235,7 @@ def gorouting(context, request, route):
 
 @kernel
 def is_above(snapshots, state, a, b):
-    """Whether engine a has more to do than engine b."""
+    """Return whether engine a has more work than engine b."""
     if state[a, BEFORE_S] != state[b, BEFORE_S]:
         return state[a, BEFORE_S] > state[b, BEFORE_S]
     return goes_first(snapshots, state, a, b)

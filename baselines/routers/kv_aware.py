@@ -1,6 +1,6 @@
-"""Dynamo's KV router: send a request where its cost, the prompt blocks to compute plus the blocks in use, is least.
+"""Dynamo's KV router: send a request where its cost is least: prompt blocks to compute, plus blocks in use.
 
-Prompt blocks that the engine has already are not counted. With a temperature the engine is drawn by softmax instead.
+Cached prompt blocks do not count. With a temperature the engine is drawn by a softmax of costs instead.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
@@ -14,7 +14,7 @@ from servegym.baselines.routers.ties import (
     is_below,
     send_to,
     send_to_least,
-    take_off_left,
+    subtract_finished,
 )
 from servegym.policy import (
     ENGINES_AHEAD,
@@ -33,9 +33,10 @@ from servegym.policy import (
 )
 
 STREAM = 0x6B766177  # random stream of this router alone
-LOW_WEIGHT = 1e-3  # below it, what a cost says of tokens is lost in rounding
-# State per engine, after the FIELDS of ties. uncached: tokens of the queue record that were not cached when sent.
-# of_tokens: all tokens of the record then. own: uncached tokens of the request, valid in one decision.
+LOW_WEIGHT = 1e-3  # below it, rounding hides the tokens in a cost
+# State per engine, after the FIELDS of ties. uncached: tokens of queued prompts that were not cached when they were
+# sent. of_tokens: all tokens of queued prompts when `uncached` was exact. own: uncached tokens of the request, valid in
+# one decision.
 UNCACHED, OF_TOKENS, OWN = range(3, 6)
 P = Parameters(
     Parameter("overlap_weight", 1.0, "cost of a block to be prefilled; a block in use costs 1", 0, 1e6,
@@ -48,7 +49,7 @@ P = Parameters(
 
 @kernel
 def least_and_most(context, request):
-    """The least and the highest cost among the engines that take the request."""
+    """Return the least and the highest cost among the engines that take the request."""
     least, most = math.inf, -math.inf
     for e in range(context.known.snapshots.shape[0]):
         if takes(context.known.snapshots[e], context.requests[request]):
@@ -59,7 +60,7 @@ def least_and_most(context, request):
 
 @kernel
 def any_by_cost(context, request, temperature, drawn):
-    """Draw an engine by the softmax of costs scaled from 0 (least) to 1 (most). drawn: a uniform number from 0 to 1."""
+    """Return an engine drawn by the softmax of costs, scaled from 0 (least) to 1 (most). drawn: uniform in 0 to 1."""
     snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
     least, most = least_and_most(context, request)
     total = 0.0
@@ -78,27 +79,27 @@ def any_by_cost(context, request, temperature, drawn):
 
 @kernel
 def cost_up_to_prompt(context, request, overlap_weight):
-    """Write MEASURE of each engine that takes the request: its cost if all of the prompt but one token were cached."""
+    """Write a lower bound of the cost to MEASURE of each engine: the cost if all but one prompt token were cached."""
     record, decoding = context.requests[request], context.requests[request].computed_tokens > 0
     for e in range(context.known.snapshots.shape[0]):
         snapshot, state = context.known.snapshots[e], context.state
         if takes(snapshot, record):
             if not decoding:
-                take_off_left(snapshot, state, e, UNCACHED, OF_TOKENS)
+                subtract_finished(snapshot, state, e, UNCACHED, OF_TOKENS)
                 state[e, OWN] = 1.0
             state[e, MEASURE] = cost(snapshot, record, overlap_weight, 0.0 if decoding else state[e, UNCACHED] + 1.0)
 
 
 @kernel
 def cost(snapshot, record, overlap_weight, to_prefill):
-    """Cost in blocks. to_prefill: tokens."""
+    """Return the cost in blocks. to_prefill: tokens to prefill."""
     in_use = snapshot.prefill_tokens + snapshot.decode_tokens + record.prompt_tokens + record.num_output_tokens
     return (overlap_weight * to_prefill + in_use) / snapshot.block_tokens
 
 
 @kernel
 def look_up(context, request, overlap_weight, e):
-    """Write OWN and MEASURE of engine e, by what the router knows of the prompt's cached part."""
+    """Look up the prompt's cached tokens at engine e, and write its OWN and MEASURE."""
     snapshot, state, record = context.known.snapshots[e], context.state, context.requests[request]
     known = known_tokens(context.known, record, request, e)
     state[e, OWN] = record.prompt_tokens + record.num_output_tokens - known
@@ -107,7 +108,7 @@ def look_up(context, request, overlap_weight, e):
 
 @kernel
 def cost_with(context, request, overlap_weight, e, known):
-    """Cost of engine e if it has so many tokens of the prompt, which are a whole number."""
+    """Return the cost of engine e if it has the first `known` tokens of the prompt cached."""
     record, state = context.requests[request], context.state
     own = record.prompt_tokens + record.num_output_tokens - known
     return cost(context.known.snapshots[e], record, overlap_weight, state[e, UNCACHED] + own)
@@ -115,7 +116,7 @@ def cost_with(context, request, overlap_weight, e, known):
 
 @kernel
 def tokens_for(context, request, overlap_weight, e, least, wins_tie):
-    """How many tokens of the prompt engine e must have for its cost to be below `least`, or equal if it wins a tie."""
+    """Return how many cached tokens of the prompt engine e needs for a cost below `least`, or equal if it wins a tie."""
     if overlap_weight < LOW_WEIGHT or least == math.inf:
         return 0
     snapshot, record = context.known.snapshots[e], context.requests[request]
@@ -123,7 +124,7 @@ def tokens_for(context, request, overlap_weight, e, least, wins_tie):
     context_tokens = record.prompt_tokens + record.num_output_tokens
     own = context.state[e, UNCACHED] + context_tokens
     tokens = int(max(0.0, min(float(context_tokens), math.ceil(own - most_to_prefill) - 2.0)))
-    while tokens < context_tokens:  # by the very numbers that will be compared
+    while tokens < context_tokens:  # exact: with the costs that will be compared
         one = cost_with(context, request, overlap_weight, e, tokens)
         if one < least or (wins_tie and one == least):
             break
@@ -133,13 +134,14 @@ def tokens_for(context, request, overlap_weight, e, least, wins_tie):
 
 @kernel
 def look_up_near(context, request, overlap_weight, all_of_them):
-    """Look the prompt up at each engine that may have the least cost (or at all of them). To others that take the
-    request a cost is given that is no less than the least, and no more than theirs.
+    """Look up the prompt at each engine that may have the least cost (or at all of them).
 
-    A look-up walks a hundred chunks. A much busier engine does not have the least cost even if all are cached; another
-    lacks the one chunk that it would need; and of idle engines, which often have the same beginnings of prompts, few
-    win the tie. So first comes the engine that its session was sent to last, if any, which may have most of the prompt,
-    then the one that would have the least cost if all were cached; after them there are few others to look at.
+    Other engines that take the request get a cost between the least and their own.
+
+    A look-up visits a hundred chunks, so most engines are ruled out without one: a much busier engine, even with all
+    chunks cached; an engine that lacks the one chunk that it would need; an idle engine with the same shared prefixes
+    as others that loses the tie. So first comes the engine to which the session was sent last, which may have most of
+    the prompt, then the one with the least cost if all were cached. After them few others are left.
     """
     snapshots, state, record, least = context.known.snapshots, context.state, context.requests[request], math.inf
     last, nearest, best = record.session_engine, -1, -1

@@ -1,4 +1,4 @@
-"""Routers that send a request where one number is smallest: requests, tokens, or the time of an iteration."""
+"""Routers to the engine with the smallest number of requests, of tokens, or time of an iteration."""
 
 from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
 from servegym.policy import Parameter, Parameters, Policy, StateFields, batches, register, router

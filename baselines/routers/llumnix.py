@@ -1,4 +1,4 @@
-"""Llumnix's dispatch: the engine with most free memory per request, after what waiting prompts will take."""
+"""Llumnix's dispatch: the engine with most free memory per request, less the memory that waiting prompts need."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from servegym.policy import Policy, StateFields, blocks_for, kernel, register, r
 
 @kernel
 def freeness(context, e):
-    """(free blocks - blocks of the prompts without a token) / requests of engine e; infinite without requests."""
+    """Return (free blocks - blocks of the prompts without a token) / requests of engine e; inf without requests."""
     snapshot, prefilling = context.known.snapshots[e], context.known.prefilling[e]
     if snapshot.requests == 0:
         return np.inf

@@ -1,5 +1,5 @@
-"""The Gateway API Inference Extension's scorers for LoRA (llm-d's too): a request goes where the weighted sum of its
-adapter's affinity, of how short the queue is and of how much KV memory is free is highest.
+"""The Gateway API Inference Extension's scorers for LoRA, as in llm-d: send a request where the weighted sum of three
+scores is highest: affinity of its adapter, short queue, free KV memory.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
@@ -10,9 +10,9 @@ from servegym.baselines.routers.ties import FIELDS, MEASURE, send_to_least
 from servegym.policy import Parameter, Parameters, Policy, StateFields, kernel, register, router, takes
 
 P = Parameters(
-    Parameter("affinity_weight", 1.0, "weight of whether the engine has the request's adapter, or room for it", 0, 1e6,
+    Parameter("affinity_weight", 1.0, "weight of the score for having the request's adapter, or room for it", 0, 1e6,
               source="lora-affinity-scorer"),
-    Parameter("queue_weight", 1.0, "weight of how short its queue is", 0, 1e6, source="queue-scorer"),
+    Parameter("queue_weight", 1.0, "weight of the score for a short queue", 0, 1e6, source="queue-scorer"),
     Parameter("kv_weight", 1.0, "weight of the share of its KV memory that is free", 0, 1e6,
               source="kv-cache-utilization-scorer"),
 )  # fmt: skip
@@ -21,7 +21,7 @@ HERE, ROOM, ELSEWHERE = 1.0, 0.8, 0.0  # scores of lora-affinity-scorer
 
 @kernel
 def affinity(sent, most, adapter):
-    """Score of an engine for an adapter. sent: the latest adapters sent there, of which it keeps `most`."""
+    """Return the score of an engine for an adapter. sent: latest adapters sent there, of which it keeps `most`."""
     for place in range(most):
         if sent[place] == adapter:
             return HERE
@@ -32,7 +32,7 @@ def affinity(sent, most, adapter):
 
 @kernel
 def shortest_and_longest(context, record):
-    """The least and the most requests that wait at an engine which takes the request."""
+    """Return the fewest and the most prefills at an engine that takes the request."""
     least, most = math.inf, 0.0
     for e in range(context.known.snapshots.shape[0]):
         snapshot = context.known.snapshots[e]

@@ -1,6 +1,7 @@
-"""PolyServe's router (sections 4.2 to 4.7): requests binned by TPOT, each to the fullest engine of its tier that still
-keeps it in time, so that the last one empties; then to tighter tiers; then to a pending engine that has requests of
-this tier; then to a new engine from the pool.
+"""PolyServe's router (sections 4.2 to 4.7): requests are binned into tiers by TPOT SLO.
+
+A request goes to the fullest engine of its tier that still keeps it in time, so that the emptiest engine of the tier
+can leave it; else to tighter tiers; else to a pending engine with requests of its tier; else to an engine of the pool.
 
 The steps are those of "Rule, exactly" in docs/systems/polyserve.md.
 """
@@ -55,15 +56,15 @@ from servegym.policy import (
 P = Parameters(
     Parameter("max_num_batched_tokens", 1024, "most tokens in a batch of the engines", 1, 2**20, "tokens", integer=True,
               log=True, source="PolyServe's worked example, section 4.7"),
-    Parameter("output_tokens", 256, "length of an answer, as long as none has finished", 1, 2**20, "tokens",
+    Parameter("output_tokens", 256, "expected output tokens before any request has finished", 1, 2**20, "tokens",
               integer=True, log=True),
-    Parameter("memory_reserve", 0.05, "share of KV memory left free: forecasts are of average answers", 0, 0.9),
-    Parameter("margin", 0.0, "share of a tier's TPOT left for what iterations take beyond their estimates", 0, 0.9),
+    Parameter("memory_reserve", 0.05, "share of KV memory left free, as forecasts assume mean output lengths", 0, 0.9),
+    Parameter("margin", 0.0, "share of a tier's TPOT SLO left free for errors of the estimator", 0, 0.9),
 )  # fmt: skip
 
 
 class Fleet(NamedTuple):
-    """What all questions of one decision share, found in one pass over the engines."""
+    """Facts about all engines, found in one pass at the start of a decision."""
 
     finished: Any  # finished requests over all engines
     finished_tokens: Any
@@ -75,7 +76,7 @@ class Fleet(NamedTuple):
 
 @kernel
 def fleet_of(snapshots, record):
-    """Find which engines could take the request."""
+    """Return the `Fleet` for a request."""
     finished, tokens = 0, 0
     of_pool, prefills, pending, idle = False, False, False, -1
     for e in range(snapshots.shape[0]):
@@ -93,13 +94,13 @@ def fleet_of(snapshots, record):
 
 @kernel
 def mean_output(fleet, at_first):
-    """Mean output tokens of all finished requests, rounded up; at_first: before any has finished."""
+    """Return the mean output tokens of all finished requests, rounded up; at_first: if none has finished."""
     return at_first if fleet.finished == 0 else (fleet.finished_tokens + fleet.finished - 1) // fleet.finished
 
 
 @kernel
 def load_of(context, e):
-    """Load by which the engines of a tier are tried, highest first. A prefill engine's: its backlog, s."""
+    """Return the load of an engine, s; within a tier the highest load is tried first."""
     if context.known.snapshots[e].role == ROLE_PREFILL:
         return backlog_s(context, e)
     return context.state[e, DECODING_S]
@@ -107,15 +108,17 @@ def load_of(context, e):
 
 @kernel
 def fullest(context, request, loosest, in_time, asked, assumed):
-    """The engine with the highest load that admits the request, in the first tier that has one, from `loosest` to
-    tighter tiers. in_time False: by iteration time and memory alone. -1: none admits it."""
+    """Return the most loaded engine that admits the request, in the first tier that has one, from `loosest` to tighter.
+
+    in_time False: by iteration time and memory alone. -1: none admits it.
+    """
     e = fullest_of(context, request, loosest, loosest, in_time, asked, assumed)
     return fullest_of(context, request, 0, loosest - 1, in_time, asked, assumed) if e < 0 and loosest > 0 else e
 
 
 @kernel
 def fullest_of(context, request, tightest, loosest, in_time, asked, assumed):
-    """`fullest` from tier `loosest` to `tightest`. Prefill engines serve all tiers: they count as the request's own."""
+    """Do as `fullest` for tiers `tightest` to `loosest`. Prefill engines serve all tiers, so they count as its own."""
     known, record = context.known, context.requests[request]
     best, best_tier, best_load = -1, tightest, -np.inf
     own = tier_of(record, known.tiers)
@@ -145,8 +148,7 @@ def fullest_of(context, request, tightest, loosest, in_time, asked, assumed):
 
 @kernel
 def fullest_pending(context, request, asked, assumed):
-    """The pending engine with the highest load, among those whose requests are of the request's tier, that admits it in
-    that tier; -1: none."""
+    """Return the most loaded pending engine that has and admits requests of the request's tier; -1: none."""
     known, record = context.known, context.requests[request]
     best, best_load = -1, -np.inf
     own = tier_of(record, known.tiers)
@@ -162,7 +164,7 @@ def fullest_pending(context, request, asked, assumed):
 
 @kernel
 def emptiest_of_pool(record, snapshots):
-    """The engine of the pool with the fewest requests; -1: there is none."""
+    """Return the engine of the pool with the fewest requests; -1: none."""
     best = -1
     for e in range(snapshots.shape[0]):
         if snapshots[e].tier != POOL or not takes(snapshots[e], record):
@@ -173,8 +175,8 @@ def emptiest_of_pool(record, snapshots):
 
 
 @kernel
-def can_still(context, record, assumed):
-    """Whether a request could be in time on an idle engine of its tier. Engines of a pool are alike."""
+def can_be_in_time(context, record, assumed):
+    """Return whether a request could be in time on an idle engine of its tier. Equal engines are tried once."""
     known = context.known
     tpot_s = iteration_limit_s(known.tiers, tier_of(record, known.tiers), assumed)
     pool = -1
@@ -190,7 +192,7 @@ def can_still(context, record, assumed):
 
 @kernel
 def first_of_pool(context, record, assumed):
-    """The first engine of the pool where a request that cannot be in time does no harm; -1: there is none."""
+    """Return the first engine of the pool with room for a request that cannot be in time; -1: none."""
     snapshots = context.known.snapshots
     for e in range(snapshots.shape[0]):
         if snapshots[e].tier == POOL and takes(snapshots[e], record):
@@ -201,9 +203,12 @@ def first_of_pool(context, record, assumed):
 
 
 @kernel
-def any_for_best_effort(context, request, fleet, assumed):
-    """The engine where a request that cannot be in time does no harm: one of the pool, else by iteration time and
-    memory alone from the loosest tier on, else an idle engine. -1: none."""
+def engine_for_best_effort(context, request, fleet, assumed):
+    """Return an engine for a request that cannot be in time; -1: none.
+
+    It is one of the pool, else one that has iteration time and memory for it, from the loosest tier on, else an idle
+    one.
+    """
     record = context.requests[request]
     e = first_of_pool(context, record, assumed) if fleet.of_pool else -1
     if e < 0:
@@ -214,7 +219,7 @@ def any_for_best_effort(context, request, fleet, assumed):
 
 @kernel
 def none_is_busy(now_s, snapshots):
-    """Whether all engines are idle, so that no event but this decision can change anything."""
+    """Return whether all engines are idle, so that no event would come if the request were held."""
     for e in range(snapshots.shape[0]):  # noqa: SIM110 (kernels have no generators)
         if snapshots[e].busy_until_s > now_s:
             return False
@@ -222,8 +227,8 @@ def none_is_busy(now_s, snapshots):
 
 
 @kernel
-def least_sent(record, snapshots):
-    """The engine with the fewest requests."""
+def with_fewest_requests(record, snapshots):
+    """Return the engine with the fewest requests."""
     best = -1
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record) and (best < 0 or snapshots[e].requests < snapshots[best].requests):
@@ -232,8 +237,8 @@ def least_sent(record, snapshots):
 
 
 @kernel
-def note_prefill(context, record, e, tpot_s, emptied, assumed):
-    """Note when the prefills sent to engine e should be done, this one included. emptied: it gives up what it had."""
+def keep_forecast(context, record, e, tpot_s, emptied, assumed):
+    """Write the forecast end of the prefills sent to engine e, with this one. emptied: it gives back its requests."""
     snapshot, state = context.known.snapshots[e], context.state
     if snapshot.role == ROLE_DECODE:
         return
@@ -259,12 +264,12 @@ def polyserve(context, request, route):
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record) or would_take(snapshots[e], record):
             look_at(context, e, assumed)
-    # Requests that wait for a prefill engine go behind those that wait for a decode engine, which hold memory there;
-    # the router is asked about them again all the same.
+    # Requests that wait for a prefill engine go behind those that wait for a decode engine, as the latter have KV on a
+    # prefill engine. The router is asked again about both.
     route.held_queue = best_effort if fleet.prefills else own
-    if not can_still(context, record, assumed):
+    if not can_be_in_time(context, record, assumed):
         route.held_queue = best_effort
-        route.engine = any_for_best_effort(context, request, fleet, assumed)
+        route.engine = engine_for_best_effort(context, request, fleet, assumed)
     else:
         asked = asked_of(context, record, own, assumed)
         route.engine = fullest(context, request, own, True, asked, assumed)  # lazy promotion
@@ -276,14 +281,14 @@ def polyserve(context, request, route):
             if route.engine != HOLD:
                 route.tier = own
     if route.engine == HOLD and none_is_busy(context.now_s, snapshots):
-        route.engine = least_sent(record, snapshots)
+        route.engine = with_fewest_requests(record, snapshots)
     e = route.engine
     if e != HOLD:
         emptied = snapshots[e].tier == POOL and route.tier == own
         tier = snapshots[e].tier
         if route.tier == own or tier == POOL or snapshots[e].role == ROLE_PREFILL:
             tier = own
-        note_prefill(context, record, e, iteration_limit_s(known.tiers, tier, assumed), emptied, assumed)
+        keep_forecast(context, record, e, iteration_limit_s(known.tiers, tier, assumed), emptied, assumed)
 
 
 register(

@@ -1,4 +1,4 @@
-"""Admission of PolyServe's router: a request that fits an engine, is in time there and makes no other request late
+"""Admission of PolyServe's router: an engine admits a request that fits, is in time and makes no other request late
 (sections 4.5 to 4.7).
 """
 
@@ -30,22 +30,22 @@ from servegym.policy import ROLE_DECODE, ROLE_PREFILL, kernel, next_deadline_s
 
 
 class Asked(NamedTuple):
-    """The question put to one engine after another."""
+    """A question that is put to one engine after another: does it admit the request?"""
 
     number: Any
-    place: Any  # of its tier, or of best effort: where engines keep what was foreseen of it
+    place: Any  # its tier, or best effort: index of the forecasts kept for each engine
     due_s: Any
 
 
 @kernel
 def asked_of(context, record, place, assumed):
-    """The question about a request. place: its tier, or that of best effort."""
+    """Return the question about a request. place: its tier, or best effort."""
     return Asked(number_of(context, record, place, assumed), place, next_deadline_s(record))
 
 
 @kernel
 def is_known(row, asked, tpot_s):
-    """Whether the forecast kept of an engine answers this question for the engine's current state."""
+    """Return whether an engine's forecast is for this question and for the engine's present state."""
     foreseen = row[foreseen_at(asked.place) :]
     return foreseen[AT] == row[SEEN] and foreseen[NUMBER] == asked.number and foreseen[TPOT_S] == tpot_s
 
@@ -60,21 +60,23 @@ def keep(row, asked, tpot_s, own_s, s_per_token):
 
 @kernel
 def start_of(now_s, snapshot):
-    """The time when the running iteration of an engine should have ended; now if it is idle."""
+    """Return the estimated end of an engine's iteration; now if it is idle."""
     return max(now_s, snapshot.busy_until_s)
 
 
 @kernel
 def is_known_to_be_late(row, snapshot, asked, tpot_s, now_s):
-    """Whether a kept forecast says that a prefill would be late even if it ran at once, or cannot run. Checked first,
-    since it rules out most engines."""
+    """Return whether a kept forecast says that a prefill cannot run, or is late even if it runs at once.
+
+    It is checked first, as it rules out most engines.
+    """
     own_s = row[foreseen_at(asked.place) + OWN_S]
     return is_known(row, asked, tpot_s) and start_of(now_s, snapshot) + own_s >= asked.due_s
 
 
 @kernel
 def fits_beside(context, e, record, asked, tpot_s, assumed):
-    """`fits` of a request for best effort."""
+    """Return `fits` of a best-effort request, from the kept forecast if there is one."""
     row = context.state[e]
     if not is_known(row, asked, tpot_s):
         keep(row, asked, tpot_s, 0.0 if fits(context, e, record, tpot_s, assumed) else np.inf, np.inf)
@@ -82,8 +84,8 @@ def fits_beside(context, e, record, asked, tpot_s, assumed):
 
 
 @kernel
-def foresee_prefill(context, e, record, asked, tpot_s, assumed):
-    """Keep `prefill_time` of a request beside all that engine e has, up to its deadline; inf: it does not fit there."""
+def forecast_prefill(context, e, record, asked, tpot_s, assumed):
+    """Keep the forecast `prefill_time` of a request at engine e beside its requests; inf: it does not fit there."""
     row, snapshot = context.state[e], context.known.snapshots[e]
     own_s, s_per_token = np.inf, np.inf
     if snapshot.role == ROLE_PREFILL or fits(context, e, record, tpot_s, assumed):
@@ -96,7 +98,7 @@ def foresee_prefill(context, e, record, asked, tpot_s, assumed):
 
 @kernel
 def backlog_s(context, e):
-    """Time until what was sent to engine e for prefill should be done, after its running iteration."""
+    """Return the forecast time to prefill what was sent to engine e, from the end of its running iteration, s."""
     snapshot, state = context.known.snapshots[e], context.state
     if snapshot.prefills == 0:
         return 0.0
@@ -106,7 +108,7 @@ def backlog_s(context, e):
 
 @kernel
 def backlog_tokens(context, e):
-    """Tokens that should be left of the prompts sent to engine e, after its running iteration."""
+    """Return the forecast tokens left to prefill at engine e at the end of its running iteration."""
     left_s = backlog_s(context, e)
     sent_tokens = context.known.snapshots[e].prefill_tokens
     return 0.0 if left_s == 0.0 else min(sent_tokens, left_s / context.state[e, S_PER_TOKEN])
@@ -114,9 +116,9 @@ def backlog_tokens(context, e):
 
 @kernel
 def first_token_in_time(context, e, due_s, own_s, s_per_token):
-    """Whether a prefill that is due then would be in time at engine e, and make none late that is in time without it.
+    """Return whether a prefill due at due_s would be in time at engine e, and make no other prefill late.
 
-    The engine prefills by deadline; prompts past their deadline come last, and should be nearly done.
+    The engine prefills by deadline; prompts past their deadline come last and are ignored.
     """
     now_s, requests, known = context.now_s, context.requests, context.known
     snapshot, prefilling = known.snapshots[e], known.prefilling[e]
@@ -129,7 +131,7 @@ def first_token_in_time(context, e, due_s, own_s, s_per_token):
                 ahead += tokens_of(other)
             else:
                 behind += tokens_of(other)
-    computed = max(0.0, ahead + behind - backlog_tokens(context, e))  # of the first ones
+    computed = max(0.0, ahead + behind - backlog_tokens(context, e))  # tokens of the first prompts
     done_s = start_s + own_s + max(0.0, ahead - computed) * s_per_token
     if done_s >= due_s:
         return False
@@ -139,7 +141,7 @@ def first_token_in_time(context, e, due_s, own_s, s_per_token):
         other_s = next_deadline_s(requests[prefilling[k]])
         if other_s <= due_s or other_s <= now_s:
             continue
-        until = ahead  # tokens up to this one
+        until = ahead  # tokens up to and including this prompt
         for i in range(snapshot.prefills):
             between_s = next_deadline_s(requests[prefilling[i]])
             if due_s < between_s <= other_s and now_s < between_s:
@@ -152,14 +154,14 @@ def first_token_in_time(context, e, due_s, own_s, s_per_token):
 
 @kernel
 def admits(context, request, e, asked, tpot_s, assumed):
-    """Whether engine e can take the request so that it and those there stay in time."""
+    """Return whether the request and the requests of engine e would be in time there."""
     snapshot, record, row, now_s = (
         context.known.snapshots[e],
         context.requests[request],
         context.state[e],
         context.now_s,
     )
-    if snapshot.role == ROLE_DECODE:  # the wait for the running iteration, and one with it (section 4.6)
+    if snapshot.role == ROLE_DECODE:  # the end of the running iteration, and an iteration with it (section 4.6)
         peak = peak_with(context, e, record, assumed)
         iteration_s = decoding_s(context, e, snapshot.requests + 1, peak)
         return start_of(now_s, snapshot) + iteration_s < asked.due_s and fits(context, e, record, tpot_s, assumed)
@@ -167,7 +169,7 @@ def admits(context, request, e, asked, tpot_s, assumed):
         return False
     foreseen = row[foreseen_at(asked.place) :]
     if not is_known(row, asked, tpot_s) or foreseen[OWN_S_PER_TOKEN] == np.inf:
-        foresee_prefill(context, e, record, asked, tpot_s, assumed)
+        forecast_prefill(context, e, record, asked, tpot_s, assumed)
     own_s, s_per_token = foreseen[OWN_S], foreseen[OWN_S_PER_TOKEN]
     in_time = start_of(now_s, snapshot) + own_s < asked.due_s
     return in_time and first_token_in_time(context, e, asked.due_s, own_s, s_per_token)
@@ -175,7 +177,7 @@ def admits(context, request, e, asked, tpot_s, assumed):
 
 @kernel
 def admits_idle(context, record, e, tpot_s, assumed):
-    """Whether engine e could take the request in time if it had nothing else."""
+    """Return whether the request would be in time at engine e if that had no other request."""
     role, now_s = context.known.snapshots[e].role, context.now_s
     tokens, due_s = tokens_of(record), next_deadline_s(record)
     if role != ROLE_PREFILL:

@@ -1,5 +1,4 @@
-"""Forecasts of PolyServe's router for an engine: its peak KV, its iterations, and when a prompt would be done
-(sections 4.5 to 4.7)."""
+"""Forecasts of PolyServe's router for an engine: peak KV, iteration time, end of a prompt (sections 4.5 to 4.7)."""
 
 from typing import Any, NamedTuple
 
@@ -8,14 +7,14 @@ import numpy as np
 from servegym.baselines.remaining_time import prefill_alone_s
 from servegym.policy import ROLE_PREFILL, TIERS, Scratch, batches, kernel, sort
 
-# Numbers kept of each engine. seen: 1 + its snapshot's version when the next three were worked out. peak_tokens:
-# largest KV to come. longer_tokens: the same with a request of no tokens that stays as long as any, less what it has at
-# first. decoding_s: time of an iteration in which all decode with the largest KV. clear_s: when what was sent there for
-# prefill should be done, at s_per_token, as foreseen at the last sending. least_tokens: what of it cannot be done yet.
-# Then, of each tier of requests and of best effort, what was foreseen of the request that was asked about last, by all
-# that this hangs on: those that are held are asked about again and again, the first of each held queue, and few engines
-# have changed in between. Which request that is, is kept of engine 0: its number, and what makes it another one.
-PLACES = TIERS + 1  # of questions: one for each tier, and for best effort
+# State per engine. seen: 1 + its snapshot's version when the next three were computed. peak_tokens: largest future KV.
+# longer_tokens: the same with one more request that has no tokens yet and stays the longest. decoding_s: time of an
+# iteration in which all decode with the largest KV. clear_s: forecast end of the prefills sent there, at s_per_token,
+# made when the last one was sent. least_tokens: tokens of them that cannot be computed yet. Then, for each tier and
+# best effort, the latest forecast with its inputs: the router is asked again and again about the first request of each
+# held queue, while few engines have changed. Engine 0 also has the latest question of each tier: its number and its
+# inputs.
+PLACES = TIERS + 1  # a place for each tier, and one for best effort
 ASKED_FIELDS = ("number", "tokens", "to_come", "budget", "reserve")
 FORESEEN_FIELDS = ("at", "number", "tpot_s", "own_s", "own_s_per_token")
 FIELDS = (
@@ -29,39 +28,39 @@ FORESEEN_BEGIN = OF_ENGINE + len(ASKED_FIELDS) * PLACES
 ASKED_NUMBER, ASKED_TOKENS, ASKED_TO_COME, ASKED_BUDGET, ASKED_RESERVE = range(len(ASKED_FIELDS))
 AT, NUMBER, TPOT_S, OWN_S, OWN_S_PER_TOKEN = range(len(FORESEEN_FIELDS))
 
-SCRATCH = Scratch(indices=("order",), ranks=("ranks",))  # of the requests of an engine
+SCRATCH = Scratch(indices=("order",), ranks=("ranks",))  # for the requests of an engine
 
 
 class Assumed(NamedTuple):
-    """What the router assumes about answers and engines."""
+    """The assumptions of a forecast."""
 
-    output_tokens: Any  # length of an average answer
+    output_tokens: Any  # mean output length
     max_num_batched_tokens: Any
     memory_reserve: Any  # share of KV memory left free
-    margin: Any  # share of a tier's TPOT left for what iterations take beyond their estimates
+    margin: Any  # share of a tier's TPOT SLO left free for errors of the estimator
 
 
 @kernel
 def iteration_limit_s(tiers, tier, assumed):
-    """Longest iteration that is forecast for an engine of a tier."""
+    """Return the longest estimated iteration that a tier allows, s."""
     return (1.0 - assumed.margin) * tiers[tier].tpot_slo_s
 
 
 @kernel
 def tokens_of(record):
-    """Context of a request: prompt tokens plus output tokens so far."""
+    """Return the context of a request: prompt tokens plus output tokens so far."""
     return record.prompt_tokens + record.num_output_tokens
 
 
 @kernel
 def to_come(record, assumed):
-    """Tokens that the request will emit if its answer is of average length; past that, one."""
+    """Return the tokens that the request will still emit if its output has the mean length; past that, one."""
     return max(1, assumed.output_tokens - record.num_output_tokens)
 
 
 @kernel
 def number_of(context, record, place, assumed):
-    """The number, from 1, of the question at a place: a new one whenever the request or the assumptions differ."""
+    """Return the number, from 1, of the question at a place, which grows if the request or the assumptions differ."""
     begin = OF_ENGINE + len(ASKED_FIELDS) * place
     asked = context.state[0, begin : begin + len(ASKED_FIELDS)]
     tokens, left = tokens_of(record), to_come(record, assumed)
@@ -76,25 +75,28 @@ def number_of(context, record, place, assumed):
 
 @kernel
 def foreseen_at(place):
-    """Where the FORESEEN_FIELDS of a place begin in the state of an engine."""
+    """Return the index of the FORESEEN_FIELDS of a place in the state of an engine."""
     return FORESEEN_BEGIN + len(FORESEEN_FIELDS) * place
 
 
 @kernel
 def nth(context, e, k):
-    """The k-th request of an engine, roughly by the time of finishing: first those with a token, in the order that the
-    router heard of them, then those without, in the order sent."""
+    """Return the k-th request of an engine, roughly in order of finishing.
+
+    Those with a token come first, in the order in which the router heard of them, then those without, in the order
+    sent.
+    """
     known, decodes = context.known, context.known.snapshots[e].decodes
     return context.requests[known.decoding[e, k] if k < decodes else known.prefilling[e, k - decodes]]
 
 
 @kernel
 def look_at(context, e, assumed):
-    """Bring the numbers of engine e up to date, if its snapshot has changed.
+    """Update the forecasts of engine e, if its snapshot has changed.
 
-    Requests run in step, a token an iteration, and leave when they have emitted what is to come: KV grows until one
-    leaves, so the peak is at such a time. It is computed from the last to leave back to the first: the sum of
-    (context - 1) over the requests still there, plus their number x iterations.
+    All requests emit a token per iteration, and leave after `to_come` tokens. KV grows until one leaves, so the peak is
+    just before a request leaves: the sum of (context - 1) over the requests still there, plus their number x
+    iterations. It is computed from the last request to leave back to the first.
     """
     snapshot, state = context.known.snapshots[e], context.state
     if state[e, SEEN] == snapshot.version + 1:
@@ -120,13 +122,13 @@ def look_at(context, e, assumed):
     longest, budget = 0, assumed.max_num_batched_tokens
     for k in range(snapshot.prefills):
         longest = max(longest, tokens_of(context.requests[context.known.prefilling[e, k]]))
-    # No request there has its first token: at most the running batch is done, and chunks of a prompt longer than that.
+    # None of these has its first token, so at most the running batch and chunks of a longer prompt have been computed.
     state[e, LEAST] = max(0, snapshot.prefill_tokens - budget - (longest if longest > budget else 0))
 
 
 @kernel
 def sorted_peaks(context, e, n, assumed):
-    """The peaks of `look_at` where requests do not leave in the order of the lists."""
+    """Return the peaks of `look_at` if requests do not leave in the order of `nth`."""
     s = SCRATCH.read(context)
     for k in range(n):
         s.order[k] = k
@@ -145,7 +147,7 @@ def sorted_peaks(context, e, n, assumed):
 
 @kernel
 def set_decodes(batch, n, tokens):
-    """Make `batch` one of n decodes with `tokens` cached tokens in all."""
+    """Set `batch` to n decodes with `tokens` cached tokens in all."""
     batches.clear(batch)
     batch.decode_requests = n
     if n > 0:
@@ -155,7 +157,7 @@ def set_decodes(batch, n, tokens):
 
 @kernel
 def decoding_s(context, e, n, tokens):
-    """Estimated time of an iteration of n decodes."""
+    """Return the estimated time of an iteration of n decodes with `tokens` cached tokens in all, s."""
     estimates = context.estimates
     batch = estimates.scratch[0]
     set_decodes(batch, n, tokens)
@@ -164,21 +166,21 @@ def decoding_s(context, e, n, tokens):
 
 @kernel
 def peak_with(context, e, record, assumed):
-    """Largest KV of engine e if the request joins it: it is there at the peak unless it is the first to leave."""
+    """Return the largest future KV of engine e if the request joins it, in tokens."""
     alone = tokens_of(record) - 1 + to_come(record, assumed)
     return int(max(context.state[e, LONGER] + tokens_of(record) - 1, alone))
 
 
 @kernel
 def has_memory(snapshot, tokens, assumed):
-    """Whether `tokens` of KV, of the engine's requests and one more, leave the reserve; an empty engine takes any."""
-    blocks = tokens / snapshot.block_tokens + snapshot.requests + 1  # + 1 for each: its last block is not full
+    """Return whether `tokens` of KV, with one more request, leave the memory reserve; an empty engine takes any."""
+    blocks = tokens / snapshot.block_tokens + snapshot.requests + 1  # + 1 for the last block of each
     return snapshot.requests == 0 or blocks <= (1.0 - assumed.memory_reserve) * snapshot.total_blocks
 
 
 @kernel
 def fits(context, e, record, tpot_s, assumed):
-    """Whether engine e has memory for the request, and iterations stay below the TPOT when all decode: section 4.5."""
+    """Return whether the request fits memory of engine e, and iterations of all decodes tpot_s (section 4.5)."""
     snapshot = context.known.snapshots[e]
     peak = peak_with(context, e, record, assumed)
     return has_memory(snapshot, peak, assumed) and decoding_s(context, e, snapshot.requests + 1, peak) < tpot_s
@@ -186,7 +188,7 @@ def fits(context, e, record, tpot_s, assumed):
 
 @kernel
 def chunk_s(context, e, chunk, tokens):
-    """Estimated time of the iteration in which the last chunk of a prefill runs beside the decodes that are set."""
+    """Return the estimated time of an iteration of the last chunk of a prefill, beside the decodes in scratch[0], s."""
     estimates = context.estimates
     batch, computed, cached = estimates.scratch[0], float(chunk), float(max(0, tokens - chunk))
     batch.prefill_requests = 1.0
@@ -199,8 +201,7 @@ def chunk_s(context, e, chunk, tokens):
 
 @kernel
 def largest_chunk(context, e, tokens, kept, most, tpot_s):
-    """The largest chunk, at least `kept`, with which all iterations to the end of the prefill stay below the TPOT,
-    beside the decodes that are set."""
+    """Return the largest chunk, at least `kept`, with which all iterations of the prefill stay below tpot_s."""
     if chunk_s(context, e, most, tokens) < tpot_s:
         return most
     too_much = most
@@ -215,8 +216,10 @@ def largest_chunk(context, e, tokens, kept, most, tpot_s):
 
 @kernel
 def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget, within_s):
-    """Seconds that a prefill takes once it is its turn, and seconds per token while others run too (section 4.7); inf:
-    it cannot run. If it surely takes longer than within_s: a lower bound, and inf."""
+    """Return the time of a prefill from its turn on, s, and the time per token while others run too (section 4.7).
+
+    inf: it cannot run. If it is certain to take longer than within_s: a lower bound, and inf.
+    """
     snapshot, estimates = context.known.snapshots[e], context.estimates
     if snapshot.role == ROLE_PREFILL:  # dynamic chunking
         batch, batch_s, coefficients = estimates.scratch[0], estimates.batch_s[snapshot.pool], estimates.coefficients[e]
@@ -231,7 +234,7 @@ def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget, wit
     if least_s >= tpot_s:
         return np.inf, np.inf
     needed = 1
-    if least_s > 0.0:  # shorter chunks need too many iterations, even at the least time each
+    if least_s > 0.0:  # with shorter chunks it takes longer than within_s
         needed = max(1, int(np.ceil(tokens * least_s / (max(0.0, within_s) + least_s))))
     if needed > most or (needed > 1 and chunk_s(context, e, needed, tokens) >= tpot_s):
         return within_s + least_s, np.inf

@@ -1,7 +1,7 @@
-"""A router of ours: send a request where it is predicted to cost least, in its own wait and in what others lose.
+"""A router of this project: send a request where its predicted cost is least, for itself and for others.
 
-Costs are in SLOs, so that engines of different devices compare: the request's wait for its first token, the chance that
-this is late, the pace of all that decode there, KV memory in use, and the number of requests beside the mean.
+Costs are in SLOs, so that engines of different devices compare: the wait for the request's first token, the chance that
+it is late, the time between tokens there, KV memory in use, and the number of requests relative to the mean.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
@@ -23,7 +23,7 @@ from servegym.policy import (
     takes,
 )
 
-# The weight of the request's own prefill is 1, as only ratios of weights matter. What the values are for: "Why these
+# The weight of the request's own prefill is 1, as only ratios of weights matter. The reasons for the terms: "Why these
 # terms" of the page.
 P = Parameters(
     Parameter("queue", 1.0, "weight of the wait for prompts queued before it; its own prefill has the weight 1", 0, 10),
@@ -31,21 +31,21 @@ P = Parameters(
     Parameter("sharpness", 6.0, "how fast that chance grows with lateness, per TTFT SLO", 0.5, 50, log=True),
     Parameter("pace", 1.0, "weight of the time between tokens there once it decodes, in TPOT SLOs", 0, 10),
     Parameter("pace_limit", 0.7, "share of the TPOT SLO above which that time costs more", 0, 2),
-    Parameter("pace_barrier", 10.0, "additional weight of what lies above pace_limit", 0, 100),
-    Parameter("memory_limit", 0.9, "share of KV blocks in use, with queued prompts and this one, above which it costs",
-              0, 1),
-    Parameter("memory_barrier", 10.0, "weight of what lies above memory_limit", 0, 100),
+    Parameter("pace_barrier", 10.0, "additional weight of the part above pace_limit", 0, 100),
+    Parameter("memory_limit", 0.9, "share of KV blocks in use, with queued prompts and this one, above which memory "
+              "costs", 0, 1),
+    Parameter("memory_barrier", 10.0, "weight of the part above memory_limit", 0, 100),
     Parameter("load", 0.1, "weight of the number of requests there over its mean over the engines", 0, 10),
-    Parameter("refuse", 0.0, "weight of what others pay against the chance that the request is on time: where that is "
-              "less, it is refused; 0: none is", 0, 10),
-    Parameter("adapter", 1.0, "weight of the time to bring in its LoRA adapter, beside its own prefill; 0: none counts",
+    Parameter("refuse", 0.0, "a request is refused if this times its cost to others exceeds the chance that it is on "
+              "time; 0: none is", 0, 10),
+    Parameter("adapter", 1.0, "weight of the time to load its LoRA adapter, beside its own prefill; 0: none counts",
               0, 10),
 )  # fmt: skip
 
 
 @kernel
 def mean_requests(context, record):
-    """Requests sent to an engine and not finished, in the mean of those that take the request."""
+    """Return the mean number of unfinished requests over the engines that take the request."""
     snapshots, total, engines = context.known.snapshots, 0, 0
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record):
@@ -56,12 +56,12 @@ def mean_requests(context, record):
 
 @kernel
 def cost_to_others(context, e, record, tokens, mean):
-    """What others on engine e pay for the request, which has `tokens` of context. mean: of requests on an engine."""
+    """Return the cost of the request to others on engine e. tokens: its context. mean: mean requests of an engine."""
     p, snapshot = P.read(context), context.known.snapshots[e]
     queued_blocks = (snapshot.prefill_tokens + tokens) / snapshot.block_tokens
     used = (snapshot.total_blocks - snapshot.free_blocks + queued_blocks) / snapshot.total_blocks
     cost = p.memory_barrier * max(0.0, used - p.memory_limit) + p.load * snapshot.requests / max(mean, 1.0)
-    if snapshot.role != ROLE_PREFILL:  # there nothing decodes
+    if snapshot.role != ROLE_PREFILL:  # prefill engines have no decodes
         pace = decodes_s(context, e, 1 + snapshot.prefills, snapshot.prefill_tokens + tokens) / record.tpot_slo_s
         cost += p.pace * pace + p.pace_barrier * max(0.0, pace - p.pace_limit)
     return cost
@@ -69,7 +69,7 @@ def cost_to_others(context, e, record, tokens, mean):
 
 @kernel
 def cost_of_waiting(context, e, record):
-    """What it costs the request to wait for its first token on engine e, of which OWN_S is written."""
+    """Return the cost of the request's wait for its first token on engine e, whose OWN_S is set."""
     p, own_s = P.read(context), context.state[e, OWN_S]
     before_s, slo_s = queue_s(context, e), record.first_deadline_s - record.arrival_s
     return own_s / slo_s + p.queue * before_s / slo_s + p.late * chance_of_being_late(context, e, record)
@@ -77,7 +77,7 @@ def cost_of_waiting(context, e, record):
 
 @kernel
 def chance_of_being_late(context, e, record):
-    """The chance that the first token of the request, of which OWN_S is written, is late on engine e."""
+    """Return the chance that the request's first token is late on engine e, whose OWN_S is set."""
     p, slo_s = P.read(context), record.first_deadline_s - record.arrival_s
     first_s = context.now_s + queue_s(context, e) + context.state[e, OWN_S] + decodes_s(context, e, 0, 0)
     late = (first_s - record.first_deadline_s) / slo_s
@@ -86,7 +86,7 @@ def chance_of_being_late(context, e, record):
 
 @kernel
 def is_worth_less(context, e, record, tokens, mean):
-    """Whether the request, on engine e, is predicted to gain less than it costs the others there."""
+    """Return whether the request on engine e is predicted to gain less than it costs others."""
     p = P.read(context)
     if p.refuse == 0.0:
         return False

@@ -1,11 +1,10 @@
 """Mooncake's KVCache-centric scheduling (Algorithm 1, its cache-aware branch): send a request where its first token is
-estimated to come earliest, given the queue and the part of the prompt whose KV the engine already has. With `refuse`
-also its early rejection.
+estimated to come earliest, given the queue and the cached part of the prompt. With `refuse` also its early rejection.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
 
-from servegym.baselines.routers.ties import FIELDS, MEASURE, least_of_takers, send_to, take_off_left
+from servegym.baselines.routers.ties import FIELDS, MEASURE, least_of_takers, send_to, subtract_finished
 from servegym.policy import (
     ENGINES_AHEAD,
     REFUSE,
@@ -27,20 +26,20 @@ P = Parameters(
     Parameter("refuse", 0.0, "refuses a request whose TTFT or time between tokens is estimated above this share of its "
               "SLO; 0: none", 0, 10, source="Mooncake, Algorithm 1 (with 1)"),
 )  # fmt: skip
-# State per engine, after the FIELDS of ties. work_s: time of what is to be prefilled; of_tokens: its tokens then.
-# own_s: time of the request, valid in one decision.
+# State per engine, after the FIELDS of ties. work_s: time of queued prompts; of_tokens: their tokens when work_s was
+# exact. own_s: time of the request, valid in one decision.
 STATE = StateFields(engine=(*FIELDS, "work_s", "of_tokens", "own_s"))
 WORK_S, OF_TOKENS, OWN_S = range(3, 6)
 
 
 @kernel
 def decodes_s(context, e, more, more_tokens):
-    """Estimated time of a batch of the decodes of engine e and `more` others with `more_tokens` of context in all."""
+    """Return the estimated time of a batch of engine e's decodes and `more` others with `more_tokens` of context, s."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
     batch = estimates.scratch[0]
     batches.clear(batch)
     batch.decode_requests = snapshot.decodes + more
-    if batch.decode_requests > 0:  # without decodes the report's context is of requests that finished since
+    if batch.decode_requests > 0:  # without decodes, the reported context is of requests that have finished since
         batch.decode_cached_tokens = snapshot.decode_tokens + more_tokens
         batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
     return estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e])
@@ -48,7 +47,7 @@ def decodes_s(context, e, more, more_tokens):
 
 @kernel
 def prefill_s(context, request, e):
-    """Estimated time to compute the part of the request that engine e has not cached, as far as the router knows."""
+    """Return the estimated time to prefill the part of the request that engine e has not cached, s."""
     estimates, snapshot, record = context.estimates, context.known.snapshots[e], context.requests[request]
     tokens, cached = record.prompt_tokens + record.num_output_tokens, known_tokens(context.known, record, request, e)
     return estimates.request_s[snapshot.pool](tokens - cached, cached, False, estimates.coefficients[e])
@@ -56,23 +55,22 @@ def prefill_s(context, request, e):
 
 @kernel
 def queue_s(context, e):
-    """Estimated time until engine e has prefilled what it was sent, without what was cached when it was sent."""
+    """Return the estimated time until engine e has prefilled its queue, without what was cached when sent, s."""
     snapshot, state = context.known.snapshots[e], context.state
-    take_off_left(snapshot, state, e, WORK_S, OF_TOKENS)
+    subtract_finished(snapshot, state, e, WORK_S, OF_TOKENS)
     return max(0.0, state[e, WORK_S] - (context.now_s - snapshot.changed_s))
 
 
 @kernel
 def add_to_queue(context, e, tokens):
-    """Note that the request, whose OWN_S is that of this decision, was sent to engine e."""
+    """Add the request, with OWN_S of this decision, to the queue of engine e."""
     context.state[e, WORK_S] += context.state[e, OWN_S]
     context.state[e, OF_TOKENS] += tokens
 
 
 @kernel
 def misses(context, e, record):
-    """Whether the request, whose MEASURE is that of this decision, is estimated to exceed its TTFT or TPOT SLO by
-    `refuse` on engine e."""
+    """Return whether the request's TTFT, in MEASURE, or TPOT on engine e is estimated above `refuse` times its SLO."""
     p, snapshot = P.read(context), context.known.snapshots[e]
     if p.refuse == 0.0:
         return False

@@ -1,22 +1,22 @@
-"""Consistent hashing: all turns of a session go to one engine, whatever the load; when an engine goes, only its
+"""Consistent hashing: all turns of a session go to one engine, whatever the load. If an engine leaves, only its
 sessions move.
 
-Each engine has a hash for each session, and the engine with the highest gets it (rendezvous hashing, Thaler and
-Ravishankar). As few sessions move as with Karger's ring, and no ring is needed.
+A session goes to the engine with the highest hash of session and engine (rendezvous hashing, Thaler and Ravishankar).
+As few sessions move as with Karger's ring, without a ring.
 """
 
 import numpy as np
 
 from servegym.policy import Parameter, Parameters, Policy, kernel, register, router, takes, uniform
 
-# First random streams of sessions, of beginnings of prompts, and of requests; engine e has the e-th after each.
+# Random streams of engine 0 for sessions, for prefixes of prompts, and for requests; engine e has the e-th after it.
 BY_SESSION, BY_BEGINNING, BY_REQUEST = 0x73650000, 0x73660000, 0x73670000
 P = Parameters(Parameter("seed", 0, "seed of the hash", 0, 2**31 - 1, integer=True))
 
 
 @kernel
 def key_of(context, request):
-    """(stream, number) to hash."""
+    """Return (stream, number) to hash: of the session, else of the prompt's first chunk, else of the request."""
     prefixes, session = context.known.prefixes, context.requests[request].session
     if session >= 0:
         return BY_SESSION, np.int64(session)

@@ -1,4 +1,4 @@
-"""Silos: each class of requests has the engines of a pool to itself."""
+"""Silos: each class of requests has a pool of its own."""
 
 import numpy as np
 
@@ -22,15 +22,14 @@ P = Parameters(
 
 @kernel
 def class_of(record, p):
-    """Class of a request: the number of bounds below its TPOT SLO, or below its TTLT SLO if it has one."""
+    """Return the class of a request: the number of bounds below its TPOT SLO, or below its TTLT SLO if it has one."""
     asked_s = record.tpot_slo_s if np.isinf(record.ttlt_slo_s) else record.ttlt_slo_s
     return int(p.bound_1_s < asked_s) + int(p.bound_2_s < asked_s) + int(p.bound_3_s < asked_s)
 
 
 @kernel
 def write_pools(snapshots, record, state):
-    """Write, for each engine that takes the request, the index of its pool among their pools; returns the number of
-    pools."""
+    """Write the index of its pool to MEASURE of each engine that takes the request; return the number of pools."""
     pools, latest = 0, -1
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], record):
@@ -44,7 +43,7 @@ def write_pools(snapshots, record, state):
 def silo(context, request, route):
     snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
     chosen = min(class_of(record, P.read(context)), write_pools(snapshots, record, state) - 1)
-    for e in range(snapshots.shape[0]):  # round robin within the pool: the engine that was sent a request longest ago
+    for e in range(snapshots.shape[0]):  # ties: the engine that was sent a request longest ago
         state[e, MEASURE] = 0.0 if state[e, MEASURE] == chosen else 1.0
     send_to_least(context, request, route)
 
@@ -53,7 +52,7 @@ register(
     Policy(
         "silo",
         "router",
-        "Separate engines per class: the tightest SLOs use the first pool, the next the second; in turn within a pool.",
+        "Separate engines per class: the tightest SLOs use the first pool, the next the second; round robin in a pool.",
         "QoServe, section 4 (Sarathi-Silo)",
         silo,
         state=StateFields(engine=FIELDS),

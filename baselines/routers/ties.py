@@ -1,4 +1,4 @@
-"""Tie-breaking of routers: the engine that was sent a request longest ago, then the lower index."""
+"""Ties of routers: the engine that was sent a request longest ago wins, then the lower index."""
 
 from servegym.policy import kernel, takes
 
@@ -10,7 +10,7 @@ LAST_SENT, SENT, MEASURE = range(3)
 
 @kernel
 def goes_first(snapshots, state, a, b):
-    """Whether engine a wins a tie with engine b."""
+    """Return whether engine a wins a tie with engine b."""
     if state[a, LAST_SENT] != state[b, LAST_SENT]:
         return state[a, LAST_SENT] < state[b, LAST_SENT]
     return snapshots[a].index < snapshots[b].index
@@ -18,7 +18,7 @@ def goes_first(snapshots, state, a, b):
 
 @kernel
 def is_below(snapshots, state, a, b, field):
-    """Whether a number of engine a is smaller than that of engine b."""
+    """Return whether a number of engine a is smaller than that of engine b, ties broken."""
     if state[a, field] != state[b, field]:
         return state[a, field] < state[b, field]
     return goes_first(snapshots, state, a, b)
@@ -26,7 +26,7 @@ def is_below(snapshots, state, a, b, field):
 
 @kernel
 def least_of_takers(context, request):
-    """The engine with the smallest measure among those that take the request, which is an index."""
+    """Return the engine with the smallest measure among those that take the request. request: an index."""
     snapshots, state, least = context.known.snapshots, context.state, -1
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], context.requests[request]) and (
@@ -44,18 +44,18 @@ def send_to_least(context, request, route):
 
 @kernel
 def send_to(e, state, route):
-    """Route the request to engine e, and note it for later ties."""
+    """Route the request to engine e, and count it for later ties."""
     state[0, SENT] += 1.0
     state[e, LAST_SENT] = state[0, SENT]
     route.engine = e
 
 
 @kernel
-def take_off_left(snapshot, state, e, summed, of_tokens):
-    """Subtract the share of requests that have left, by tokens, from a sum over the queue record of engine e.
+def subtract_finished(snapshot, state, e, summed, of_tokens):
+    """Scale a sum over the queued prompts of engine e by the share of their tokens that is still queued.
 
-    summed, of_tokens: fields of the router's state: the sum, and the tokens of the record when it was exact. A router
-    keeps state per engine, not per request.
+    A router has state per engine, not per request, so it does not know what each prompt added to the sum. summed,
+    of_tokens: indices of the sum, and of the queued tokens when it was exact.
     """
     if state[e, of_tokens] > 0:
         state[e, summed] *= snapshot.prefill_tokens / state[e, of_tokens]

@@ -1,4 +1,4 @@
-"""Scalers: one file a system, each a registered policy. `static` does nothing."""
+"""Scalers, a file for each system; each registers its policy. `static` changes nothing."""
 
 from servegym.policy import Policy, register, stay
 

@@ -1,12 +1,11 @@
-"""A scaler for the requests that will come: yesterday's rate at this time of day, times today's arrivals over
-yesterday's.
+"""A scaler for forecast arrivals: yesterday's rate at this time of day, times today's arrivals / yesterday's.
 
 The steps are those of "Rule, exactly" in docs/systems/forecast.md.
 """
 
 import numpy as np
 
-from servegym.baselines.resizing import held_requests, resize, send_off
+from servegym.baselines.resizing import held_requests, resize, return_to_pool
 from servegym.policy import Parameter, Parameters, Policy, StateFields, kernel, register, scaler
 
 MOST_BINS = 96
@@ -14,7 +13,7 @@ STATE = (
     "counted", "bin", "arrived", "lately", "expected", "span_s", "wanted", "phase",
     *(f"bin_{k}" for k in range(MOST_BINS)),
 )  # fmt: skip
-COUNTED, BIN, ARRIVED, LATELY, EXPECTED, SPAN_S, WANTED, PHASE, FIRST_BIN = range(9)  # of row 0
+COUNTED, BIN, ARRIVED, LATELY, EXPECTED, SPAN_S, WANTED, PHASE, FIRST_BIN = range(9)  # in row 0 of the state
 P = Parameters(
     Parameter("interval_s", 15.0, "time between two checks", 1e-3, 3600, "s", log=True),
     Parameter("engine_rate", 1.0, "rate that one engine is expected to serve", 1e-3, 1e4, "requests/s", log=True),
@@ -24,8 +23,8 @@ P = Parameters(
     Parameter("bins", 48, "parts of a period in which arrivals are counted separately", 2, MOST_BINS, integer=True),
     Parameter("window_s", 1800.0, "time over which today's arrivals are compared with yesterday's", 1e-2, 6.1e5, "s",
               log=True),
-    Parameter("trust", 10.0, "requests added to both sides of that comparison: the more, the less a few arrivals "
-              "change it", 1e-3, 1e6, log=True),
+    Parameter("trust", 10.0, "requests added to both counts of that comparison, so that few arrivals do not change it "
+              "much", 1e-3, 1e6, log=True),
     Parameter("drain_s", 60.0, "time in which waiting requests should be served", 1e-2, 86400, "s", log=True),
     Parameter("slack", 0.2, "an engine is closed only if the others exceed the need by this many", 0, 8),
     Parameter("least_engines", 1, "fewest engines in use, of each role", 0, 4096, integer=True),
@@ -35,19 +34,19 @@ P = Parameters(
 
 @kernel
 def bin_at(time_s, p):
-    """Which part of the day it is."""
+    """Return the part of the day, 0 to bins - 1."""
     return min(int((time_s % p.day_s) / (p.day_s / p.bins)), p.bins - 1)
 
 
 @kernel
 def yesterdays_rate(context, p, time_s):
-    """Requests per second at this time of the last day whose count is complete."""
+    """Return the requests per second at this time of the last day with a complete count."""
     return context.state[0, FIRST_BIN + bin_at(time_s, p)] / (p.day_s / p.bins)
 
 
 @kernel
 def new_arrivals(context):
-    """Requests that have come since the last check, as far as the router has heard of them."""
+    """Return the number of requests that have arrived at the router since the last check."""
     snapshots, total = context.known.snapshots, held_requests(context)
     for e in range(snapshots.shape[0]):
         total += snapshots[e].requests + snapshots[e].finished
@@ -58,7 +57,7 @@ def new_arrivals(context):
 
 @kernel
 def count_arrivals(context, p, middle_s):
-    """Count what has come between two checks, whose middle is `middle_s`, by time of day and beside yesterday's."""
+    """Count the arrivals between two checks by time of day, and beside yesterday's. middle_s: middle of that time."""
     new, now_bin = new_arrivals(context), bin_at(middle_s, p)
     if now_bin != context.state[0, BIN]:
         context.state[0, FIRST_BIN + int(context.state[0, BIN])] = context.state[0, COUNTED]
@@ -73,7 +72,7 @@ def count_arrivals(context, p, middle_s):
 
 @kernel
 def coming_rate(context, p, middle_s):
-    """Requests per second that are forecast until an engine started at the next check would be ready."""
+    """Return the highest forecast of requests per second, now and when an engine started next would be ready."""
     if middle_s < p.day_s:
         return context.state[0, LATELY] / context.state[0, SPAN_S]
     ratio = (context.state[0, LATELY] + p.trust) / (context.state[0, EXPECTED] + p.trust)
@@ -83,7 +82,7 @@ def coming_rate(context, p, middle_s):
 
 @kernel
 def waiting_requests(context):
-    """Requests without a token since they were sent, and those that wait at the router."""
+    """Return the number of requests that are held by the router, or have no token since they were sent."""
     snapshots, total = context.known.snapshots, held_requests(context)
     for e in range(snapshots.shape[0]):
         total += snapshots[e].prefills
@@ -101,7 +100,7 @@ def forecast(context, moves):
     context.state[0, WANTED], context.state[0, PHASE] = engines, (context.now_s % p.day_s) / p.day_s
     for role in range(3):
         resize(context, moves, role, least, most)
-    send_off(context, moves)
+    return_to_pool(context, moves)
 
 
 register(

@@ -1,5 +1,5 @@
-"""A scaler that changes the ratio of prefill to decode engines: where one phase has too much to do and the other has
-room, an engine changes its role, if that is expected to last for longer than changing there and back takes.
+"""A scaler that changes the ratio of prefill to decode engines: if the load of one phase is too high and the other has
+capacity to spare, an engine changes its role, if that is expected to last longer than changing there and back takes.
 
 The steps are those of "Rule, exactly" in docs/systems/pd_ratio.md.
 """
@@ -21,8 +21,8 @@ from servegym.policy import (
 )
 
 DYNAMO = "Dynamo, load-based planner"
-# Of row 0. over: the role that has too much to do; turns: of that, the last one at turned_s; phases_s: the sum of the
-# phases that ended; at_first: prefill engines.
+# In row 0 of the state. over: the role whose load is too high; turns: how often that changed, last at turned_s;
+# phases_s: the sum of the phases that ended; at_first: prefill engines.
 STATE = ("prefill_load", "decode_load", "checks", "since", "over", "turned_s", "turns", "phases_s", "at_first")
 PREFILL_LOAD, DECODE_LOAD, CHECKS, SINCE, OVER, TURNED_S, TURNS, PHASES_S, AT_FIRST = range(len(STATE))
 P = Parameters(
@@ -41,14 +41,14 @@ P = Parameters(
               source=f"{DYNAMO}: NEW_DECODE_WORKER_GRACE_PERIOD"),
     Parameter("least_prefill", 1, "fewest prefill engines that take requests", 1, 4096, integer=True),
     Parameter("least_decode", 1, "fewest decode engines that take requests", 1, 4096, integer=True),
-    Parameter("outlast", 1.5, "how many times as long as changing there and back takes the mix has to be expected to "
-              "stay; 0: however long", 0, 100),
+    Parameter("outlast", 1.5, "a change away from the first ratio needs the mix to be expected to stay for this many "
+              "times the duration of the change and back; 0: no such rule", 0, 100),
 )  # fmt: skip
 
 
 @kernel
 def prefill_load(context, e):
-    """Time of the prefills that wait or run on engine e, each as a share of its TTFT SLO."""
+    """Return the load of a prefill engine: the sum of its prefills' times, each as a share of its TTFT SLO."""
     known, estimates, load = context.known, context.estimates, 0.0
     snapshot = known.snapshots[e]
     for k in range(snapshot.prefills):
@@ -60,7 +60,7 @@ def prefill_load(context, e):
 
 @kernel
 def decodes_s(context, e):
-    """Estimated time of an iteration of all that decode on engine e; 0 without any."""
+    """Return the estimated time of an iteration of all that decode on engine e; 0 without any."""
     known, estimates, batch = context.known, context.estimates, context.estimates.scratch[0]
     snapshot, tokens, longest = known.snapshots[e], 0, 0
     if snapshot.decodes == 0:
@@ -76,8 +76,7 @@ def decodes_s(context, e):
 
 @kernel
 def decode_load(context, e):
-    """The larger of two shares on engine e: of TPOT SLOs an iteration of all that were sent there, of memory their
-    context."""
+    """Return the load of a decode engine: the larger of iteration time / TPOT SLO (mean) and its share of KV blocks."""
     known, per_s, blocks = context.known, 0.0, 0
     snapshot = known.snapshots[e]
     if snapshot.decodes == 0:
@@ -91,13 +90,13 @@ def decode_load(context, e):
 
 @kernel
 def is_open(snapshot, role):
-    """Whether an engine of the role takes requests."""
+    """Return whether an engine has the role and takes requests."""
     return snapshot.role == role and snapshot.up == 1 and snapshot.closed == 0
 
 
 @kernel
 def open_engines(context, role):
-    """How many engines of a role take requests."""
+    """Return how many engines of a role take requests."""
     snapshots, count = context.known.snapshots, 0
     for e in range(snapshots.shape[0]):
         count += is_open(snapshots[e], role)
@@ -106,7 +105,7 @@ def open_engines(context, role):
 
 @kernel
 def mean_load(context, role, engines):
-    """Mean load of the engines of a role that take requests, of which there are so many."""
+    """Return the mean load of the engines of a role that take requests. engines: their number."""
     snapshots, load = context.known.snapshots, 0.0
     for e in range(snapshots.shape[0]):
         if is_open(snapshots[e], role):
@@ -116,7 +115,7 @@ def mean_load(context, role, engines):
 
 @kernel
 def is_changing(context):
-    """Whether an engine changes its role, or is to."""
+    """Return whether a role change of an engine has begun and is not over."""
     snapshots = context.known.snapshots
     for e in range(snapshots.shape[0]):  # noqa: SIM110 (kernels have no generators)
         if snapshots[e].changing == 1:
@@ -126,7 +125,7 @@ def is_changing(context):
 
 @kernel
 def average(context, field, load, kept):
-    """Average a load over time; the first is taken as it is."""
+    """Update and return the moving average of a load, which begins with the first load."""
     before = load if context.state[0, CHECKS] == 0.0 else context.state[0, field]
     context.state[0, field] = before * kept + load * (1.0 - kept)
     return context.state[0, field]
@@ -134,7 +133,7 @@ def average(context, field, load, kept):
 
 @kernel
 def note_turn(context, prefill, decode):
-    """Note when the role that has too much to do, the more so of both, is another than before."""
+    """Note a change of the role whose load is too high (of both: by the larger factor), and its time."""
     p, state = P.read(context), context.state[0]
     over = state[OVER]
     if prefill > p.prefill_high and prefill * p.decode_high >= decode * p.prefill_high:
@@ -151,8 +150,10 @@ def note_turn(context, prefill, decode):
 
 @kernel
 def stays_s(context):
-    """How much longer one role is expected to have too much to do: up to the mean phase so far, and after twice that as
-    long again. Where no phase has ended: for ever."""
+    """Return how much longer the load of that role is expected to stay too high, s; inf: no phase has ended.
+
+    Up to the mean phase; after twice that, as long again as it has lasted.
+    """
     state = context.state[0]
     if state[TURNS] == 0.0:
         return math.inf
@@ -162,8 +163,10 @@ def stays_s(context):
 
 @kernel
 def drain_s(context):
-    """Time in which a decode engine ends what it has, in the mean of the open ones: iterations as now, for as many
-    tokens as the longest answer there has so far."""
+    """Return the mean time in which an open decode engine is expected to finish its requests, s.
+
+    For each engine: iterations as now, as many as the longest answer there has tokens so far.
+    """
     known, total_s, engines = context.known, 0.0, 0
     for e in range(known.snapshots.shape[0]):
         if not is_open(known.snapshots[e], ROLE_DECODE):
@@ -177,7 +180,7 @@ def drain_s(context):
 
 @kernel
 def engines_of(context, role):
-    """How many engines have a role, whether they take requests or not."""
+    """Return how many engines have a role, whether they take requests or not."""
     count = 0
     for e in range(context.known.snapshots.shape[0]):
         count += context.known.snapshots[e].role == role
@@ -186,15 +189,17 @@ def engines_of(context, role):
 
 @kernel
 def leads_away(context, to):
-    """Whether one more engine of a role makes the ratio differ more from the first one."""
+    """Return whether one more engine of a role makes the ratio differ more from the first one."""
     prefills = engines_of(context, ROLE_PREFILL)
     return prefills >= context.state[0, AT_FIRST] if to == ROLE_PREFILL else prefills <= context.state[0, AT_FIRST]
 
 
 @kernel
 def pays(context, e, to):
-    """Whether engine e should change its role: back towards the first ratio always; away from it if the mix is expected
-    to stay for longer than there and back takes."""
+    """Return whether engine e should change its role.
+
+    Back towards the first ratio always; away from it if the mix is expected to stay for longer than the change and back.
+    """
     p, change_s = P.read(context), context.known.snapshots[e].role_change_s
     if p.outlast == 0.0 or not leads_away(context, to):
         return True
@@ -203,8 +208,7 @@ def pays(context, e, to):
 
 @kernel
 def change_one(context, moves, role, to):
-    """Change the role of the open engine with the fewest requests, of those that may change, if that pays; ties: the
-    last."""
+    """Change the role of the open engine with the fewest requests, if that pays; ties: the last. Fixed roles stay."""
     snapshots, least = context.known.snapshots, -1
     for e in range(snapshots.shape[0]):
         if not is_open(snapshots[e], role) or snapshots[e].role_fixed == 1:
@@ -239,7 +243,7 @@ register(
     Policy(
         "pd-ratio",
         "scaler",
-        "Where prefill or decode engines have too much to do and the others have room, one changes its role.",
+        "If the load of prefill or decode engines is too high and the others have room, one of these changes its role.",
         f"ours, after {DYNAMO}",
         pd_ratio,
         parameters=P,

@@ -1,6 +1,7 @@
-"""PolyServe's scaler (sections 4.3 and 4.4): the last engine of a tier returns to the pool when it is empty. An engine
-without a request of its own tier is pending, and may join the tier of the requests that it has. Where engines take time
-to start, one at a time is started for each tier in which requests wait.
+"""PolyServe's scaler (sections 4.3 and 4.4): the last engine of a tier returns to the pool when it is empty.
+
+An engine without a request of its own tier is pending, and may join the tier of the requests that it has. If engines
+take time to start, one at a time is started for each tier in which requests wait.
 
 The steps are those of "Rule, exactly" in docs/systems/polyserve.md.
 """
@@ -21,7 +22,7 @@ from servegym.policy import (
 
 @kernel
 def tightest_tier(context, e):
-    """The tightest tier among the requests on engine e."""
+    """Return the tightest tier among the requests on engine e."""
     requests, known = context.requests, context.known
     snapshot, tightest = known.snapshots[e], known.tiers.shape[0]
     for k in range(snapshot.decodes):
@@ -33,7 +34,7 @@ def tightest_tier(context, e):
 
 @kernel
 def own_requests(context, e):
-    """Number of requests of its own tier on engine e."""
+    """Return the number of requests of its own tier on engine e."""
     requests, known = context.requests, context.known
     snapshot, own = known.snapshots[e], 0
     for k in range(snapshot.decodes):
@@ -45,10 +46,10 @@ def own_requests(context, e):
 
 @kernel
 def last_of(tier, role, snapshots, moves):
-    """The open engine of a tier and role with the fewest requests; ties: the highest index; -1: none. A loading engine
-    does not count as open: it would return to the pool before it had served.
+    """Return the open engine of a tier and role with the fewest requests; ties: the highest index; -1: none.
 
-    Prefill engines have no tiers: all that are in use count as tier 0.
+    A starting engine does not count, as it would return to the pool before it had served.
+    Prefill engines have no tiers: all in use count as tier 0.
     """
     last = -1
     for e in range(snapshots.shape[0]):
@@ -63,13 +64,13 @@ def last_of(tier, role, snapshots, moves):
 
 @kernel
 def tier_of_queue(queue, tiers):
-    """The tier that serves a held queue; requests that wait for best effort count as of the last one."""
+    """Return the tier that serves a held queue; the last tier serves best effort."""
     return min(queue, tiers.shape[0] - 3)
 
 
 @kernel
 def is_awaited(context, e):
-    """Whether requests wait for engine e, which is empty: a prefill engine also has the KV of those that wait."""
+    """Return whether held requests need engine e, which is empty; a prefill engine may have their KV."""
     snapshot, tiers, requests = context.known.snapshots[e], context.known.tiers, context.requests
     for queue in range(tiers.shape[0] - 1):
         if tiers[queue].waiting == 0:
@@ -83,8 +84,8 @@ def is_awaited(context, e):
 
 
 @kernel
-def to_start(context, moves, tier, decodes):
-    """The first engine that is off and could serve what waits in a tier; -1: there is none, or one is loading."""
+def next_to_start(context, moves, tier, decodes):
+    """Return the first engine that is off and could serve a tier's held requests; -1: none, or one is starting."""
     snapshots, found = context.known.snapshots, -1
     for e in range(snapshots.shape[0]):
         if snapshots[e].off == 0 or snapshots[e].up == 0 or (snapshots[e].role == ROLE_DECODE) != decodes:
@@ -103,7 +104,7 @@ def start_for_waiting(context, moves):
     for queue in range(tiers.shape[0] - 1):
         if tiers[queue].waiting > 0:
             tier = tier_of_queue(queue, tiers)
-            e = to_start(context, moves, tier, context.requests[tiers[queue].first].computed_tokens > 0)
+            e = next_to_start(context, moves, tier, context.requests[tiers[queue].first].computed_tokens > 0)
             if e >= 0:
                 moves[e].tier, moves[e].closed = tier, 0
 
@@ -140,7 +141,7 @@ register(
         "polyserve",
         "scaler",
         "A tier's last engine returns to the pool when it is empty; without requests of its own tier it takes no more, "
-        "and may join the tier of those it has.",
+        "and may join the tier of its requests.",
         "PolyServe, sections 4.3 and 4.4",
         polyserve,
         parameters=Parameters(Parameter("interval_s", 1.0, "time between two checks", 1e-3, 3600, "s", log=True)),

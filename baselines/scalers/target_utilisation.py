@@ -1,11 +1,11 @@
-"""The usual autoscaler: it keeps the requests per engine at a target, and scales down only after a while.
+"""Kubernetes' and Knative's autoscaler: it keeps the requests per engine at a target, and scales down with a delay.
 
 The steps are those of "Rule, exactly" in docs/systems/target_utilisation.md. Each role is scaled on its own.
 """
 
 import numpy as np
 
-from servegym.baselines.resizing import engines_in_use, held_requests, is_in_use, resize, send_off
+from servegym.baselines.resizing import engines_in_use, held_requests, is_in_use, resize, return_to_pool
 from servegym.policy import (
     ROLE_DECODE,
     ROLE_PREFILL,
@@ -19,7 +19,7 @@ from servegym.policy import (
 )
 
 HPA, KNATIVE = "Kubernetes, Horizontal Pod Autoscaler", "Knative Serving, config-autoscaler"
-WANTED_S = 0  # in row k of a role: the last time that more than k of its engines were wanted
+WANTED_S = 0  # in the k-th row of a role's engines: the last time that more than k of them were wanted
 P = Parameters(
     Parameter("interval_s", 15.0, "time between two checks", 1e-3, 3600, "s", log=True, source=f"{HPA}: sync period"),
     Parameter(
@@ -44,7 +44,7 @@ P = Parameters(
 
 @kernel
 def requests_in_use(context, moves, role):
-    """Requests at the engines of a role that are in use."""
+    """Return the number of requests on the engines of a role that are in use."""
     snapshots, total = context.known.snapshots, 0
     for e in range(snapshots.shape[0]):
         if snapshots[e].role == role and is_in_use(snapshots[e], moves[e]):
@@ -54,7 +54,7 @@ def requests_in_use(context, moves, role):
 
 @kernel
 def wanted(context, moves, role, current):
-    """Number of engines of a role that its requests call for."""
+    """Return the number of engines of a role for its requests."""
     p = P.read(context)
     total = held_requests(context) + requests_in_use(context, moves, role)
     if role == ROLE_DECODE:
@@ -66,7 +66,7 @@ def wanted(context, moves, role, current):
 
 @kernel
 def wanted_lately(context, role, count):
-    """The most engines of a role that were wanted within the window. count: wanted now."""
+    """Return the most engines of a role that were wanted within the window. count: wanted now."""
     p, snapshots, most, k = P.read(context), context.known.snapshots, count, 0
     for e in range(snapshots.shape[0]):
         if snapshots[e].role != role:
@@ -84,14 +84,14 @@ def target_utilisation(context, moves):
     for role in range(3):
         count = wanted(context, moves, role, engines_in_use(context, moves, role))
         resize(context, moves, role, count, wanted_lately(context, role, count))
-    send_off(context, moves)
+    return_to_pool(context, moves)
 
 
 register(
     Policy(
         "target-utilisation",
         "scaler",
-        "As many engines as bring the requests of each to a target; fewer only after fewer were wanted for a while.",
+        "As many engines as bring the requests of each to a target; fewer only after a window in which fewer sufficed.",
         f"{HPA}; {KNATIVE}",
         target_utilisation,
         parameters=P,

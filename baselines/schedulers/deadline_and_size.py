@@ -14,7 +14,7 @@ P = Parameters(
 
 @kernel
 def fix_budget(limits, p):
-    """A fixed batch size where one is given, else a fixed token budget."""
+    """Set a fixed batch size if there is one, else a token budget."""
     if p.batch_size > 0:
         limits.sequence_budget = p.batch_size
     else:

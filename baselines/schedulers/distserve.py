@@ -1,7 +1,7 @@
 """DistServe as FlowPrefill compares with it (its section 6.1): whole prompts by arrival, or chunks by deadline.
 
-Prefill engines run prompts, decode engines all their decodes; the same policy serves on both. Chunks of 2048 and of
-8192 tokens have names of their own, as in the paper's figures.
+The same policy runs on prefill engines and on decode engines. Chunks of 2048 and of 8192 tokens have names of their
+own, as in the paper's figures.
 """
 
 from servegym.baselines.schedulers.vllm_fcfs import WHOLE_PROMPTS
@@ -20,7 +20,7 @@ set_limits = limits_kernel({"max_num_batched_tokens": "max_num_batched_tokens", 
 
 
 def chunks(tokens: int) -> Parameters:
-    """Parameters of chunked prefill with this default chunk size."""
+    """Return the parameters of chunked prefill with this default chunk size."""
     return Parameters(
         Parameter("max_num_batched_tokens", tokens, "most tokens in a batch", 1, 2**20, "tokens", integer=True,
                   log=True, source="FlowPrefill, section 6.1"),

@@ -1,4 +1,4 @@
-"""FairBatching as ProServe compares with it (its section 5.1): a decode gives way to prompts until its time is near."""
+"""FairBatching as ProServe compares with it (section 5.1): a decode waits for prefills until its deadline is near."""
 
 import numpy as np
 
@@ -29,7 +29,10 @@ P = Parameters(
 
 @scheduler
 def fairbatching(context, ranks, limits):
-    """Estimate only the few requests that could be the one with the least time left among those that can be in time."""
+    """Rank decodes near their deadline, then prefills, then other decodes.
+
+    The least time left of a request that can be in time is the budget; only requests that may have it are estimated.
+    """
     p, now_s, order, decodes = P.read(context), context.now_s, SCRATCH.read(context).order, 0
     requests, queue, estimator, n = context.requests, context.queue, context.estimator, context.queue.shape[0]
     constant_s = estimator.batch_s(EMPTY_BATCH[0], estimator.coefficients)

@@ -1,4 +1,4 @@
-"""FastServe's multi-level feedback queue with skip-join: short work first, not knowing how long an answer will be.
+"""FastServe's multi-level feedback queue with skip-join: short work first, without output lengths.
 
 The rule, step by step, is in docs/systems/fastserve.md.
 """
@@ -24,13 +24,13 @@ from servegym.policy import (
     victims,
 )
 
-ALL_ADMITTED = -1  # in place of a number of newcomers: all may be admitted
+ALL_ADMITTED = -1  # in place of a number of waiting requests: all may be admitted
 LAST_LEVEL = 62  # 10 ms x 2^62 is longer than any run
 KNOWN, LEVEL, USED_S, ENTERED_S, WAITING_SINCE_S, PROGRESS = range(6)  # of state.requests
 REQUEST_FIELDS = ("known", "level", "used_s", "entered_s", "waiting_since_s", "progress")
 BUSY_THEN_S = 0  # of state.engines
-FEW = 8  # newcomers considered: more than are admitted at a time
-UNKNOWN, CHANGING, SETTLED = range(3)  # of KNOWN; settled: in the top level, and there until it first runs
+FEW = 8  # waiting requests to consider: more than are admitted at a time
+UNKNOWN, CHANGING, SETTLED = range(3)  # values of KNOWN; SETTLED: in the top level until it first runs
 SCRATCH = Scratch(indices=("first", "some"))
 
 P = Parameters(
@@ -47,7 +47,7 @@ P = Parameters(
 
 @kernel
 def first_level(request, quantum_s, estimator):
-    """Skip-join: the first level whose quantum holds all that the request has left, as a batch of its own."""
+    """Return the first level whose quantum covers the request's remaining work as a batch of its own (skip-join)."""
     scratch = estimator.scratch[0]
     time_s = batches.estimate_alone(scratch, left_of(request), cached_of(request), is_decoding(request), estimator)
     level = 0
@@ -58,7 +58,7 @@ def first_level(request, quantum_s, estimator):
 
 @kernel
 def enter(own, level, now_s):
-    """Put the request at the end of a level, with its whole quantum to run."""
+    """Put the request at the end of a level, with a full quantum."""
     own[LEVEL] = level
     own[USED_S] = 0.0
     own[ENTERED_S] = now_s
@@ -66,7 +66,7 @@ def enter(own, level, now_s):
 
 @kernel
 def is_plain(engine):
-    """Whether a newcomer needs the blocks of its whole context free, and a decode one token of the budget."""
+    """Return whether a waiting request needs the blocks of its whole context, and a decode one token of the budget."""
     if engine.host_blocks > 0 or engine.speculation.k > 0:
         return False
     return engine.cache.on == 0 and engine.ahead.on == 0 and engine.kv_groups.on == 0
@@ -74,7 +74,7 @@ def is_plain(engine):
 
 @kernel
 def update(request, own, ran_s, now_s, p, estimator):
-    """The request's level, as the time since the last decision leaves it."""
+    """Update the request's level by the time since the last decision, ran_s of which it may have run."""
     progress = float(cached_of(request) + request.num_output_tokens)
     if own[KNOWN] == UNKNOWN:
         enter(own, first_level(request, p.quantum_s, estimator), request.arrival_s)
@@ -93,10 +93,10 @@ def update(request, own, ran_s, now_s, p, estimator):
 
 @kernel
 def write_eligible(some, requests, queue, state, entered_s):
-    """Write the positions of requests that are not settled, have run, or entered their level before entered_s; of a
-    short queue all positions. Returns their number.
+    """Write the positions of requests that are not settled, have run, or entered their level before entered_s.
 
-    The conditions are unpredictable, hence no branches; unsigned indices spare the check for negative ones.
+    Of a short queue all positions are written. Returns their number.
+    The conditions are unpredictable, so there are no branches; unsigned indices need no check for negative ones.
     """
     if queue.shape[0] < AT_A_TIME:
         return write_all(some, queue.shape[0])
@@ -111,14 +111,14 @@ def write_eligible(some, requests, queue, state, entered_s):
 
 @kernel
 def rank_by_level(rank, own):
+    """Rank a request by level, then by when it entered the level."""
     rank.tier = int(own[LEVEL])
     rank.key = own[ENTERED_S]
 
 
 @kernel
-def put_among(first, found, position, context):
-    """Insert a position, later than all of them, into the `found` first newcomers by level, at most FEW; returns the
-    new number."""
+def insert_waiting(first, found, position, context):
+    """Insert a position, greater than all so far, into the first waiting requests by level; return the new number."""
     own, i = context.state.requests[context.queue[position]], min(found, FEW - 1)
     while i > 0:
         before = context.state.requests[context.queue[first[i - 1]]]
@@ -132,9 +132,9 @@ def put_among(first, found, position, context):
 
 @kernel
 def most_admitted(first, found, running, context, limits):
-    """The most of these newcomers that are admitted if all running requests are decodes; ALL_ADMITTED: all may be.
+    """Return the most waiting requests that are admitted if all running ones are decodes; ALL_ADMITTED: all may be.
 
-    A request without room in memory closes the batch to newcomers; one without tokens left is skipped.
+    A request without room in memory ends admission; one that exceeds the token budget is passed over.
     """
     engine, tokens = context.engine, running
     free_blocks = engine.free_blocks - min(limits.watermark_blocks, engine.total_blocks)
@@ -151,7 +151,7 @@ def most_admitted(first, found, running, context, limits):
 
 @kernel
 def rank_running(running, context, ranks):
-    """Rank the running requests, which `running` lists. Returns whether all of them are decodes."""
+    """Rank the running requests, the first `running` listed ones. Returns whether all of them are decodes."""
     all_decode = running > 0
     for k in range(running):
         r = context.queue[ranks[k].listed]
@@ -161,8 +161,8 @@ def rank_running(running, context, ranks):
 
 
 @kernel
-def list_too(first, admitted, running, context, ranks):
-    """Merge the admitted newcomers into the ascending list of running requests, and rank them."""
+def merge_into_list(first, admitted, running, context, ranks):
+    """Merge the admitted requests into the ascending list of running ones, and rank them."""
     for i in range(admitted):
         position, k = first[i], running + i
         while k > 0 and ranks[k - 1].listed > position:
@@ -174,15 +174,18 @@ def list_too(first, admitted, running, context, ranks):
 
 @scheduler
 def fastserve_mlfq(context, ranks, limits):
-    """Rank requests by their queues. A batch has running requests and the first newcomers up to one without room: where
-    that one is known, later newcomers need no rank, and a settled request needs no update."""
+    """Rank requests by level.
+
+    A batch has running requests and the first waiting ones up to one without room. If that one is known, later waiting
+    requests need no rank, and settled requests need no update.
+    """
     p, now_s, engine, state = P.read(context), context.now_s, context.engine, context.state
     s, found, running, level, entered_s = SCRATCH.read(context), 0, 0, LAST_LEVEL + 1.0, 0.0
     most_tokens, limits.max_num_batched_tokens = limits.max_num_batched_tokens, p.max_num_batched_tokens
     limits.sequence_budget = p.batch_size
     limits.whole_prompts = 1
     if engine.host_blocks > 0:
-        limits.evict_for = EVICT_FOR_ALL  # swapping makes room for new work; to lose what is computed would not pay
+        limits.evict_for = EVICT_FOR_ALL  # swapping keeps the KV of victims
     ran_s = engine.busy_s - state.engines[engine.index, BUSY_THEN_S]
     state.engines[engine.index, BUSY_THEN_S] = engine.busy_s
     for begin in range(0, context.queue.shape[0], AT_A_TIME):
@@ -195,14 +198,14 @@ def fastserve_mlfq(context, ranks, limits):
             running += request.blocks > 0
             goes_before = own[LEVEL] < level or (own[LEVEL] == level and own[ENTERED_S] < entered_s)
             if goes_before and request.blocks == 0:
-                found = put_among(s.first, found, begin + i, context)
+                found = insert_waiting(s.first, found, begin + i, context)
                 if found == FEW:
                     last = state.requests[context.queue[s.first[FEW - 1]]]
                     level, entered_s = last[LEVEL], last[ENTERED_S]
     if is_plain(engine) and p.max_num_batched_tokens <= most_tokens:
         admitted = most_admitted(s.first, found, running, context, limits)
         if admitted != ALL_ADMITTED and rank_running(running, context, ranks):
-            list_too(s.first, admitted, running, context, ranks)
+            merge_into_list(s.first, admitted, running, context, ranks)
             limits.listed = running + admitted
             return
     for position in range(context.queue.shape[0]):
@@ -211,9 +214,7 @@ def fastserve_mlfq(context, ranks, limits):
 
 @victims
 def fastserve_victims(context, ranks, limits):
-    """Rank victims: the request that would run last gives up its memory first; all its KV is saved if there is host
-    memory.
-    """
+    """Rank victims: the request that would run last is evicted first, and all its KV is saved to host memory."""
     for position in range(context.queue.shape[0]):
         rank = ranks[position]
         rank.victim_tier = rank.tier

@@ -1,7 +1,7 @@
-"""FlowPrefill (section 5.2, Algorithms 1 and 2): prefills by slack, batched within it, suspended for those before them.
+"""FlowPrefill (section 5.2, Algorithms 1 and 2): prefills by slack, batched within it, suspended for more urgent ones.
 
-The steps are those of "Rule, exactly" in docs/systems/flowprefill.md. What ranks first is in `flow_prefill_ranking`,
-what joins it in `flow_prefill_batching`.
+The steps are those of "Rule, exactly" in docs/systems/flowprefill.md. Ranking is in `flow_prefill_ranking`, batching in
+`flow_prefill_batching`.
 """
 
 import numpy as np
@@ -46,8 +46,8 @@ P = Parameters(
               "first (edf)", choices=LATE_ORDERS, source="FlowPrefill, Eq. 3; edf: ours"),
     Parameter("batch_token_budget", 4096, "a batch of several prompts has fewer tokens than this (G); 0: one prompt a "
               "batch", 0, 2**20, "tokens", integer=True, source="FlowPrefill, Alg. 1; value: ours"),
-    Parameter("margin", 0.0, "share of its TTFT SLO that the first prompt of a batch has at least left at the end; 0.1 "
-              "in the public code", 0, 1, source="FlowPrefill, Alg. 1; code"),
+    Parameter("margin", 0.0, "least share of its TTFT SLO that the first prompt of a batch has left at the end of the "
+              "batch; 0.1 in the public code", 0, 1, source="FlowPrefill, Alg. 1; code"),
     Parameter("longest_batched_tokens", 2**20, "longer prompts share no batch; 2048 in the public code",
               1, 2**20, "tokens", integer=True, log=True, source="FlowPrefill, Alg. 1; code"),
     Parameter("misfit", "pass-over", "when a prompt does not fit the batch: try the next ones (pass-over), or end the "
@@ -64,10 +64,10 @@ P = Parameters(
 
 @kernel
 def is_their_turn(context, ranks, limits, positions, p):
-    """Whether it is the turn of the decodes among these positions, and their estimated time, s. If not, limits say how
-    long a prefill may delay them.
+    """Return whether the decodes among these positions run now, and their estimated time, s.
 
-    Eq. of the page: a slice and a decode iteration take `tbt_share` of the smallest TPOT SLO together.
+    If they do not, limits.slice_s is set to how long a prefill may delay them.
+    A slice and a decode iteration take `tbt_share` of the smallest TPOT SLO together (equation of the page).
     """
     now_s, estimator = context.now_s, context.estimator
     memory, sums, tpot_s = context.state.engines[context.engine.index], estimator.scratch[1], np.inf
@@ -92,7 +92,7 @@ def is_their_turn(context, ranks, limits, positions, p):
 
 @kernel
 def note_decodes(context, decode_s):
-    """Rank decodes when one of them ranks first: an idle engine runs them now."""
+    """Keep start and end of a decode iteration, which an idle engine runs now."""
     if context.engine.running_task < 0:
         memory = context.state.engines[context.engine.index]
         memory[STARTED], memory[ENDED] = context.now_s, context.now_s + decode_s
@@ -100,6 +100,7 @@ def note_decodes(context, decode_s):
 
 @kernel
 def set_limits(limits, p):
+    """Set the limits of a batch from the parameters."""
     limits.preemptible = p.boundary
     limits.phase = PHASE_FIRST_DECIDES
     if p.chunk_tokens > 0:
@@ -110,7 +111,7 @@ def set_limits(limits, p):
 
 @kernel
 def list_with(first, positions, ranks, limits):
-    """List these positions, in ascending order, and `first` if it is not among them; NO_POSITION: none."""
+    """List these ascending positions, and `first` if it is not among them; NO_POSITION: none."""
     k = 0
     for position in positions:
         if NO_POSITION < first < position:
@@ -128,7 +129,7 @@ def list_with(first, positions, ranks, limits):
 
 @kernel
 def rank_for_batch(context, ranks, limits, p):
-    """Alg. 2, lines 7-11, and whose turn it is."""
+    """Rank all requests (Alg. 2, lines 7-11), and decide whether decodes run."""
     decodes = SCRATCH.read(context).order[: rank_in_one_order(context, ranks, limits, p)]
     due, decode_s = is_their_turn(context, ranks, limits, decodes, p)
     if due or ranks[first_ranked(ranks, context.queue.shape[0])].tier == DECODES:
@@ -145,7 +146,10 @@ def rank_all(context, ranks, limits):
 
 @scheduler
 def leave_out_others(context, ranks, limits):
-    """Alg. 2, lines 12-15, after any ranking. While a task runs, only the first request matters."""
+    """Leave out requests that do not join the first one (Alg. 2, lines 12-15), after any ranking.
+
+    While a task runs, only the first request matters.
+    """
     requests, queue, engine, n = context.requests, context.queue, context.engine, context.queue.shape[0]
     order, first, waiting = SCRATCH.read(context).order, first_ranked(ranks, n), 0
     head = requests[queue[first]]
@@ -165,11 +169,11 @@ def leave_out_others(context, ranks, limits):
 
 @scheduler
 def flow_prefill(context, ranks, limits):
-    """Rank for the batch and leave out the others, skipping ranks that cannot change the outcome.
+    """Rank for the batch and leave out the others, without ranks that cannot change the outcome.
 
-    A first task goes on, and a first waiting request that finds room runs: the order of the others matters only if they
-    may join it. Decodes come before requests without room. If a decode has memory, a batch of decodes runs or gives
-    memory up: no request in a task and no newcomer gets or loses anything.
+    If a task ranks first, it goes on; if a waiting request with room does, it runs, and the order of the others matters
+    only if they may join it. Decodes come before requests without room. If a decode is running, the batch has decodes
+    only: requests in tasks and waiting requests neither get nor lose memory.
     """
     p, s, n = P.read(context), SCRATCH.read(context), context.queue.shape[0]
     requests, queue = context.requests, context.queue

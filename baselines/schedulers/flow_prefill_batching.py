@@ -1,4 +1,4 @@
-"""What joins the request that ranks first in its batch under FlowPrefill (Alg. 1)."""
+"""FlowPrefill's batching: which requests join the first-ranked one in its batch (Alg. 1)."""
 
 import numpy as np
 
@@ -28,13 +28,13 @@ STOP = 1
 
 @kernel
 def time_for_others(head, now_s, p):
-    """Time that Alg. 1 leaves to the other requests of a batch, s."""
+    """Return the time until a batch must end by its first request's deadline (Alg. 1), s."""
     return next_deadline_s(head) - now_s - p.margin * head.ttft_slo_s
 
 
 @kernel
 def may_be_joined(head, context, p):
-    """Whether other requests may join the batch of the request, judged by the request alone."""
+    """Return whether the request alone leaves tokens and time for others in its batch."""
     tokens = left_of(head)
     if tokens > p.longest_batched_tokens or tokens + 1 >= p.batch_token_budget:
         return False
@@ -43,13 +43,13 @@ def may_be_joined(head, context, p):
 
 @kernel
 def longest_candidate(tokens, cached, remain_s, context, p):
-    """Tokens beyond which a request cannot join these, whatever else does. (If a misfit ends the batch, it does so.)"""
+    """Return the most tokens of a request that may join a batch of `tokens`; with misfit=stop a longer one ends it."""
     if p.misfit == STOP:
         return p.longest_batched_tokens
     most = min(p.longest_batched_tokens, p.batch_token_budget - tokens - 1)
     if most <= 0:
         return most
-    estimator, budget_s = context.estimator, np.nextafter(remain_s, -np.inf)  # it takes less than remains
+    estimator, budget_s = context.estimator, np.nextafter(remain_s, -np.inf)  # strictly less than remain_s
     summed = batches.largest_chunk(
         EMPTY_BATCH[0], estimator.scratch[0], tokens + most, cached, False, budget_s, estimator
     )
@@ -58,14 +58,14 @@ def longest_candidate(tokens, cached, remain_s, context, p):
 
 @kernel
 def choose_batch(first, waiting, context, ranks, p):
-    """Alg. 1: leave in those that run with the request at `first`, leave out the others of order[:waiting]."""
+    """Leave out the requests of order[:waiting] that do not run with the one at `first` (Alg. 1)."""
     order, estimator = SCRATCH.read(context).order, context.estimator
     requests, queue, budget = context.requests, context.queue, p.batch_token_budget
     head, window = requests[queue[first]], FIRST_WINDOW
     tokens, cached, more = left_of(head), cached_of(head), may_be_joined(head, context, p)
     remain_s = time_for_others(head, context.now_s, p)
     while waiting > 0:
-        # Requests too long whatever comes before them need not be sorted.
+        # Requests that are too long in any case need not be sorted.
         longest, candidates = longest_candidate(tokens, cached, remain_s, context, p), 0
         for i in range(waiting):
             if more and left_of(requests[queue[order[i]]]) <= longest:
@@ -88,8 +88,10 @@ def choose_batch(first, waiting, context, ranks, p):
 
 @kernel
 def rank_candidates(first, context, ranks, limits, p):
-    """Rank the requests that may join the one at `first`; leave out other waiting requests and tasks. Served requests
-    are ranked already. Returns the number that may join; they begin `order`."""
+    """Rank the requests that may join the one at `first`, and leave out other waiting requests and tasks.
+
+    Served requests are ranked already. Returns the number that may join; they are at the start of `order`.
+    """
     order, engine, candidates = SCRATCH.read(context).order, context.engine, 0
     head = context.requests[context.queue[first]]
     remain_s = time_for_others(head, context.now_s, p)

@@ -1,4 +1,4 @@
-"""What ranks first under FlowPrefill: waiting, suspended, running prefills in one order (Eq. 3; Alg. 2, lines 7-11)."""
+"""FlowPrefill's order of waiting, suspended and running prefills (Eq. 3; Alg. 2, lines 7-11)."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ SCRATCH = Scratch(indices=("order", "some"), ranks=("task_ranks",))
 
 @kernel
 def by_deadline(deadline_s, left_s, now_s, p):
-    """(tier, key) by Eq. 3, sgn(slack) / deadline, highest first, sgn(0) = -1; left_s: what is still to run."""
+    """Return (tier, key) by Eq. 3: sgn(slack) / deadline, highest first, sgn(0) = -1. left_s: remaining time."""
     slack_s = np.inf
     if p.priority == S_EDF:
         slack_s = deadline_s - now_s - left_s
@@ -30,31 +30,33 @@ def by_deadline(deadline_s, left_s, now_s, p):
 
 @kernel
 def task_left_s(task, runs, engine, now_s):
-    """Time that a task has left by its estimate, s."""
+    """Return the estimated remaining time of a task, s."""
     ran_s = task.executed_s + (now_s - engine.batch_start_s if runs else 0.0)
     return max(0.0, task.estimate_s - ran_s)
 
 
 @kernel
-def newcomers_room(engine, limits):
-    """The longest context, in tokens, that a request without memory finds room for."""
+def room_for_waiting(engine, limits):
+    """Return the longest context of a waiting request that fits in free memory, in tokens."""
     return (engine.free_blocks - (limits.watermark_blocks if engine.running > 0 else 0)) * engine.block_tokens
 
 
 @kernel
 def has_free_blocks(request, engine, limits):
-    """Whether a waiting request finds the memory it needs in free blocks (docs/simulation.md, rules 4 and 5)."""
-    # By what the free blocks hold: as many tokens fit as need no more blocks than there are (and no division).
+    """Return whether the memory that a request needs is free (docs/simulation.md, rules 4 and 5)."""
+    # In tokens instead of blocks, which needs no division.
     if request.blocks > 0:
         tokens = request.computed_tokens + min(left_of(request), limits.chunk_tokens)
         return tokens <= (engine.free_blocks + request.blocks) * engine.block_tokens
-    return request.prompt_tokens + request.num_output_tokens <= newcomers_room(engine, limits)
+    return request.prompt_tokens + request.num_output_tokens <= room_for_waiting(engine, limits)
 
 
 @kernel
 def rank_tasks(context, p):
-    """Write the ranks of tasks, suspended or running. Returns the index of one that ranks first, or NO_POSITION, and
-    whether another ranks with it."""
+    """Write the ranks of suspended and running tasks.
+
+    Returns the index of the first-ranked task, or NO_POSITION, and whether another has the same rank.
+    """
     task_ranks, engine, index = SCRATCH.read(context).task_ranks, context.engine, 0
     to_come, first, tied = engine.suspended + (engine.running_task >= 0), NO_POSITION, False
     while to_come > 0:
@@ -74,21 +76,22 @@ def rank_tasks(context, p):
 
 @kernel
 def goes_before(tier, key, other_tier, other_key):
+    """Return whether the first (tier, key) ranks before the other."""
     return tier < other_tier or (tier == other_tier and key < other_key)
 
 
 @inlined_kernel
 def by_own_deadline(request, context, p):
-    """(tier, key) of a waiting request that finds room."""
+    """Return (tier, key) of a waiting request with room in memory."""
     deadline_s, left_s = next_deadline_s(request), 0.0
-    if p.priority == S_EDF and context.now_s < deadline_s:  # past its deadline a request is late whatever is left
+    if p.priority == S_EDF and context.now_s < deadline_s:  # past its deadline it is late in any case
         left_s = prefill_s(left_of(request), cached_of(request), context.estimator)
     return by_deadline(deadline_s, left_s, context.now_s, p)
 
 
 @inlined_kernel
 def rank_waiting(rank, request, context, limits, p):
-    """Write the rank of a waiting request."""
+    """Write the rank of a waiting request, with or without room in memory."""
     rank.tier, rank.key = by_own_deadline(request, context, p)
     rank.tier += NO_ROOM * (
         not has_free_blocks(request, context.engine, limits)
@@ -97,8 +100,10 @@ def rank_waiting(rank, request, context, limits, p):
 
 @kernel
 def rank_in_one_order(context, ranks, limits, p):
-    """Alg. 2, lines 7-11: rank waiting, suspended and running requests in one order; tasks are ranked already. Returns
-    the number of decodes; they begin `order`."""
+    """Rank waiting, suspended and running requests in one order (Alg. 2, lines 7-11); tasks are ranked already.
+
+    Returns the number of decodes; they are at the start of `order`.
+    """
     s, decodes = SCRATCH.read(context), 0
     for position in range(context.queue.shape[0]):
         rank, request = ranks[position], context.requests[context.queue[position]]
@@ -115,7 +120,7 @@ def rank_in_one_order(context, ranks, limits, p):
 
 @kernel
 def deadline_to_reach(tier, key, now_s, p):
-    """Deadline such that a waiting request with an earlier one ranks behind (tier, key)."""
+    """Return a deadline such that a waiting request with an earlier one ranks after (tier, key)."""
     if tier == IN_TIME:
         return -np.inf if p.priority == EDF else now_s
     if tier == LATE and p.late_order != LATE_BY_DEADLINE:
@@ -125,10 +130,11 @@ def deadline_to_reach(tier, key, now_s, p):
 
 @kernel
 def write_eligible(some, requests, queue, earliest_s, most_tokens):
-    """Write the positions of requests that have been served, or have a deadline of at least earliest_s and a prompt of
-    at most most_tokens; of a short queue all positions. Returns their number.
+    """Write the positions of requests that have been served, or that have a deadline from earliest_s on and at most
+    most_tokens prompt tokens.
 
-    The conditions are unpredictable, hence no branches; unsigned indices spare the check for negative ones.
+    Of a short queue all positions are written. Returns their number.
+    The conditions are unpredictable, so there are no branches; unsigned indices need no check for negative ones.
     """
     if queue.shape[0] < AT_A_TIME:
         return write_all(some, queue.shape[0])
@@ -143,15 +149,15 @@ def write_eligible(some, requests, queue, earliest_s, most_tokens):
 
 @kernel
 def look_through(context, ranks, limits, p):
-    """Rank requests that have been served and are in no task.
+    """Rank requests that have been served and are in no task, and find the first-ranked waiting request with room.
 
-    Returns the number of these (they end `order`), the number of decodes with memory among them, and the position
-    (NO_POSITION: none), tier and key of the first-ranked waiting request that finds room. The scan runs from the last
-    arrivals back: most of them have the latest deadlines, so that few earlier ones need a rank.
+    Returns the number of served requests, which are at the end of `order`, the number of running decodes, and position
+    (NO_POSITION: none), tier and key of that waiting request. The scan begins with the last arrivals, which mostly have
+    the latest deadlines, so that few earlier ones need a rank.
     """
     s, n = SCRATCH.read(context), context.queue.shape[0]
     served, running, first, tier, key = 0, 0, NO_POSITION, LEAVE_OUT, np.inf
-    earliest_s, most_tokens = -np.inf, newcomers_room(context.engine, limits)
+    earliest_s, most_tokens = -np.inf, room_for_waiting(context.engine, limits)
     for end in range(n, 0, -AT_A_TIME):
         begin = max(0, end - AT_A_TIME)
         found = write_eligible(s.some, context.requests, context.queue[begin:end], earliest_s, most_tokens)
@@ -178,8 +184,11 @@ def look_through(context, ranks, limits, p):
 
 @kernel
 def first_of_all(index, tied, first, tier, key, context):
-    """The position that ranks first overall, and its tier and key. index: the first-ranked task; first, tier, key: the
-    first-ranked waiting request. Any member stands for a task, unless its position decides."""
+    """Return position, tier and key of the first-ranked of all.
+
+    index: the first-ranked task; tied: another task has its rank. first, tier, key: the first-ranked waiting request.
+    Of a task any request is returned, unless a tie is decided by position.
+    """
     task_ranks, requests, queue = SCRATCH.read(context).task_ranks, context.requests, context.queue
     if index == NO_POSITION or goes_before(tier, key, task_ranks[index].tier, task_ranks[index].key):
         return first, tier, key

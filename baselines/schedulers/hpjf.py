@@ -1,4 +1,4 @@
-"""Highest priority first, and first come first served, in slots: what semantic scheduling is compared with."""
+"""Highest priority first, and first come first served, in slots: baselines of semantic scheduling."""
 
 from servegym.baselines.slots import LEVELS, PARAMETERS, SCRATCH, STATE, fill_slots, level_of, note_eviction
 from servegym.policy import Parameter, Parameters, Policy, StateFields, register, scheduler, victims
@@ -6,7 +6,7 @@ from servegym.policy import Parameter, Parameters, Policy, StateFields, register
 P_FCFS = Parameters(*PARAMETERS)
 P = Parameters(
     *PARAMETERS,
-    Parameter("level", "priority", "what the order goes by before the arrival", choices=LEVELS,
+    Parameter("level", "priority", "order of requests: by this level, then by arrival", choices=LEVELS,
               source="semantic scheduling, section 4.1"),
 )  # fmt: skip
 
@@ -25,7 +25,7 @@ def hpjf(context, ranks, limits):
 
 @victims
 def hpjf_victims(context, ranks, limits):
-    """The least important, latest first."""
+    """Evict the least important first, of these the latest."""
     level = P.read(context).level
     for position in range(context.queue.shape[0]):
         request = context.requests[context.queue[position]]

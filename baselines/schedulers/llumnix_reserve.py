@@ -1,4 +1,4 @@
-"""Llumnix inside an engine: first come, first served within a priority, and a reserve of KV memory for the highest."""
+"""Llumnix inside an engine: by priority, then arrival, with a reserve of KV memory for the highest priority."""
 
 import numpy as np
 

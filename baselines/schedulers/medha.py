@@ -1,6 +1,6 @@
 """Medha's adaptive chunking, as QoServe compares with it (its section 4.5.1).
 
-Chunks shrink as the context grows, so that the time between tokens stays what it should be, whatever slack there is.
+Chunks shrink as the context grows, so that the time between tokens stays constant. Slack is not used.
 """
 
 from servegym.policy import (

@@ -1,4 +1,4 @@
-"""Least attained service by program: the sessions that have been computed least for go first (Autellix's PLAS)."""
+"""Program-level least attained service: sessions with the fewest computed tokens go first (Autellix's PLAS)."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from servegym.policy import Parameter, Parameters, Policy, register, score
 P = Parameters(
     *sarathi.P,
     Parameter("quantum_tokens", 1024, "tokens computed for a session until its requests leave the top level; each "
-              "level holds twice as much as the one above", 1, 2**24, "tokens", integer=True, log=True,
+              "level covers twice as many as the one above", 1, 2**24, "tokens", integer=True, log=True,
               source="[measured](../results/program-aware.md)"),
     Parameter("promote_after_s", 1500.0, "waiting time after which a prefill goes to the top level", 0.001, 1e6, "s",
               log=True, source="[measured](../results/program-aware.md); Autellix: by the ratio of waiting to service"),
@@ -26,7 +26,7 @@ register(
     Policy(
         "plas",
         "scheduler",
-        "Decodes first, then prefill chunks of the sessions that the fewest tokens have been computed for.",
+        "Decodes first, then prefill chunks of the sessions with the fewest computed tokens.",
         "Autellix (arXiv 2502.13965), PLAS; Sarathi-Serve",
         plas,
         parameters=P,

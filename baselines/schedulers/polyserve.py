@@ -1,5 +1,7 @@
-"""PolyServe's batches (sections 2.4, 4.2 and 4.7): decodes first, then prefills by deadline, in chunks that keep to the
-TPOT; an engine that prefills only finishes what is nearly done in one piece."""
+"""PolyServe's batches (sections 2.4, 4.2 and 4.7): decodes, then prefills by deadline, in chunks within the TPOT SLO.
+
+A prefill engine runs the rest of a prompt of less than two chunks in one batch.
+"""
 
 import numpy as np
 
@@ -26,16 +28,16 @@ DECODES, IN_TIME, LATE = range(3)
 P = Parameters(
     Parameter("max_num_batched_tokens", 1024, "most tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
               source="PolyServe's worked example, section 4.7"),
-    Parameter("margin", 0.0, "share of the TPOT left for what iterations take beyond their estimates", 0, 0.9),
+    Parameter("margin", 0.0, "share of the TPOT SLO left free for errors of the estimator", 0, 0.9),
 )  # fmt: skip
 
 
 @kernel
 def phase_of(request, now_s, budget, estimator):
-    """The tier of a request; a prefill that cannot be in time any more is best effort."""
+    """Return the tier of a request; a prefill that cannot be in time is LATE (best effort)."""
     if is_decoding(request):
         return DECODES
-    if now_s >= next_deadline_s(request):  # whatever it takes: in an overload most are late, and estimates cost most
+    if now_s >= next_deadline_s(request):  # no estimate, which takes most of the time under overload
         return LATE
     alone_s = prefill_alone_s(
         left_of(request), cached_of(request), budget, estimator.scratch[0], estimator.batch_s, estimator.coefficients

@@ -48,11 +48,11 @@ SELECTIVE_PREEMPTION = ("on", "off")
 SELECTIVE = 0
 CODE_SIZES = (2552, 2048, 1024, 512, 256, 128)  # tokens of a batch
 CODE_SAFETY, CODE_FREE_BLOCKS, CODE_SHORT_OF_MEMORY = 1.2, 1000, 512
-SCRATCH = Scratch(indices=("positions",))  # of prefills that have begun, then of those whose turn comes
+SCRATCH = Scratch(indices=("positions",))  # of prefills that have begun; later those of `test_in_turn`
 
 P = Parameters(
-    Parameter("dynamic_chunking", "paper", "how many prefill tokens a batch has: as many as the decodes' slack allows "
-              "(paper), of a few sizes the largest that it allows (code), or a fixed token budget (off)",
+    Parameter("dynamic_chunking", "paper", "prefill tokens of a batch: as many as the decodes' slack allows (paper), "
+              "the largest of a few sizes that it allows (code), or a fixed token budget (off)",
               choices=DYNAMIC, source="QoServe, section 3.6.1; its code"),
     Parameter("largest_chunk_tokens", 2500, "most prefill tokens in a batch", 1, 2**20, "tokens", integer=True,
               log=True, source="QoServe, section 4.1.4: throughput saturates"),
@@ -90,7 +90,7 @@ P = Parameters(
 
 @kernel
 def slack_of(request, now_s, p, groups):
-    """Time until a decode would be late; inf: no matter when it runs."""
+    """Return the time until a decode would be late, s; inf: it does not limit the batch."""
     remain_s = next_deadline_s(request) - now_s
     if request.ttlt_slo_s < np.inf:
         if p.ttlt_slack != PACED or remain_s <= 0:
@@ -98,13 +98,13 @@ def slack_of(request, now_s, p, groups):
         coming = expected_output_tokens(groups[request.application]) - request.num_output_tokens
         return remain_s / max(1.0, coming)
     if p.dynamic_chunking != CODE and remain_s < -p.late_limit * request.token_interval_s:
-        return request.token_interval_s  # it will not catch up: it keeps its pace, and delays no other
+        return request.token_interval_s  # it will not catch up: it keeps its pace and does not delay others
     return remain_s
 
 
 @kernel
 def code_tokens(sums, scratch, decode_tokens, slack_s, free_blocks, estimator):
-    """Tokens of a batch by the public code: the largest of a few sizes within the slack, with a margin."""
+    """Return the tokens of a batch by the public code: the largest of a few sizes within the slack, with a margin."""
     for size in CODE_SIZES:
         if size > CODE_SHORT_OF_MEMORY and free_blocks < CODE_FREE_BLOCKS:
             continue
@@ -115,7 +115,7 @@ def code_tokens(sums, scratch, decode_tokens, slack_s, free_blocks, estimator):
 
 @kernel
 def time_with(sums, scratch, prefill_tokens, estimator):
-    """Estimated time of the batch with so many prefill tokens more (or none), nothing cached."""
+    """Return the estimated time of the batch with `prefill_tokens` more (if above 0), with nothing cached, s."""
     if prefill_tokens <= 0:
         return estimator.batch_s(sums, estimator.coefficients)
     return batches.estimate_with(sums, scratch, prefill_tokens, 0, False, estimator)
@@ -123,7 +123,7 @@ def time_with(sums, scratch, prefill_tokens, estimator):
 
 @kernel
 def must_run(request, now_s, iteration_s, scratch, estimator):
-    """Whether a prefill that has begun can still be in time, but not if it is passed over for one iteration."""
+    """Return whether a prefill that has begun can still be in time, but not if it waits for one iteration."""
     need_s = batches.estimate_alone(scratch, left_of(request), cached_of(request), False, estimator)
     deadline_s = next_deadline_s(request)
     return now_s + need_s < deadline_s <= now_s + iteration_s + need_s
@@ -131,7 +131,7 @@ def must_run(request, now_s, iteration_s, scratch, estimator):
 
 @kernel
 def waiting_tokens(requests, queue, marks):
-    """Tokens left of the prefills that are not relegated."""
+    """Return the tokens left of all prefills that are not relegated."""
     tokens = 0
     for position in range(queue.shape[0]):
         if not is_decoding(requests[queue[position]]) and marks[queue[position], 0] != RELEGATED:
@@ -169,7 +169,7 @@ def qoserve(context, ranks, limits):
                 if request.blocks > 0:
                     positions[begun] = position
                     begun += 1
-    # 3: what the slack leaves for prefills.
+    # 3: prefill tokens within the slack.
     decode_tokens, budget_s = decodes * tokens_of_decode(context.engine), np.inf
     limits.max_num_seqs = p.max_num_seqs
     if p.dynamic_chunking == PAPER:
@@ -186,7 +186,7 @@ def qoserve(context, ranks, limits):
     else:
         limits.max_num_batched_tokens = p.max_num_batched_tokens
     room = max(0, limits.max_num_batched_tokens - decode_tokens)
-    # Selective preemption: what has begun and cannot wait for an iteration goes first.
+    # Selective preemption: prefills that have begun and cannot wait for an iteration go first.
     if p.selective_preemption == SELECTIVE and begun > 0:
         iteration_s = time_with(sums, scratch, room, estimator)
         least_s = time_with(sums, scratch, min(room, p.least_chunk_tokens), estimator)

@@ -1,7 +1,7 @@
-"""QoServe's eager relegation (section 3.4, Algorithm 1): a prefill that comes to its turn too late goes behind all.
+"""QoServe's eager relegation (section 3.4, Algorithm 1): a prefill that would be late goes behind all others.
 
-A trial batch is filled in rank order, and each request is tested when its turn comes. Usually few get a turn, so the
-first few are picked out of the queue in one pass; a heap of the others is built only if those are used up.
+A trial batch is filled in rank order, and each request is tested at its turn. Usually few requests get a turn, so one
+pass picks the first few; a heap of the others is built only if these do not suffice.
 """
 
 from typing import Any, NamedTuple
@@ -24,13 +24,13 @@ FEW = 8
 
 @kernel
 def behind(request, low_first):
-    """Tier of a relegated prefill; low_first: a less important one goes first."""
+    """Return the tier of a relegated prefill; low_first: less important ones go first."""
     return BEHIND - int(request.priority) if low_first else BEHIND
 
 
 @kernel
 def expected_output_tokens(group):
-    """Output tokens of a request of this application, two standard deviations above the mean; 0: nothing is known."""
+    """Return the mean output tokens of an application plus two standard deviations; 0: none has finished."""
     if group.finished == 0:
         return 0.0
     return group.mean_output_tokens + 2.0 * np.sqrt(group.squared_deviations / group.finished)
@@ -38,7 +38,7 @@ def expected_output_tokens(group):
 
 @kernel
 def work_of(request, groups):
-    """Tokens left to compute; with a TTLT SLO also the output tokens that may still come (Eq. 4, 5)."""
+    """Return the tokens left to compute, with a TTLT SLO plus the output tokens that may still come (Eq. 4, 5)."""
     work = float(left_of(request))
     if request.ttlt_slo_s < np.inf:
         work += max(0.0, expected_output_tokens(groups[request.application]) - request.num_output_tokens)
@@ -46,7 +46,7 @@ def work_of(request, groups):
 
 
 class Room(NamedTuple):
-    """What the decodes leave of a batch."""
+    """The room that decodes leave for prefills in a batch."""
 
     tokens: Any
     time_budget_s: Any  # of the whole batch
@@ -54,7 +54,7 @@ class Room(NamedTuple):
 
 @kernel
 def is_late(context, p, request, end_s):
-    """Whether a request whose turn has come misses its next deadline; end_s: of a batch with it."""
+    """Return whether a request misses its next deadline at its turn. end_s: end of a batch with it."""
     engine, deadline_s = context.engine, next_deadline_s(request)
     if p.relegation == BY_ITERATION:
         return deadline_s <= end_s
@@ -68,7 +68,7 @@ def is_late(context, p, request, end_s):
 
 @kernel
 def relegate(context, p, ranks, positions, room):
-    """Mark and rank the requests that are relegated now. estimator.scratch[0]: batch of all decodes, filled up here.
+    """Mark and rank the requests that are relegated now. estimator.scratch[0]: batch of all decodes, extended here.
 
     p: the parameters of qoserve. positions: working memory.
     """
@@ -81,7 +81,7 @@ def relegate(context, p, ranks, positions, room):
 
 @kernel
 def test_in_turn(context, p, ranks, positions, room):
-    """Fill a trial batch; mark late requests, or less important ones, as relegated. Returns whether any request is."""
+    """Fill a trial batch; mark late requests, or less important ones, as relegated. Returns whether any was marked."""
     requests, queue, marks = context.requests, context.queue, context.state.requests
     now_s, estimator, left, time_budget_s = context.now_s, context.estimator, room.tokens, room.time_budget_s
     sums, scratch = estimator.scratch[0], estimator.scratch[1]
@@ -130,14 +130,13 @@ def test_in_turn(context, p, ranks, positions, room):
 
 @kernel
 def in_turn(rank):
-    """Whether this is the rank of a prefill that was not relegated before this decision."""
+    """Return whether this is the rank of a prefill that was not relegated before this decision."""
     return rank.tier == WAITING or rank.tier == MUST_RUN
 
 
 @kernel
 def less_important(context, ranks, position, mark):
-    """How many requests that come later in turn are less important than the one at this position; they are marked as
-    relegated if `mark`."""
+    """Return how many less important requests rank after this position. mark: mark them as relegated."""
     requests, queue, marks = context.requests, context.queue, context.state.requests
     found, priority = 0, requests[queue[position]].priority
     for other in range(queue.shape[0]):
@@ -153,7 +152,7 @@ def less_important(context, ranks, position, mark):
 
 @kernel
 def first_few(ranks, first, length):
-    """Write the positions of the `FEW` that come first in turn; returns their number."""
+    """Write the positions of the first-ranked `FEW` prefills, and return their number."""
     size = 0
     for position in range(length):
         if not in_turn(ranks[position]):
@@ -171,7 +170,7 @@ def first_few(ranks, first, length):
 
 @kernel
 def heap_of_those_after(ranks, heap, length, last):
-    """Write the positions of those that come after `last` in turn, as a heap; returns their number."""
+    """Write the positions of prefills that rank after `last`, as a heap, and return their number."""
     size = 0
     for position in range(length):
         if in_turn(ranks[position]) and ranks_before(ranks, last, position):
@@ -184,7 +183,7 @@ def heap_of_those_after(ranks, heap, length, last):
 
 @kernel
 def sift(ranks, heap, size, at):
-    """Move what is at this place of the heap down to where it belongs."""
+    """Move the entry at this index of the heap down to its place."""
     position = heap[at]
     while 2 * at + 1 < size:
         child = 2 * at + 1

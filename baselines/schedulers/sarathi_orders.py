@@ -1,6 +1,6 @@
-"""Sarathi's batches with other orders of the prefills: what QoServe compares with (its section 4).
+"""Sarathi's batches with other orders of prefills: baselines of QoServe (its section 4).
 
-Decodes run first; of the prefills EDF takes the earliest deadline, SRPF the least prompt left, SJF the shortest prompt.
+Decodes run first; then prefills by earliest deadline (EDF), least prompt left (SRPF) or shortest prompt (SJF).
 """
 
 from servegym.baselines.schedulers.sarathi import LIMITS, P

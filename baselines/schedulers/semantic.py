@@ -1,4 +1,4 @@
-"""Semantic scheduling: the most urgent first, within a level the shortest; KV is saved where that is cheaper."""
+"""Semantic scheduling: the most urgent first, within a level the shortest; KV is saved if that is cheaper."""
 
 from servegym.baselines.keeping import ACCOUNTINGS, tokens_to_keep
 from servegym.baselines.slots import (
@@ -22,13 +22,13 @@ LOAD_ONLY = 1
 P = Parameters(
     *PARAMETERS,
     REMAINING_TIME_PARAMETER,
-    Parameter("level", "urgency", "what requests are ordered by first; among equals the least remaining time goes "
-              "first", choices=LEVELS, source="semantic scheduling, Alg. 1"),
+    Parameter("level", "urgency", "order of requests: by this level, then by remaining time", choices=LEVELS,
+              source="semantic scheduling, Alg. 1"),
     Parameter("accounting", "decode", "how the cost of recomputing an evicted request's decoded tokens is estimated: "
               "as decode iterations (decode), as one prefill with its prompt (prefill), or by the paper's equations "
               "(as-printed)", choices=ACCOUNTINGS, source="semantic scheduling, Eq. 3-6"),
-    Parameter("transfer_cost", "save-and-load", "time that saving a token to host memory is taken to cost: saving and "
-              "loading, or loading alone (load)", choices=("save-and-load", "load"),
+    Parameter("transfer_cost", "save-and-load", "assumed cost of saving a token to host memory: the time to save and "
+              "load it, or to load it (load)", choices=("save-and-load", "load"),
               source="ours; load: semantic scheduling, Eq. 3"),
 )  # fmt: skip
 P_SJF = Parameters(*PARAMETERS, REMAINING_TIME_PARAMETER)
@@ -48,7 +48,7 @@ def semantic(context, ranks, limits):
 
 @victims
 def semantic_victims(context, ranks, limits):
-    """Algorithms 3 and 4: the least urgent, longest first; Eq. 3 to 6 say what of it is saved."""
+    """Evict the least urgent first, of these the longest (Algorithms 3 and 4); Eq. 3 to 6 give what is saved."""
     p, engine = P.read(context), context.engine
     move_s_per_token = engine.load_s_per_token
     if p.transfer_cost != LOAD_ONLY:
@@ -86,7 +86,7 @@ register(
     Policy(
         "semantic",
         "scheduler",
-        "The most urgent first, within a level the shortest, in slots; saves KV where loading it is cheaper.",
+        "The most urgent first, within a level the shortest, in slots; saves KV if loading it is cheaper.",
         "semantic scheduling, Algorithms 1 to 5",
         semantic,
         semantic_victims,

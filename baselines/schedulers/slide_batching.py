@@ -1,5 +1,6 @@
-"""SlideBatching, ProServe's engine-level scheduler (Algorithm 1): density first for urgent requests, else deadline
-first, with a boundary between the two that slides with the load.
+"""SlideBatching, ProServe's engine-level scheduler (Algorithm 1): urgent requests by density, the others by deadline.
+
+The boundary between the two moves with the load.
 """
 
 import numpy as np
@@ -37,7 +38,7 @@ SCRATCH = Scratch(indices=("order",))
 ETA = Fact("min_tpot_slo_s", 0.9)
 
 P = Parameters(
-    Parameter("gamma", 1.0, "factor on the load that requests are held against: the larger, the more count as urgent",
+    Parameter("gamma", 1.0, "factor of the load below which time to the deadline is urgent: larger: more are urgent",
               0.1, 10, log=True, source="ProServe, Alg. 1 line 9; value: xLLM"),
     Parameter("eta", ByWord("variant", {"paper": ETA, "xllm": Fact("min_tpot_slo_s", 0.65)}),
               "least time budget of a batch, however short the slack", 0.005, 0.5, "s", log=True,
@@ -69,7 +70,7 @@ P = Parameters(
 
 @kernel
 def mark_urgent_by_phi_c(ranks, order, n, gamma, factor):
-    """Tier 0 where remain < gamma * phi_c (Eq. 9: work at or before the request in deadline order), else tier 1."""
+    """Set tier 0 if remain < gamma * phi_c (Eq. 9: work up to the request in deadline order), else tier 1."""
     for position in range(n):
         ranks[position].tier = 0
         order[position] = position
@@ -83,7 +84,7 @@ def mark_urgent_by_phi_c(ranks, order, n, gamma, factor):
 
 @kernel
 def rank_urgent(request, rank, p):
-    """Rank an urgent request by density; xllm puts decodes, then starved ones, latest first, before the others."""
+    """Rank an urgent request by density; xllm puts decodes, then starved prefills, latest first, before the others."""
     if p.variant == XLLM:
         slo_s = request.ttft_slo_s if request.num_output_tokens == 0 else request.tpot_slo_s
         if is_decoding(request):
@@ -91,7 +92,7 @@ def rank_urgent(request, rank, p):
         elif rank.key < -p.starve_threshold * slo_s:
             rank.tier = -1
             return
-    # density(r): weight of the next token per second of work
+    # density(r): gain of the next token per second of work
     gain = request.first_token_gain if request.num_output_tokens == 0 else request.decode_token_gain
     exponent = p.density_exponent
     rank.key = -(gain / (rank.exec_s if exponent == 1.0 else rank.exec_s**exponent))
@@ -112,7 +113,7 @@ def slide_batching(context, ranks, limits):
         total_s += rank.exec_s
         if include_hopeless or rank.key >= rank.exec_s + constant_s:
             least_remain = min(least_remain, rank.key)
-    if least_remain == np.inf and not xllm:  # none can make it
+    if least_remain == np.inf and not xllm:  # no request can be in time
         budget_s = p.eta
     else:
         budget_s = max(least_remain, p.eta)  # xllm has no time budget then

@@ -1,4 +1,4 @@
-"""SLOs-Serve: a dynamic program accepts the most new requests with which every accepted request is in time.
+"""SLOs-Serve: a dynamic program accepts the most new requests such that all accepted requests are in time.
 
 The steps are those of "Rule, exactly" in docs/systems/slos_serve.md. The program is in `slos_serve_plan.py`.
 """
@@ -25,8 +25,8 @@ DUE, PREFILL, EARLY, BEST_EFFORT = range(4)  # tiers
 P = Parameters(
     Parameter("max_num_batched_tokens", 2048, "tokens in a batch", 1, 2**20, "tokens", integer=True, log=True,
               source="SLOs-Serve's code, as max_bs; value: ours, there 16,384"),
-    Parameter("output_tokens", UNKNOWN_TOKENS, "tokens that an answer is expected to have, before any of its "
-              "application has finished", 1, 2**20, "tokens", log=True),
+    Parameter("output_tokens", UNKNOWN_TOKENS, "expected output tokens of a request before any of its application has "
+              "finished", 1, 2**20, "tokens", log=True),
     Parameter("deadlines", "early-first-token", "from where the scheduler counts the deadlines of decodes: the first "
               "deadline (slo), the first token if it came early, or the first token", choices=DEADLINES,
               source="value: ours; slo: SLOs-Serve's code"),
@@ -37,7 +37,7 @@ P = Parameters(
 
 @kernel
 def budget_of(context, deadlines):
-    """Seconds until the first accepted decode is due; none is due before its TPOT SLO from now."""
+    """Return the time until the first accepted decode is due, at least its TPOT SLO, s."""
     requests, queue, marks, budget_s = context.requests, context.queue, context.state.requests, np.inf
     for position in range(queue.shape[0]):
         request = requests[queue[position]]
@@ -76,7 +76,7 @@ register(
     Policy(
         "slos-serve",
         "scheduler",
-        "Accepts as many new requests as a dynamic program finds room for in time; all others run with what is left.",
+        "Accepts as many new requests as can be in time, by a dynamic program; all others run with what is left.",
         "SLOs-Serve, and its code",
         slos_serve,
         parameters=P,

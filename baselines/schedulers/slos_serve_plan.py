@@ -1,8 +1,7 @@
-"""The dynamic program of SLOs-Serve: which of the new requests to accept.
+"""The dynamic program of SLOs-Serve, which decides which new requests to accept.
 
-It goes through the requests by the deadline of their prefill. For each number of new requests accepted so far it keeps
-one state: the one with the most spare prefill tokens, which are those that can be computed by then while all decodes
-keep their pace.
+It visits requests by the deadline of their prefill. For each number of new requests accepted so far it keeps the state
+with the most spare prefill tokens: tokens that can be computed by then while all decodes keep their pace.
 """
 
 from typing import NamedTuple
@@ -22,17 +21,17 @@ from servegym.policy import (
 )
 
 UNDECIDED, ACCEPTED, DECLINED = range(3)
-MOST_NEW = 60  # new requests in a plan; a set of requests is the bits of an integer
+MOST_NEW = 60  # new requests in a plan; a set of them is the bits of an integer
 ROUNDING = 1e-6  # tokens: above the rounding errors of means and rates
 NONE = -1.0  # spare prefill tokens of a state that does not exist
 
-# At place k the state with k + 1 new requests: spare prefill tokens; number of decodes by then, their cached tokens,
-# shortest TPOT and tokens due per second; KV blocks; and which new requests are accepted, by bits.
+# At place k: the state with k + 1 new requests: spare prefill tokens; number of decodes by then, their cached tokens,
+# shortest TPOT SLO, and tokens due per second; KV blocks; and the accepted new requests as bits.
 PLAN = Scratch("spare", "decodes", "cached", "tpot_s", "due_per_s", "blocks", indices=("chosen", "order", "new"))
 
 
 class Ahead(NamedTuple):
-    """A state: sums over the decodes, and the spare prefill tokens."""
+    """A state: spare prefill tokens, and sums over decodes."""
 
     spare: float
     decodes: float
@@ -44,6 +43,7 @@ class Ahead(NamedTuple):
 
 @kernel
 def state_of(s, place):
+    """Return the state at a place."""
     return Ahead(
         s.spare[place], s.decodes[place], s.cached[place], s.tpot_s[place], s.due_per_s[place], s.blocks[place]
     )
@@ -51,6 +51,7 @@ def state_of(s, place):
 
 @kernel
 def keep(s, place, state):
+    """Write a state to a place."""
     s.spare[place], s.decodes[place], s.cached[place] = state.spare, state.decodes, state.cached
     s.tpot_s[place], s.due_per_s[place], s.blocks[place] = state.tpot_s, state.due_per_s, state.blocks
 
@@ -67,7 +68,7 @@ def fill(sums, state, seconds):
 
 @kernel
 def after(state, seconds, most_tokens, estimator):
-    """The state `seconds` later. It has more spare prefill tokens: those of batches that take the shortest TPOT SLO."""
+    """Return the state `seconds` later, with the prefill tokens of batches as long as the shortest TPOT SLO added."""
     if not seconds > 0.0:
         return state
     sums, scratch = estimator.scratch[0], estimator.scratch[1]
@@ -87,7 +88,7 @@ def after(state, seconds, most_tokens, estimator):
 
 @kernel
 def with_request(state, request, prefill_tokens, blocks):
-    """The state once this request is accepted: its prefill takes spare tokens, and then it decodes."""
+    """Return the state with this request accepted: its prefill takes spare tokens, and then it is a decode."""
     tpot_s, due_per_s = state.tpot_s, state.due_per_s
     if request.token_interval_s > 0.0:
         tpot_s, due_per_s = min(tpot_s, request.token_interval_s), due_per_s + 1.0 / request.token_interval_s
@@ -99,7 +100,7 @@ def with_request(state, request, prefill_tokens, blocks):
 
 @kernel
 def is_paced(state, estimator):
-    """Whether the decodes alone keep their pace."""
+    """Return whether the decodes alone keep their pace."""
     if state.tpot_s == np.inf:
         return True
     fill(estimator.scratch[0], state, state.tpot_s)
@@ -108,7 +109,7 @@ def is_paced(state, estimator):
 
 @kernel
 def accept_one(s, base, states, request, bit, blocks, total_blocks, estimator):
-    """Offer a new request to every state, those with most requests first; return the number of states afterwards."""
+    """Add a new request to each state, those with most requests first, and return the new number of states."""
     most = states
     for place in range(min(states, MOST_NEW - 1), -1, -1):
         state = base if place == 0 else state_of(s, place - 1)
@@ -128,7 +129,7 @@ def accept_one(s, base, states, request, bit, blocks, total_blocks, estimator):
 
 @kernel
 def plan(context, ranks, s, most_tokens, output_tokens):
-    """Accept or decline the MOST_NEW new requests with the earliest deadlines: write marks, sort in `ranks`."""
+    """Accept or decline the MOST_NEW new requests with the earliest deadlines, in marks. ranks: scratch for sorting."""
     requests, queue, estimator = context.requests, context.queue, context.estimator
     marks, groups = context.state.requests, context.state.by_application
     items, new, states = 0, 0, 0
@@ -178,6 +179,6 @@ def plan(context, ranks, s, most_tokens, output_tokens):
 
 @kernel
 def blocks_of(request, groups, output_tokens, engine):
-    """KV blocks of a request when its answer is as long as expected."""
+    """Return the KV blocks of a request if its output has the expected length."""
     expected = max(float(request.num_output_tokens), mean_length(groups[request.application], output_tokens))
     return blocks_for(request.prompt_tokens + int(np.ceil(expected - ROUNDING)), engine.block_tokens)

@@ -1,4 +1,4 @@
-"""How many tokens to draft: a fixed number, or as many as pay off (SmartSpec; docs/systems/smartspec.md)."""
+"""Schedulers for speculative decoding: a fixed number of drafts, or the best (SmartSpec; docs/systems/smartspec.md)."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ FIXED = Parameters(
 )  # fmt: skip
 SMART = Parameters(
     *P,
-    Parameter("acceptance", 0.7, "probability that a drafted token is accepted, assumed before any has been tried", 0,
+    Parameter("acceptance", 0.7, "assumed probability that a draft is accepted, before any was tried", 0,
               1, source="SmartSpec"),
     Parameter("memory", 256, "tries of drafts after which these make up half of the estimated acceptance", 1, 2**20,
               "tries", log=True, source="ours; SmartSpec has a moving average"),
@@ -69,7 +69,7 @@ def learn(totals, mine, prior, memory):
 
 @kernel
 def acceptance_of(mean_accepted, drafts):
-    """The a with a + a^2 + ... + a^drafts = mean_accepted."""
+    """Return the a with a + a^2 + ... + a^drafts = mean_accepted."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
@@ -82,7 +82,7 @@ def acceptance_of(mean_accepted, drafts):
 
 @kernel
 def tokens_out(acceptance, drafts):
-    """Tokens that a decode emits on average: 1 + a + a^2 + ... + a^drafts."""
+    """Return the mean tokens that a decode emits: 1 + a + a^2 + ... + a^drafts."""
     tokens, next_one = 1.0, 1.0
     for _ in range(int(drafts)):
         next_one *= acceptance
@@ -92,7 +92,7 @@ def tokens_out(acceptance, drafts):
 
 @kernel
 def best_drafts(context, acceptance):
-    """The number of drafts, 0 to k, that makes the decodes emit most tokens a second; ties: the fewest."""
+    """Return the number of drafts, 0 to k, with which decodes emit most tokens per second; ties: the fewest."""
     requests, queue, estimator, k = context.requests, context.queue, context.estimator, context.engine.speculation.k
     batch = estimator.scratch[0]
     batches.clear(batch)

@@ -8,7 +8,7 @@ P = Parameters(
     Parameter("max_num_seqs", 256, "most requests that may hold memory", 1, 2**20, "requests",
               integer=True, log=True, source="vLLM"),
 )  # fmt: skip
-# Prefills or decodes, whole prompts, and none out of its turn.
+# A batch is all prefills or all decodes, prompts are whole, and the first misfit ends it.
 WHOLE_PROMPTS: dict[str, str | float] = {"phase": PHASE_FIRST_DECIDES, "misfit": MISFIT_STOP, "whole_prompts": 1}
 LIMITS: dict[str, str | float] = {
     "max_num_batched_tokens": "max_num_batched_tokens",

@@ -1,11 +1,12 @@
 """vLLM V1 as shipped (checked step by step against vLLM 0.32, tests/vllm_v1).
 
-Running requests in order of admission, then waiting ones; what runs may evict; after an eviction none is admitted.
+Running requests come first, in order of admission, then waiting ones. Running requests may evict; after an eviction
+none is admitted.
 """
 
 from servegym.policy import EVICT_FOR_RUNNING, Parameter, Parameters, Policy, register, scheduler, victims
 
-RUNNING = -(2**40)  # tiers: running, then evicted (fcfs), then waiting; a priority lies between
+RUNNING = -(2**40)  # tiers: running, evicted (fcfs), then waiting, by priority
 EVICTED = -(2**39)
 POLICIES = ("fcfs", "priority")
 PRIORITY = 1
@@ -16,7 +17,7 @@ P = Parameters(
               integer=True, log=True, source="vLLM"),
     Parameter("max_num_seqs", 256, "most requests that may hold memory", 1, 2**20, "requests",
               integer=True, log=True, source="vLLM"),
-    Parameter("reserve_full", 1, "1: admit only what fits whole (scheduler_reserve_full_isl)", 0, 1,
+    Parameter("reserve_full", 1, "1: admit a request only if its whole context fits (scheduler_reserve_full_isl)", 0, 1,
               integer=True, source="vLLM"),
     Parameter("watermark", 0.0, "share of the blocks kept free at an admission", 0, 0.99, source="vLLM"),
     Parameter("long_prefill_token_threshold", 0, "most tokens of one of several requests in a batch; 0: no limit",
@@ -33,7 +34,7 @@ def vllm_v1(context, ranks, limits):
     limits.reserve_context = p.reserve_full
     limits.watermark_blocks = int(p.watermark * (context.engine.total_blocks + 1))  # vLLM counts its null block
     limits.evict_for = EVICT_FOR_RUNNING
-    if p.long_prefill_token_threshold > 0 and context.queue.shape[0] > 1:  # one that is alone starves no other
+    if p.long_prefill_token_threshold > 0 and context.queue.shape[0] > 1:  # alone, it delays no other request
         limits.chunk_tokens = p.long_prefill_token_threshold
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]
@@ -54,7 +55,7 @@ def vllm_v1(context, ranks, limits):
 
 @victims
 def vllm_v1_victims(context, ranks, limits):
-    """fcfs: the tail of the running list; priority: the least important, then the latest."""
+    """Evict the last of the running list (fcfs), or the least important, of these the latest (priority)."""
     by_priority = P.read(context).policy == PRIORITY
     for position in range(context.queue.shape[0]):
         request, rank = context.requests[context.queue[position]], ranks[position]

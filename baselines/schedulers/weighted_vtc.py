@@ -21,7 +21,7 @@ from servegym.policy import (
 
 DECODE, HOLDER, WAITING = range(3)  # tiers
 
-# state.clients: the first three persist; the others hold for one ranking, and are reset where its number has changed.
+# state.clients: the first three persist; the others are for one ranking, and are reset if `ranking` is not its number.
 CLIENT_FIELDS = ("counter", "charged", "weight", "ranking", "next", "waits", "left_waiting", "tag")
 COUNTER, CHARGED, WEIGHT, RANKING, NEXT, WAITS, LEFT_WAITING, TAG = range(8)
 SEEN = 0  # of state.requests
@@ -39,10 +39,10 @@ set_limits = limits_kernel(sarathi.LIMITS, P)
 
 @kernel
 def survey(context, s, ranking, ranks):
-    """Rank all but the waiting requests, and note whether each client here waits and was left waiting.
+    """Rank running requests, and write whether each client has waiting requests, and had them at the last ranking.
 
-    Returns one of the clients here; each names the next one. `s` gets the client of each waiting request and the prompt
-    tokens it has not been charged for, which is all that the pass over tags reads.
+    Returns the first of a linked list of the clients here (NEXT). s: receives the client of each waiting request and
+    the prompt tokens that it was not charged for yet.
     """
     state, first = context.state, NO_CLIENT
     for position in range(context.queue.shape[0]):
@@ -72,7 +72,7 @@ def survey(context, s, ranking, ranks):
 
 @kernel
 def charge(client, group, input_weight, output_weight):
-    """Bring a client's counter up to what it has been served since it was last looked at."""
+    """Add the service of a client since the last call to its counter."""
     served = input_weight * group.admitted_prompt_tokens + output_weight * group.num_output_tokens
     client[COUNTER] += (served - client[CHARGED]) / client[WEIGHT]
     client[CHARGED] = served
@@ -95,7 +95,7 @@ def charge_and_lift(state, first, last, input_weight, output_weight):
     c = first
     while c != NO_CLIENT:
         client = state.clients[c]
-        if client[WAITS] == 1.0 and level < np.inf:  # those left waiting are up there anyway
+        if client[WAITS] == 1.0 and level < np.inf:  # clients left waiting are not below the level
             client[COUNTER] = max(client[COUNTER], level)
         client[TAG] = client[COUNTER]
         c = int(client[NEXT])
@@ -114,7 +114,7 @@ def weighted_vtc(context, ranks, limits):
         rank = ranks[position]
         if rank.tier != WAITING:
             continue
-        # The counter its client will have when it is this request's turn.
+        # The counter of its client when it will be this request's turn.
         client = state.clients[s.client[position]]
         rank.key = client[TAG]
         client[TAG] += (p.input_weight * s.uncharged_tokens[position]) / client[WEIGHT]

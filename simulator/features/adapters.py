@@ -174,14 +174,16 @@ def activate(adapters, table, adapter):
 
 
 def loras_noted(snapshots: np.ndarray, adapters: int) -> int:
-    """How many adapters a router notes of an engine at most, where requests name so many different ones."""
+    """Return the most adapters that a router notes of an engine. adapters: how many the requests name."""
     return int(np.maximum(snapshots["max_loras"], np.minimum(snapshots["max_cpu_loras"], adapters)).max())
 
 
 @kernel
 def adapter_s(known, request, e):
-    """What it takes engine e to bring the request's LoRA adapter into device memory, as far as the router knows: its
-    memories have the adapters of what was sent there last."""
+    """Return the time to load the request's LoRA adapter into the device memory of engine e, s, as the router knows it.
+
+    The router takes the adapters of the requests that it sent there last to be in the engine's memories.
+    """
     sent, snapshot = known.adapters[e], known.snapshots[e]
     if request.adapter == 0 or snapshot.max_loras == 0:
         return 0.0

@@ -115,7 +115,9 @@ def test_kv_that_never_comes() -> None:
     pools = tuple(Deployment(SECOND, SECOND, 100, role=role) for role in ("prefill", "decode"))
     for link, when in ((Link(1.0, 1.0, 1e300), "1e+300"), (Link(1e308, 1e-300), "inf")):
         line = ends(scenario(SECOND, deployment=Cluster(pools, link)))
-        assert f"there is no event before 1e+12 s, the latest time of a run: the KV of request 0 comes at {when} s" in line
+        assert (
+            f"there is no event before 1e+12 s, the latest time of a run: the KV of request 0 comes at {when} s" in line
+        )
     assert Simulation(scenario(SECOND, deployment=Cluster(pools, Link(1.0, 1.0, 1e300)), until_s=60.0)).run()
 
 

@@ -146,7 +146,7 @@ def test_a_scaler_that_leaves_no_decode_engine_for_requests_that_wait():
 
 
 @pytest.mark.parametrize(("policy", "says"), [
-    (giving(2, ROLE_PREFILL, 0.0), r"gave engine 2 the role prefill; the role of its pool is fixed \(set role_change_s\)"),
+    (giving(2, ROLE_PREFILL, 0.0), r"gave engine 2 the role prefill; the role of its pool is fixed \(set role_change"),
     (giving(1, ROLE_BOTH, 0.0), "gave engine 1 the role both; it should be prefill or decode"),
     (giving(1, 7, 0.0, otherwise=1), "gave engine 1 the role number 7; it should be prefill or decode"),
 ])  # fmt: skip

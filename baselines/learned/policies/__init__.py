@@ -1,1 +1,1 @@
-"""Policies that ship, each named after the training that made it: learned:cma-engine-batching in every command."""
+"""Shipped learned policies, named after the training that made them, as in learned:cma-engine-batching."""

@@ -166,7 +166,7 @@ def test_pickling_and_equality():
         (lambda base: controlled(base, ("eta",), network_for(base, ("a", "b"))), "has 2 outputs; it should have 1"),
         (
             lambda base: controlled(base, ("eta",), Network.zeros(Shape("dense", 3, 1))),
-            r"the network takes \(3, 0, 0\) .* what it sees is \(25, 0, 0\)",
+            r"the network takes \(3, 0, 0\) .* its observation has \(25, 0, 0\)",
         ),
         (
             lambda base: controlled(base, ("eta",), Network.zeros(Shape("shared", 3, 1, slot=2, slots=2))),

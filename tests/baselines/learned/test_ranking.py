@@ -213,7 +213,7 @@ def test_policies_of_one_base_share_their_function():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda base: ranked(base, network_of(), 7), r"takes \(28, 22, 6\).* what it sees is \(28, 22, 7\)"),
+        (lambda base: ranked(base, network_of(), 7), r"takes \(28, 22, 6\).* its observation has \(28, 22, 7\)"),
         (lambda base: ranked(base, Network.zeros(Shape("dense", 28, 6))), "the network is dense; it should be shared"),
         (lambda base: ranked(base, Network.zeros(Shape.shared_by(queue_layout(3), 2))), "has 2 outputs"),
         (lambda base: scored(base, 0), "0 slots; there should be 1 or more"),
