@@ -5,7 +5,7 @@ from servegym.simulator.batching.ordering import is_evicted_before, leave_out_un
 from servegym.simulator.batching.ranking import ask_scheduler
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.features.memory_hooks import after_victims, before_victims, free_request, next_to_evict
-from servegym.simulator.features.packing_hooks import after_dropping, before_newcomer
+from servegym.simulator.features.packing_hooks import after_dropping, before_waiting
 from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import save
 from servegym.simulator.policies.refusals import are_legal_victims
@@ -84,7 +84,7 @@ def make_room_to_admit(run, decider, e, position, chunk, now_s):
         if victim == position:
             return False
         evict(run, e, victim)
-        before_newcomer(run, e, queue[position])
+        before_waiting(run, e, queue[position])
         need = blocks_lacking(request, chunk, engine)
     return True
 

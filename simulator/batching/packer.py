@@ -27,7 +27,7 @@ from servegym.simulator.features.packing_hooks import (
     before_attempt,
     before_first,
     before_need,
-    before_newcomer,
+    before_waiting,
     chunk_back_to_end,
     chunk_to_end,
     ends_chunks,
@@ -183,7 +183,7 @@ def fill(run, decider, e, now_s):
         if not may_get_chunk(request, packing) or passes_over(run, e, r):
             continue
         if not is_running:
-            before_newcomer(run, e, r)
+            before_waiting(run, e, r)
         decoding = is_decoding(request)
         if limits.phase == PHASE_FIRST_DECIDES and packing.length > 0 and decoding != (packing.decoding == 1):
             continue
@@ -265,7 +265,7 @@ def run_first(run, decider, e, now_s):
     if request.task >= 0:
         return False
     if request.blocks == 0:
-        before_newcomer(run, e, r)
+        before_waiting(run, e, r)
     # Blocks of KV transfers and of suspended batches cannot be taken from any request here.
     before_need(run, e, r)
     lacking = blocks_lacking(request, left_of(request), engine)
@@ -290,7 +290,7 @@ def run_first(run, decider, e, now_s):
             return False
         make_room(run, decider, e, position, lacking, False, now_s)
         if request.blocks == 0:
-            before_newcomer(run, e, r)
+            before_waiting(run, e, r)
     room = request.blocks + engine.free_blocks + engine.cache.shared_blocks
     chunk = chunk_within(request, engine, chunk, room)
     if ends_chunks(engine) and not takes_memory:

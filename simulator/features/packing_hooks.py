@@ -74,7 +74,7 @@ def after_dropping(run, e, r):
 
 
 @hook
-def before_newcomer(run, e, r):
+def before_waiting(run, e, r):
     """Called when the packer visits waiting request r, and again after evictions: look up its prefix."""
     if HAS_CACHE and run.engines[e].cache.on:
         lookup_prefix(run, e, r)

@@ -159,7 +159,7 @@ def test_a_gain_in_words():
         ("tdg:first_weight=-1", "0 or more"),
         ("tdg:decode_weight=nan", "0 or more"),
         ("tdg:buffered_first_token=1", "yes or no"),
-        ("ta-slo:first_weight=0,decode_weight=0", "one token at least"),
+        ("ta-slo:first_weight=0,decode_weight=0", "one of them should be above 0"),
     ],
 )
 def test_a_gain_in_wrong_words(text, right):

@@ -105,7 +105,7 @@ def test_what_gives_up_memory_first_is_what_would_run_last():
     ({"limits": {"chunk_tokens": 0}}, "limit chunk_tokens is 0 in every batch; it should be 1 or more"),
     ({"limits": {"max_num_seqs": 0}}, "limit max_num_seqs is 0 in every batch; it should be 1 or more"),
     ({"limits": {"long_prefill_token_threshold": 4, "chunk_tokens": 5}},
-     "_threshold and chunk_tokens are one and the same"),
+     "_threshold and chunk_tokens are the same"),
     ({"limits": {"max_num_batched_tokens": 2.5}}, "limit max_num_batched_tokens is 2.5; it should be a whole number"),
     ({"decodes": "never"}, "decodes are 'never'; they should be one of first, last, scored"),
 ])  # fmt: skip

@@ -182,7 +182,7 @@ def test_weights_that_are_refused(change, message, tmp_path):
             lambda folder: artifact.save(controller(), folder / "best.json", {"x": np.nan}),
             "workload is not JSON",
         ),
-        (lambda folder: artifact.save(scored(scheduler("edf"), 3), folder / "best.json", {}), "no network in it"),
+        (lambda folder: artifact.save(scored(scheduler("edf"), 3), folder / "best.json", {}), "has no network to save"),
         (
             lambda folder: artifact.save(controller().with_settings(gamma=3), folder / "best.json", {}),
             "save it without settings",

@@ -174,7 +174,7 @@ def test_pickling_and_equality():
         ),
         (
             lambda base: controlled(controlled(base, None, network_for(base)), None, network_for(base)),
-            "the base should be one that is not",
+            "the base should not be one",
         ),
     ],
 )  # fmt: skip

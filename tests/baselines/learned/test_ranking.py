@@ -217,7 +217,7 @@ def test_policies_of_one_base_share_their_function():
         (lambda base: ranked(base, Network.zeros(Shape("dense", 28, 6))), "the network is dense; it should be shared"),
         (lambda base: ranked(base, Network.zeros(Shape.shared_by(queue_layout(3), 2))), "has 2 outputs"),
         (lambda base: scored(base, 0), "0 slots; there should be 1 or more"),
-        (lambda base: scored(scored(base, 4), 4), "the base should be one that is not"),
+        (lambda base: scored(scored(base, 4), 4), "the base should not be one"),
         (lambda base: scored(router("min-load"), 4), "is a router; the base should be a scheduler"),
     ],
 )  # fmt: skip

@@ -196,5 +196,5 @@ def test_what_does_not_fit_is_refused():
         scheduled(BASE, Network.zeros(Shape.dense_on(LAYOUT, CONTROLS + 1)), SLOTS)
     with pytest.raises(PolicyError, match="the network has 2 outputs; it should have 5"):
         scheduled(BASE, Network.zeros(Shape.shared_by(LAYOUT, 2, "joint")))
-    with pytest.raises(PolicyError, match="asked twice"):
+    with pytest.raises(PolicyError, match="a second call would change"):
         steered(scheduler("weighted-vtc"), SLOTS)
