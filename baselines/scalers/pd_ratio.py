@@ -198,7 +198,7 @@ def leads_away(context, to):
 def pays(context, e, to):
     """Return whether engine e should change its role.
 
-    Back towards the first ratio always; away from it if the mix is expected to stay for longer than the change and back.
+    Back towards the first ratio always; away from it if the mix is expected to outlast the change and back.
     """
     p, change_s = P.read(context), context.known.snapshots[e].role_change_s
     if p.outlast == 0.0 or not leads_away(context, to):
