@@ -41,6 +41,20 @@ RENAMED = {
     "Slot": "Attempts",
     "slot_of": "row_of or index_of",
     "free_slots": "free_rows",
+    "before_newcomer": "before_waiting",
+    "make_room_for_newcomer": "make_room_to_admit",
+    "newcomers_room": "room_for_waiting",
+    "give_up_kept": "drop_offloaded",
+    "give_up_named": "free_named_blocks",
+    "out_of": "emitted_of",
+    "take_in": "enter_front_end",
+    "bring_in": "load_batch_adapters",
+    "has_nothing": "has_no_work",
+    "tell_sessions": "set_session_deadlines",
+    "earn_sessions": "add_session_gains",
+    "prompts_apart": "prompts_by_adapter",
+    "send_off": "return_to_pool",
+    "NOBODY_URGENT": "NONE_URGENT",
 }
 ANY = re.compile(rf"\b({'|'.join(RENAMED)})\b")
 # Where the earlier names are still understood.
