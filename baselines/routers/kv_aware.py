@@ -116,7 +116,7 @@ def cost_with(context, request, overlap_weight, e, known):
 
 @kernel
 def tokens_for(context, request, overlap_weight, e, least, wins_tie):
-    """Return how many cached tokens of the prompt engine e needs for a cost below `least`, or equal if it wins a tie."""
+    """Return how many cached prompt tokens engine e needs for a cost below `least`, or equal if it wins a tie."""
     if overlap_weight < LOW_WEIGHT or least == math.inf:
         return 0
     snapshot, record = context.known.snapshots[e], context.requests[request]

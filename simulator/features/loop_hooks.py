@@ -80,7 +80,7 @@ def before_end(run, router_state, e):
 
 @hook
 def while_ending(run):
-    """An iteration is about to end: ask for the memory that the next ends will read."""
+    """Called before an iteration ends: prefetch the memory that the next ends read."""
     if HAS_CLUSTER and run.engines.shape[0] > 1:
         prefetch_next(run)
 

@@ -30,7 +30,7 @@ from servegym.simulator.records.named_blocks import (
 )
 from servegym.simulator.records.types import FOUND
 
-BLOCKS_AHEAD = 4  # to look at so many takes as long as memory does
+BLOCKS_AHEAD = 4  # blocks: looking up so many takes as long as the latency of memory
 
 
 @kernel

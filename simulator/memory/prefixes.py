@@ -20,7 +20,7 @@ from servegym.simulator.memory.kv_events import told_tokens
 from servegym.simulator.records.named_blocks import find_block, name_of
 from servegym.simulator.records.types import STORED_CHUNK, WAYS
 
-ENGINES_AHEAD = 8  # to look at so many takes as long as memory does, some 100 ns
+ENGINES_AHEAD = 8  # engines: visiting so many takes some 100 ns, the latency of memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,8 +120,10 @@ def find(places, chunk):
 
 @inlined_kernel
 def holds(places, chunk):
-    """Whether a set holds the chunk. (All places are compared: where it is found cannot be guessed, and a wrong guess
-    takes longer.)"""
+    """Return whether a set holds the chunk.
+
+    All places are compared, since a wrong prediction of the branch takes longer.
+    """
     found = 0
     for way in range(WAYS):
         found |= (places[way].chunk == chunk) & (places[way].used > 0)
@@ -171,11 +173,10 @@ def forget(store, sets):
 
 @kernel
 def ask_for_known(known, r, e, tokens):
-    """Ask for the memory that tells whether engine e, if there is one, has the chunk of request r that ends at so many
-    tokens; 0: the first one.
+    """Prefetch what tells whether engine e has the chunk of request r that ends at `tokens`; 0: its first chunk.
 
-    It changes nothing but the time. A router that goes over the engines asks for the one that is ENGINES_AHEAD: each
-    engine's index is in memory that nothing has read for long.
+    Does nothing if there is no engine e. A router that visits all engines calls it ENGINES_AHEAD of its look-up, since
+    the index of an engine is rarely in the processor's cache.
     """
     if e >= known.snapshots.shape[0]:
         return
@@ -204,8 +205,10 @@ def known_tokens(known, request, r, e):
 
 @kernel
 def may_have(known, r, e, tokens):
-    """Whether engine e may have so many tokens of request r, as far as the router knows: it does not where it lacks the
-    last of their chunks, which is sooner seen than how many it has."""
+    """Return whether engine e may have the first `tokens` of request r cached, as the router knows it.
+
+    It does not if it lacks the last of their chunks. That is found sooner than the number of tokens it has.
+    """
     snapshot, prefixes = known.snapshots[e], known.prefixes
     if tokens <= 0:
         return True

@@ -84,7 +84,7 @@ def find_block(engine, blocks, name):
 
 @kernel
 def ask_for_name(engine, blocks, name):
-    """Ask for the memory in which a name will be looked for; it changes nothing but the time."""
+    """Prefetch the place of a name in the table of names."""
     prefetch(blocks, name % engine.total_blocks)
 
 
