@@ -160,6 +160,16 @@ def profile_of(loop: Loop, folder: Path, by: str | None = None) -> Profile:
 
 def served(loop: Loop, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
     """The requests of a closed loop in the order in which they are sent; of the terms, with those of steps alone."""
+    requests = Simulation(scenario_of(loop, profile, terms)).run().requests
+    if loop.apart_s:
+        requests = requests.sort_values("request")
+        later_s = loop.later_s()
+        requests = requests.assign(ttft_s=requests["ttft_s"] + later_s, ttlt_s=requests["ttlt_s"] + later_s)
+    return requests
+
+
+def scenario_of(loop: Loop, profile: Profile, terms: EngineTerms, name: str = VLLM) -> Scenario:
+    """The closed loop before one engine. name: of its scheduler."""
     deployment = Deployment(
         terms.device(profile.device),
         profile.estimator,
@@ -170,14 +180,9 @@ def served(loop: Loop, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
         prefix_caching=loop.prompts > 0,
         async_scheduling=terms.asynchronous,
     )
-    policy = scheduler(VLLM).with_settings(max_num_batched_tokens=loop.batch_tokens, max_num_seqs=loop.sequences)
+    policy = scheduler(name).with_settings(max_num_batched_tokens=loop.batch_tokens, max_num_seqs=loop.sequences)
     clients = None if loop.apart_s else loop.clients  # apart, requests follow each other
-    requests = Simulation(Scenario(loop.workload(), deployment, policy, clients=clients)).run().requests
-    if loop.apart_s:
-        requests = requests.sort_values("request")
-        later_s = loop.later_s()
-        requests = requests.assign(ttft_s=requests["ttft_s"] + later_s, ttlt_s=requests["ttlt_s"] + later_s)
-    return requests
+    return Scenario(loop.workload(), deployment, policy, clients=clients)
 
 
 def figures_of(requests: pd.DataFrame, loop: Loop, case: Case) -> dict[str, float]:

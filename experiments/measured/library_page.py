@@ -2,11 +2,14 @@
 
 python -m experiments.measured.library_page docs/results/measured-latent-attention.md
 python -m experiments.measured.library_page docs/results/measured-blackwell.md --blackwell
+python -m experiments.measured.library_page docs/results/measured-engines.md --engines
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,16 @@ import pandas as pd
 
 from experiments.measured import ranking
 from experiments.measured.known_terms import FRONT_END
-from experiments.measured.library_study import BLACKWELL_CLAUSES, CLAUSES, select, study
+from experiments.measured.library_study import (
+    BLACKWELL_CLAUSES,
+    CLAUSES,
+    ORDERS,
+    OTHER_ENGINES_CLAUSES,
+    PREFILLS_FIRST,
+    Clauses,
+    select,
+    study,
+)
 from experiments.measured.page import signed
 from experiments.measured.public_runs import folder_of_runs
 from servegym.errors import ServegymError
@@ -22,6 +34,7 @@ from servegym.evaluation.markdown import table
 from servegym.latency_models.step_models.library import PACKAGE, library_version
 
 GOALS = {"tpot": 15.0, "ttft": 25.0}  # median absolute error, percent
+DENSE_TPOT_GOAL = 10.0
 TAU_GOALS = {"tpot": 0.93, "throughput": 0.93, "ttft": 0.85}
 METRICS = tuple(GOALS)
 HTTP_S = FRONT_END.before_s + FRONT_END.after_s
@@ -29,6 +42,14 @@ OF_CLIENTS = f"""Medians. *Error with HTTP* adds {1e3 * HTTP_S:.1f} ms to each s
 what a front end takes before the queue and after the engine, as others have fitted it to runs over HTTP on H100 hosts,
 none of which is a point here (`FRONT_END` of `known_terms.py`). The goals above are judged without it: it was added
 when they had been missed.
+"""
+OF_PARTS = """Medians, ms, so the parts do not add up to the whole. *Client*: nothing of it is simulated.
+*Admission*: until the first step starts that was formed after the request had come. *Queue*: from then until the
+request is first in a step, since there was no room. *Prefill*: from then to its first token. Of the measured time only
+the sum is known. Runs of more than five million output tokens are left out, as their timelines are too long.
+"""
+OF_ORDERS = f"""SGLang's points in both orders, with the same step times: prefills alone and first, and decodes where
+there are none (`{PREFILLS_FIRST}`, as SGLang does by default), or both in one batch (`vllm-v1`).
 """
 BY = {"simulated": "simulated", "own": "the library"}
 HEAD = """# Closed loops of models with latent and linear attention
@@ -79,6 +100,45 @@ milliseconds](#the-time-to-the-first-token-by-the-number-of-clients). A server a
 nothing of that is simulated; the time for HTTP in other runs is a part of what lacks. What the rest is no point says.
 With more than 64 clients points are off to both sides.
 """
+ENGINES_HEAD = """# Closed loops of SGLang and TensorRT-LLM
+
+Written by
+`SERVEGYM_DATA=DATA python -m experiments.measured.library_page docs/results/measured-engines.md --engines`,
+with {package} {version}; do not edit.
+
+{points} points of SGLang and TensorRT-LLM on H100, H200, B200, B300 and GB200, of dense models and models with experts
+or latent or linear attention: all of the collection of [the other closed loops](measured-closed-loops.md) that the rule
+below takes, but for those on [the page of latent attention](measured-latent-attention.md). Each is simulated as [those
+on Blackwell](measured-blackwell.md) are, beside what the library that gave the step times predicts of the same point by
+itself. Nothing is fitted to these points. Errors are simulated less measured, in percent of the measured: medians of
+absolute, and of signed ones.
+
+- **SGLang** runs prefills alone and before decodes (`get_next_batch_to_run` in its scheduler), up to 8,192 tokens:
+  simulated as `vllm-fcfs`. What `vllm-v1` gives instead is [below](#the-order-of-sglang).
+- **TensorRT-LLM** batches prefills and decodes together: simulated as `vllm-v1`, 8,192 tokens.
+- **Both** prepare a step while one runs (overlap scheduling, on by default): as asynchronous scheduling.
+- **Else** as on those pages: weights as stated (`fp4`: NVFP4, or the checkpoint's MXFP4), keys and values in 16 bits,
+  no drafts, no CPU time, no HTTP, the library's newest tables of an engine.
+
+Rule, assumptions and goals were committed before any point of this page was simulated, but for those of the 21 that the
+latent page's first look was at. Goals: TPOT at most {tpot:g} % (dense: {dense:g} %), TTFT at most {ttft:g} %.
+"""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One of the pages: its text, which points, and whose order their engines have."""
+
+    head: str
+    clauses: Clauses
+    orders: Mapping[str, str] = field(default_factory=dict)
+
+
+PAGES = {
+    "": Page(HEAD, CLAUSES),
+    "--blackwell": Page(BLACKWELL_HEAD, BLACKWELL_CLAUSES),
+    "--engines": Page(ENGINES_HEAD, OTHER_ENGINES_CLAUSES, ORDERS),
+}
 
 
 def percent(points: pd.DataFrame, by: str, metric: str) -> pd.Series:
@@ -123,11 +183,47 @@ def by_clients(points: pd.DataFrame) -> str:
     return table(columns, rows)
 
 
+def by_parts(points: pd.DataFrame) -> str:
+    """What the simulated time to the first token is made of, by engine and number of clients."""
+    columns = ("engine", "clients", "points", "client", "admission", "queue", "prefill", "simulated", "measured")
+    rows, known = [], points[points["prefill"].notna()]
+    for engine, of_engine in known.groupby("engine"):
+        for low, high in ((1, 4), (5, 16), (17, 64), (65, 2**31)):
+            some = of_engine[of_engine["clients"].between(low, high)]
+            if some.empty:
+                continue
+            parts = ("admission", "queue", "prefill", "simulated_ttft", "ttft")
+            cells = [f"{1e3 * some[part].median():,.0f}" for part in parts]
+            clients = f"{low} to {high}" if high < 2**31 else f"{low} and more"
+            rows.append([str(engine), clients, str(len(some)), "0", *cells])
+    return table(columns, rows, words=2)
+
+
+def by_order(points: pd.DataFrame, orders: Mapping[str, str]) -> str:
+    """Errors of SGLang's points in the order of the page and in the other."""
+    some = points[points["engine"].isin(list(ORDERS))]
+    named = {"simulated": PREFILLS_FIRST, "other": "vllm-v1"}
+    if not orders:
+        named = {"other": PREFILLS_FIRST, "simulated": "vllm-v1"}
+    rows = []
+    for by, name in named.items():
+        errors = (percent(some, by, metric) for metric in METRICS)
+        rows.append([f"`{name}`", *(f"{e.abs().median():.1f} ({signed(e.median())})" for e in errors)])
+    return table(("order", *(metric.upper() for metric in METRICS)), rows)
+
+
 def verdicts(points: pd.DataFrame) -> str:
     rows = []
     for metric, goal in GOALS.items():
         found = percent(points, "simulated", metric).abs().median()
         rows.append([f"{metric.upper()}, median", f"{found:.1f} %", f"{goal:g} %", met(found <= goal)])
+    if points["dense"].any():
+        for name, goal, some in (
+            ("dense", DENSE_TPOT_GOAL, points[points["dense"]]),
+            ("others", GOALS["tpot"], points[~points["dense"]]),
+        ):
+            found = percent(some, "simulated", "tpot").abs().median()
+            rows.append([f"TPOT, median, {name}", f"{found:.1f} %", f"{goal:g} %", met(found <= goal)])
     for metric, goal in TAU_GOALS.items():
         ordered = order(points, metric)
         rows.append([f"Kendall's tau by {metric}", f"{ordered:.3f}", f"{goal:g}", met(ordered >= goal)])
@@ -148,30 +244,39 @@ def order(points: pd.DataFrame, metric: str) -> float:
 
 
 def page(
-    points: pd.DataFrame, counts: list[tuple[str, int, int]], without: dict[str, str], version: str, head: str = HEAD
+    points: pd.DataFrame,
+    counts: list[tuple[str, int, int]],
+    without: dict[str, str],
+    version: str,
+    of: Page = PAGES[""],
 ) -> str:
     clauses = table(("clause", "leaves out", "stay"), [[what, f"{out:,}", f"{stay:,}"] for what, out, stay in counts])
     parts = [
-        head.format(package=PACKAGE, version=version, points=len(points), **GOALS), verdicts(points),
+        of.head.format(package=PACKAGE, version=version, points=len(points), dense=DENSE_TPOT_GOAL, **GOALS),
+        verdicts(points),
         "Tau: mean over models with the same lengths, of all their points; most of it is the number of clients.\n",
         "## By model and engine\n", by_kind(points),
         "## The time to the first token by the number of clients\n", OF_CLIENTS, by_clients(points),
-        "## Which points\n", clauses,
+        "## What the simulated time to the first token is made of\n", OF_PARTS, by_parts(points),
     ]  # fmt: skip
+    if points["engine"].isin(list(ORDERS)).any():
+        parts += ["## The order of SGLang\n", OF_ORDERS, by_order(points, of.orders)]
+    parts += ["## Which points\n", clauses]
     if without:
-        parts.append("Without tables:\n\n" + "\n".join(f"- `{name}`: {why}" for name, why in without.items()) + "\n")
+        left = counts[-1][-1] - len(points)
+        lines = [f"- `{name}`: {why.split(' at /')[0]}" for name, why in without.items()]  # without the file's path
+        parts.append(f"Without tables, {left} points:\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
-def main(target: Path, blackwell: bool) -> None:
-    chosen, counts = select(folder_of_runs(), BLACKWELL_CLAUSES if blackwell else CLAUSES)
-    points, without = study(chosen.to_dict("records"))
-    head = BLACKWELL_HEAD if blackwell else HEAD
-    target.write_text(page(points, counts, without, library_version(), head), encoding="utf-8")
+def main(target: Path, of: Page) -> None:
+    chosen, counts = select(folder_of_runs(), of.clauses)
+    points, without = study(chosen.to_dict("records"), of.orders)
+    target.write_text(page(points, counts, without, library_version(), of), encoding="utf-8")
 
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), blackwell="--blackwell" in sys.argv[2:])
+        main(Path(sys.argv[1]), PAGES["".join(sys.argv[2:])])
     except ServegymError as error:
         sys.exit(f"error: {error}")
