@@ -135,7 +135,7 @@ $(BASE): pyproject.toml constraints.txt | $(MADE)
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(MADE)
-	$(PIP_INSTALL) -e '.[dev,train,tune,devices,ray,serve,gateway]'
+	$(PIP_INSTALL) -e '.[dev,train,tune,devices,ray,serve,gateway,kv-events]'
 	@touch $(BASE) $@
 
 $(SITE): pyproject.toml constraints.txt | $(MADE)

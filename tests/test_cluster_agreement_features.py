@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from servegym.simulator.memory.kv_groups import blocks_needed
 from tests.cluster_checks import any_routing, both_routers, check_all_served, run_both_with_everything
 from tests.cluster_scenes import (
     Scene,
@@ -19,7 +20,8 @@ from tests.cluster_scenes import (
     with_startup,
     without_tasks,
 )
-from tests.random_scenarios import random_limits, with_adapters, with_turns
+from tests.random_scenarios import random_groups, random_limits, with_adapters, with_turns
+from tests.reference.kv_groups import KvGroup
 from tests.seeds import seeds
 
 
@@ -80,6 +82,31 @@ def test_agrees_when_engines_tell_which_blocks_they_have(name: str, seed: int) -
         )
         for pool in scene.pools
     ]
+    run_both(scene)
+
+
+@pytest.mark.parametrize("seed", seeds(20))
+@pytest.mark.parametrize("name", ["kv-aware", "prefix-affinity"])
+def test_agrees_when_engines_with_groups_tell_which_blocks_they_have(name: str, seed: int) -> None:
+    """A hit needs all groups, for the router too; each pool has groups of its own, or none."""
+    random = np.random.default_rng([seed, 18])
+    while True:
+        scene = random_scene(random, *both_routers(name, {}), sensible_scheduler, prefixes=True)
+        if without_tasks(scene) and all(pool.ours.role == "both" for pool in scene.pools):
+            break
+    longest = int((scene.workload.table["prompt_tokens"] + scene.workload.table["output_tokens"]).max())
+    for i, pool in enumerate(scene.pools):
+        groups = random_groups(random, True) if random.random() < 0.8 else ()
+        blocks = pool.ours.total_blocks
+        if groups:
+            blocks = max(blocks, int(blocks_needed(groups, longest, True)))
+        changed = {"host": None, "prefix_caching": True, "kv_events": True, "total_blocks": blocks}
+        scene.pools[i] = Served(
+            dataclasses.replace(pool.ours, kv_groups=groups, **changed),
+            dataclasses.replace(
+                pool.theirs, groups=[KvGroup(**dataclasses.asdict(group)) for group in groups], **changed
+            ),
+        )
     run_both(scene)
 
 

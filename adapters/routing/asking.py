@@ -18,7 +18,7 @@ from servegym.adapters.routing.proxy import Proxy
 from servegym.adapters.routing.refusals import Refused
 from servegym.adapters.routing.relay import NOT_TO_ENGINES, passed_on
 from servegym.adapters.routing.request_log import Measured
-from servegym.adapters.routing.request_terms import chunks_of, prompt_tokens, request_terms_of
+from servegym.adapters.routing.request_terms import LONGEST_PROMPT_TOKENS, chunks_of, prompt_tokens, request_terms_of
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -61,7 +61,8 @@ async def job_of(
 ) -> Job:
     """What is to be done for a request."""
     settings, router = proxy.settings, proxy.router
-    tokens = await _counted(proxy, operation, document, chat) if settings.count_by_engine else None
+    by_engine = settings.count_by_engine or settings.kv_events_port > 0
+    tokens, ids = await _tokenized(proxy, operation, document, chat) if by_engine else (None, None)
     if tokens is None:
         tokens = prompt_tokens(document, chat, settings.characters_per_token)
     asked, more, wrong = request_terms_of(document, headers, tokens, proxy.reader)
@@ -70,27 +71,38 @@ async def job_of(
         body = json.dumps(document | more).encode()
     chunks: list[int] = []
     if router.known.prefixes.sent.shape[1] > 0:
-        chunks = chunks_of(document, chat, router.known.prefixes.chunk_tokens, settings.characters_per_token)
+        chunk_tokens = router.known.prefixes.chunk_tokens
+        if ids is not None and settings.kv_events_port > 0:  # engines tell of token ids
+            chunks = chunks_of({"prompt": ids}, False, chunk_tokens, settings.characters_per_token)
+        else:
+            chunks = chunks_of(document, chat, chunk_tokens, settings.characters_per_token)
     dropped = NOT_TO_ENGINES | ({b"authorization"} if operation.clients.all or operation.engine_headers else set())
     passed = [*passed_on(headers.raw, dropped), (b"accept-encoding", b"identity"), *operation.engine_headers]
     path = CHAT if chat else COMPLETIONS
     return Job(path, body, passed, asked, chunks, client, Measured(arrived_s, asked))
 
 
-async def _counted(proxy: Proxy, operation: Operation, document: dict[str, Any], chat: bool) -> int | None:
-    """Tokens of a prompt as counted by an engine; None: no engine answers in time, or no count is needed."""
+async def _tokenized(
+    proxy: Proxy, operation: Operation, document: dict[str, Any], chat: bool
+) -> tuple[int | None, list[int] | None]:
+    """How many tokens a prompt has by an engine's count, and their ids if it says them; None: no engine answers in
+    time, or the prompt has token ids already."""
     prompt = document.get("prompt")
     if not chat and not isinstance(prompt, str):
-        return None
+        return None, None
     asked = {"model": document.get("model")} | ({"messages": document["messages"]} if chat else {"prompt": prompt})
     up = [one for one in proxy.backends.all if one.takes]
     if not up:
-        return None
+        return None, None
     try:
         async with asyncio.timeout(COUNT_TIMEOUT_S):
             headers = as_text(operation.engine_headers)
             async with proxy.backends.client.post(f"{up[0].url}/tokenize", json=asked, headers=headers) as answer:
-                count = json.loads(await answer.read())["count"]
-        return count if type(count) is int and 0 < count < 2**24 else None
-    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError):
-        return None
+                said = json.loads(await answer.read())
+        count, ids = said["count"], said.get("tokens")
+        if type(count) is not int or not 0 < count < LONGEST_PROMPT_TOKENS:
+            return None, None
+        whole = isinstance(ids, list) and len(ids) == count and set(map(type, ids)) == {int}
+        return count, ids if whole else None
+    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from servegym.errors import RoutingError
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.inputs.settings import names_adapters, names_prefixes
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.policies.policy import Policy
 
 DEFAULT_BLOCKS = 4096  # of KV memory, where neither an engine nor a profile says
@@ -25,7 +27,7 @@ class Assumptions:
     """A router and what it takes its engines and requests to be.
 
     prefix_cache_tokens: KV of shared prefixes that each engine is taken to hold (None: its KV memory), where the router
-    looks at that.
+    looks at that. kv_groups: of the model's KV cache, by the profile. kv_events: engines tell of their blocks.
     """
 
     router: Policy
@@ -34,6 +36,8 @@ class Assumptions:
     total_blocks: int = DEFAULT_BLOCKS
     block_tokens: int = BLOCK_TOKENS
     prefix_cache_tokens: int | None = None
+    kv_groups: tuple[KvCacheGroup, ...] = ()
+    kv_events: bool = False
 
     @classmethod
     def of_artifact(cls, path: str | Path, device: str | None = None) -> Assumptions:
@@ -66,7 +70,7 @@ class Assumptions:
             )
         defaults = defaults_of(workload)
         name = device or (estimator or {}).get("profile")
-        memory = {}
+        memory: dict[str, Any] = {}
         profile = None
         if name is not None:
             try:
@@ -76,6 +80,7 @@ class Assumptions:
                     raise  # else the coefficients are enough
         if profile is not None:
             memory = {"total_blocks": profile.kv.total_blocks, "block_tokens": profile.kv.block_tokens}
+            memory["kv_groups"] = profile.kv.groups
         if device is None and estimator is not None:
             model = LatencyModel(estimator["form"], estimator["coefficients"])
         elif profile is not None:
@@ -87,9 +92,12 @@ class Assumptions:
     def live(self, engines: Sequence[str]) -> LiveRouter:
         """The router before engines of these names."""
         kept = self.prefix_cache_tokens if names_prefixes(self.router.function) else 0
+        groups = self.kv_groups if self.kv_events else ()
+        model = (self.estimator, self.total_blocks, self.block_tokens, None, kept, groups)
+        chunk_tokens = math.gcd(*(group.block_tokens for group in groups)) if groups else self.block_tokens
         return LiveRouter(
             self.router,
-            [LiveEngine(name, self.estimator, self.total_blocks, self.block_tokens, None, kept) for name in engines],
+            [LiveEngine(name, *model) for name in engines],
             (self.defaults.tpot_slo_s,),
-            chunk_tokens=self.block_tokens,
+            chunk_tokens=chunk_tokens,
         )

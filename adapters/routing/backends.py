@@ -13,7 +13,9 @@ from typing import Any
 
 import aiohttp
 
+from servegym.adapters.routing.kv_events import AllBlocksCleared, Event, address_of, follow
 from servegym.adapters.routing.settings import ProxySettings
+from servegym.errors import RoutingError
 
 LOG = logging.getLogger("servegym.proxy")
 LARGEST_METRICS = 8 * 2**20  # bytes
@@ -79,6 +81,7 @@ class Backends:
 
     changed(index): an engine has been opened or closed. lost(index): it is gone, and its requests with it.
     memory(index, total_blocks, block_tokens, free_blocks): what it says of its KV memory; the first two may be None.
+    told(index, events): its KV events; None: they cannot be followed. Raises RoutingError for what cannot be read.
     """
 
     def __init__(
@@ -88,10 +91,11 @@ class Backends:
         changed: Callable[[int], None],
         lost: Callable[[int], None],
         memory: Callable[[int, int | None, int | None, float], None],
+        told: Callable[[int, list[Event] | None], None],
     ):
         self.all = [Backend(index, url) for index, url in enumerate(urls)]
         self._settings = settings
-        self._changed, self._lost, self._memory = changed, lost, memory
+        self._changed, self._lost, self._memory, self._told = changed, lost, memory, told
         self.client: aiohttp.ClientSession
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -122,6 +126,8 @@ class Backends:
         works = [self._keep_checking(backend)]
         if self._settings.poll_s > 0:
             works.append(self._keep_reading(backend))
+        if self._settings.kv_events_port > 0:
+            works.append(self._keep_following(backend))
         for work in works:
             self._keep(work)
 
@@ -204,6 +210,30 @@ class Backends:
                     return WELL if response.status < 500 else UNWELL
         except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
             return SILENT
+
+    async def _keep_following(self, backend: Backend) -> None:
+        """Follow the KV events that an engine publishes, until it is gone or says what cannot be read."""
+        address = address_of(backend.url, self._settings.kv_events_port)
+
+        def heard(events: list[Event]) -> None:
+            self._told(backend.index, events)
+
+        def missed() -> None:
+            LOG.warning("engine %s (%s): KV events were lost; what it told before is forgotten", backend.name, address)
+            self._told(backend.index, [AllBlocksCleared()])
+
+        following = asyncio.create_task(follow(address, heard, missed))
+        try:
+            while not (backend.gone or following.done()):
+                await asyncio.wait([following], timeout=self._settings.health_s)
+            if following.done():
+                await following
+        except RoutingError as error:
+            LOG.warning("engine %s (%s): %s; the router goes by what it sends there", backend.name, address, error)
+            self._told(backend.index, None)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def _keep_reading(self, backend: Backend) -> None:
         """Read what vLLM or SGLang says of its KV memory; an engine that says nothing is asked seldom."""

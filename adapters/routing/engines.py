@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from servegym.errors import RoutingError
 from servegym.simulator.inputs.deployment import EstimatorModel
+from servegym.simulator.memory.grouped_prefixes import refused_with
+from servegym.simulator.memory.kv_groups import KvCacheGroup, kinds_of
 from servegym.simulator.memory.prefixes import empty_stores, sets_of
 from servegym.simulator.records.fields import fresh
 from servegym.simulator.records.named_blocks import empty_named_blocks
 from servegym.simulator.records.signatures import Estimates, Known, Prefixes
-from servegym.simulator.records.types import ENGINE_SNAPSHOT, POOL, ROLE_BOTH
+from servegym.simulator.records.types import ENGINE_KV_GROUPS, ENGINE_SNAPSHOT, POOL, ROLE_BOTH
 from servegym.simulator.runs.arrays import fresh_estimates, fresh_tiers
 
 
@@ -24,6 +27,7 @@ class LiveEngine:
     estimator: what the router believes its batches take. total_blocks: its KV memory, in blocks of block_tokens tokens.
     tier: from 0; None: the common pool. prefix_cache_tokens: KV of shared prefixes that it can hold, the size of the
     router's index of what was sent there; None: as much as its KV memory, however much that turns out to be.
+    kv_groups: in which its KV events come, in vLLM's order; (): its model has one, of full attention.
     """
 
     name: str
@@ -32,6 +36,7 @@ class LiveEngine:
     block_tokens: int = 16
     tier: int | None = None
     prefix_cache_tokens: int | None = 0
+    kv_groups: tuple[KvCacheGroup, ...] = ()
 
     def index_sets(self, total_blocks: int, block_tokens: int, chunk_tokens: int) -> int:
         """Of the router's index, where its KV memory has so many blocks."""
@@ -66,7 +71,16 @@ def known_of(
         snapshot.block_tokens = engine.block_tokens
         snapshot.index_sets = engine.index_sets(engine.total_blocks, engine.block_tokens, chunk_tokens)
     nothing_told = empty_named_blocks([0] * len(engines))
-    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), empty_stores(snapshots["index_sets"]), nothing_told)
+    kinds_of_kv = np.zeros(len(engines), ENGINE_KV_GROUPS)
+    for e, engine in enumerate(engines):
+        what = refused_with(engine.kv_groups)
+        if what is None and engine.kv_groups and all(group.window for group in engine.kv_groups):
+            what = "windows alone, as vLLM does not say which of a prompt's blocks it has stored"
+        if what is not None:
+            raise RoutingError(f"engine {engine.name}: KV events are not read of {what}; leave out --kv-events-port")
+        kinds_of_kv[e] = kinds_of(engine.kv_groups, f"engine {engine.name}", caching=True)
+    sent = empty_stores(snapshots["index_sets"])
+    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), sent, nothing_told, kinds_of_kv)
     sizes = {"engines": len(engines), "capacity": capacity, "loras": 0}
     return fresh(
         Known, sizes, snapshots=snapshots, tiers=fresh_tiers(np.array(tiers or (math.inf,))), prefixes=prefixes

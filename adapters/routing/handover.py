@@ -50,6 +50,7 @@ def _copy_engine(before: LiveRouter, after: LiveRouter, e: int) -> None:
     if mine.chunk_tokens == others.chunk_tokens and sets == new.index_sets:
         mine.sent[e, :sets] = others.sent[e, :sets]
         new.index_uses = old.index_uses
+    after.take_told(e, before)
 
 
 def _send_again(after: LiveRouter, now_s: float) -> None:

@@ -9,6 +9,7 @@ from servegym.simulator.batching.leaving import drop
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.fleet.held_queues import append, drop_from, tier_of
 from servegym.simulator.fleet.routing import apply_signal, empty, remove_decode, send
+from servegym.simulator.memory.kv_events import set_known_block
 from servegym.simulator.records.fields import array
 from servegym.simulator.records.signatures import KNOWN, REQUESTS
 from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, OUTCOME, TIER
@@ -92,4 +93,10 @@ def lose_engine(known, e, now_s):
             store[s, way].used = 0
 
 
-ALL = (tier_of_row, hold, drop_held, send_row, emit_tokens, leave_engine, lose_engine)
+@compiled(types.void(KNOWN, types.int64, types.int64, types.int64))
+def tell(known, e, row, name):
+    """A block of engine e, at this row of what it has told, has a name from now on; 0: it has none."""
+    set_known_block(known, e, row, name)
+
+
+ALL = (tier_of_row, hold, drop_held, send_row, emit_tokens, leave_engine, lose_engine, tell)

@@ -13,7 +13,9 @@ import numpy as np
 
 from servegym.adapters.routing import kernels
 from servegym.adapters.routing.engines import LiveEngine, estimates_of, known_of, with_index
+from servegym.adapters.routing.kv_events import Event
 from servegym.adapters.routing.rows import RequestTerms, Rows
+from servegym.adapters.routing.told import Told
 from servegym.errors import RoutingError
 from servegym.simulator.policies.compile_errors import ensure_compiled
 from servegym.simulator.policies.policy import Policy
@@ -77,6 +79,7 @@ class LiveRouter:
         self._scratch = np.zeros((policy.scratch.rows, FIRST_CAPACITY))
         self._route = np.zeros(1, ROUTE)[0]
         self._held_queues = len(self._known.tiers) - 1  # one a tier, and one for best effort
+        self._told = Told()
         self._reported = np.zeros(len(engines), "?")
         self._all_report = False
         self._dirty = False
@@ -205,12 +208,16 @@ class LiveRouter:
         lost.sort(key=lambda r: self.rows.sent_number[r])
         self.rows.engine[lost] = HOLD
         kernels.lose_engine.entry(known, e, now_s)
+        self._known = self._told.forget(known, e)
         self._dirty = True
         return [int(r) for r in lost]
 
     def set_memory(self, e: int, total_blocks: int, block_tokens: int) -> None:
         """Engine e reports its KV memory."""
+        moves = self._snapshots["total_blocks"][e] != total_blocks
         self._snapshots["total_blocks"][e], self._snapshots["block_tokens"][e] = total_blocks, block_tokens
+        if moves:
+            self._known = self._told.place(self._known, e)  # names are found by the number of blocks
         sets = self.engines[e].index_sets(total_blocks, block_tokens, self._known.prefixes.chunk_tokens)
         self._known = with_index(self._known, e, sets)
 
@@ -226,6 +233,30 @@ class LiveRouter:
             self._snapshots["free_blocks"][e] = free_blocks
         if busy_until_s is not None:
             self._snapshots["busy_until_s"][e] = busy_until_s
+
+    # KV events
+
+    def note_events(self, e: int, events: Sequence[Event]) -> None:
+        """Engine e tells which blocks it has stored and removed. From the first of them on the router goes by what it
+        tells, and not by what was sent there.
+
+        Raises RoutingError for events that do not fit the engine's groups; what was told before stays as it is.
+        """
+        self._known = self._told.note(self._known, e, self.engines[e].kv_groups, events)
+        self._dirty = True
+
+    def ignore_events(self, e: int) -> None:
+        """From now on the router goes by what was sent to engine e."""
+        self._known = self._told.forget(self._known, e)
+        self._snapshots["publishes"][e] = 0
+
+    def take_told(self, e: int, before: LiveRouter) -> None:
+        """Take over what engine e has told another router, if it is taken to have the same blocks."""
+        alike = self._known.prefixes.chunk_tokens == before.known.prefixes.chunk_tokens
+        if alike and self.engines[e].kv_groups == before.engines[e].kv_groups:
+            self._known = self._told.take(self._known, e, before._told)
+        else:
+            self._snapshots["publishes"][e] = 0
 
     # Within
 

@@ -41,6 +41,7 @@ class Operation:
     load: Callable[[], Assumptions] | None = None
     device: str | None = None
     prefix_cache_tokens: int | None = None
+    kv_events: bool = False
 
     @classmethod
     def of(cls, clients_file: Path | None, environment: Mapping[str, str] = os.environ, **more: Any) -> Operation:
@@ -93,4 +94,4 @@ class Operation:
                 path = Path(folder) / "policy.json"
                 path.write_bytes(body)
                 assumptions = Assumptions.of_artifact(path, self.device)
-        return dataclasses.replace(assumptions, prefix_cache_tokens=self.prefix_cache_tokens)
+        return dataclasses.replace(assumptions, prefix_cache_tokens=self.prefix_cache_tokens, kv_events=self.kv_events)

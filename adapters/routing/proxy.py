@@ -13,6 +13,7 @@ from servegym.adapters.routing.assumptions import Assumptions
 from servegym.adapters.routing.backends import Attempt, Backend, Backends
 from servegym.adapters.routing.handover import hand_over
 from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
+from servegym.adapters.routing.kv_events import Event
 from servegym.adapters.routing.metrics import ProxyMetrics
 from servegym.adapters.routing.refusals import Refused, error_event
 from servegym.adapters.routing.request_log import RequestLog
@@ -35,7 +36,7 @@ class Proxy:
         self.settings, self.log, self.metrics = settings, log, ProxyMetrics()
         self.router = assumptions.live(urls)
         self._assume(assumptions)
-        self.backends = Backends(list(urls), settings, self._changed, self._lost, self._memory)
+        self.backends = Backends(list(urls), settings, self._changed, self._lost, self._memory, self._told)
         for backend in self.backends.all:
             self.metrics.has_engine(backend.name, backend.url, up=True)
         self.draining = False  # it is about to end, and /ready says so
@@ -135,6 +136,13 @@ class Proxy:
         if total_blocks is not None:
             self.router.set_memory(index, total_blocks, block_tokens or int(snapshot.block_tokens))
         self.router.report(index, free_blocks=int(free * snapshot.total_blocks))
+        self.news()
+
+    def _told(self, index: int, events: list[Event] | None) -> None:
+        if events is None:
+            self.router.ignore_events(index)
+        else:
+            self.router.note_events(index, events)
         self.news()
 
     @contextlib.asynccontextmanager

@@ -28,6 +28,8 @@ class ProxySettings:
     requests, that close an engine. longest_backoff_s: between checks of a closed one.
     characters_per_token: of prompts that come as text. count_by_engine: ask an engine's /tokenize instead.
     poll_s: how often an engine's /metrics is read for its KV memory; 0: never.
+    kv_events_port: of each engine's host, where it publishes KV events; 0: they are not read. Then prompts that come as
+    text are turned into token ids by an engine's /tokenize.
     drain_notice_s: how long it goes on taking requests after SIGTERM, while /ready says no. drain_s: how long those in
     flight then have to end.
     certificate, certificate_key: PEM files; with them it speaks TLS.
@@ -57,6 +59,7 @@ class ProxySettings:
     characters_per_token: float = 4.0
     count_by_engine: bool = False
     poll_s: float = 1.0
+    kv_events_port: int = 0
     drain_notice_s: float = 0.0
     drain_s: float = 30.0
     certificate: Path | None = None
@@ -67,12 +70,17 @@ class ProxySettings:
             value = getattr(self, field.name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 continue
-            least = 0 if field.name in ("port", "max_queued", "retries", "poll_s", "drain_notice_s") else 1e-3
+            least = (
+                0
+                if field.name in ("port", "max_queued", "retries", "poll_s", "kv_events_port", "drain_notice_s")
+                else 1e-3
+            )
             if not least <= value < math.inf:
                 right = "0 or more" if least == 0 else "above 0 and finite"
                 raise RoutingError(f"proxy: {field.name} is {value}; it should be {right}")
-        if self.port > 65535:
-            raise RoutingError(f"proxy: port is {self.port}; it should be 0 to 65535")
+        for name in ("port", "kv_events_port"):
+            if getattr(self, name) > 65535:
+                raise RoutingError(f"proxy: {name} is {getattr(self, name)}; it should be 0 to 65535")
         if (self.certificate is None) != (self.certificate_key is None):
             raise RoutingError("proxy: a certificate goes with its key; name both")
 

@@ -265,7 +265,7 @@ def page(
     if without:
         left = counts[-1][-1] - len(points)
         lines = [f"- `{name}`: {why.split(' at /')[0]}" for name, why in without.items()]  # without the file's path
-        parts.append(f"Without tables, {left} points:\n\n" + "\n".join(lines) + "\n")
+        parts.append(f"Not simulated, {left} points:\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 

@@ -64,7 +64,7 @@ def same_as_before(table: pd.DataFrame) -> pd.Series:
     return table.replace({"model": TWINS}).duplicated([*SAME, "backend"])
 
 
-Clauses = tuple[tuple[str, Callable[["pd.DataFrame"], "pd.Series | list[bool]"]], ...]
+Clauses = tuple[tuple[str, Callable[["pd.DataFrame"], "pd.Series"]], ...]
 CLAUSES: Clauses = (
     ("latent or linear attention", lambda table: table["model"].isin(list(MODELS))),
     ("H100 or H200", lambda table: table["gpu"].isin(list(GPUS))),
@@ -102,10 +102,7 @@ OTHER_ENGINES_CLAUSES: Clauses = (
     ),
     (
         "of a model and a precision that the library has a name for",
-        lambda table: [
-            model in NAMED and precision in NAMED[model][1]
-            for model, precision in zip(table["model"], table["precision"], strict=True)
-        ],
+        lambda table: table.apply(lambda row: row["precision"] in NAMED.get(row["model"], ("", {}))[1], axis=1),
     ),
     CLAUSES[8],
 )
@@ -180,7 +177,8 @@ def simulated(loop: Loop, profile: Profile, order: str) -> tuple[dict[str, float
 def study(
     rows: Iterable[dict[str, Any]], orders: Mapping[str, str] | None = None
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """One row a point: measured, simulated and the library's TTFT and TPOT, s; and of what it has no data, why.
+    """One row a point: measured, simulated and the library's TTFT and TPOT, s; and of devices with points that are not
+    simulated, why.
 
     orders: the scheduler of each engine; of others vLLM's own. simulated_ttft is made of admission, queue and prefill,
     s; nan where the run was too long to keep its timeline. Points of ORDERS are simulated in the other order too
@@ -194,6 +192,10 @@ def study(
         profile = profile_of(wanted)
         if isinstance(profile, str):
             without[wanted.text] = profile
+            continue
+        holds = profile.kv.total_blocks * profile.kv.block_tokens
+        if holds < loop.isl + loop.osl:
+            without[wanted.text] = f"its KV memory is estimated to hold {holds:,} tokens, less than a request"
             continue
         order = orders.get(row["backend"], VLLM)
         found, parts = simulated(loop, profile, order)

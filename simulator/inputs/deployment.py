@@ -198,7 +198,6 @@ class Deployment:
         if field == "async_scheduling":
             beside.append((self.adapters is not None, "LoRA adapters"))
         if field == KV_GROUPS:
-            beside.append((self.kv_events, "KV events"))
             instead = ALIKE
         for there, what in beside:
             if there:

@@ -21,6 +21,7 @@ from servegym.simulator.records.named_blocks import (
     find_block,
     give_name,
     hold_block,
+    mark_changed,
     name_of,
     release_block,
     take_first,
@@ -113,51 +114,52 @@ def row_of(kinds, cache, outcome, g):
 
 
 @kernel
-def name_in_group(kinds, cache, r, i, g):
-    """Return the name of block i of request r in group g: that of `name_of`, plus the group."""
-    name, group = name_of(cache, r, i, size_of(kinds, g)), i * (kinds.on - 1) + g
+def name_in_group(kinds, prompts, r, i, g):
+    """Return the name of block i of request r in group g: that of `name_of`, plus the group.
+
+    prompts: which chunks requests have (Cache, Prefixes).
+    """
+    name, group = name_of(prompts, r, i, size_of(kinds, g)), i * (kinds.on - 1) + g
     return name + group if name > 0 else name - group
 
 
 @kernel
-def found_in(engine, cache, outcome, r, i, first_group, groups):
-    """Write the blocks of these groups that are cached as block i of request r to its rows; False if one is missing."""
-    kinds, blocks = engine.kv_groups, cache.blocks[engine.index]
+def found_in(holder, blocks, kinds, prompts, r, i, first_group, groups):
+    """Return whether each of these groups has block i of request r. holder: the blocks' engine, or a router's snapshot
+    of it."""
     for g in range(first_group, first_group + groups):
-        block = find_block(engine, blocks, name_in_group(kinds, cache, r, i, g))
-        if block < 0:
+        if find_block(holder, blocks, name_in_group(kinds, prompts, r, i, g)) < 0:
             return False
-        cache.tables[row_of(kinds, cache, outcome, g) + i] = block
     return True
 
 
 @kernel
-def find_in_full(engine, cache, outcome, r, most):
+def find_in_full(holder, blocks, kinds, prompts, r, most):
     """Return how many tokens of request r's prefix, at most `most`, all full groups have cached."""
-    kinds, found = engine.kv_groups, 0
-    while found < most // kinds.full_block_tokens and found_in(engine, cache, outcome, r, found, 0, kinds.full):
+    found = 0
+    while found < most // kinds.full_block_tokens and found_in(holder, blocks, kinds, prompts, r, found, 0, kinds.full):
         found += 1
     step = hit_tokens(kinds)
     return found * kinds.full_block_tokens // step * step
 
 
 @kernel
-def find_in_windows(engine, cache, outcome, r, most):
+def find_in_windows(holder, blocks, kinds, prompts, r, most):
     """Return the longest prefix of request r, at most `most` tokens, with all its windows or states cached.
 
     Of a window, the part is needed that the next token sees.
     """
-    kinds, size = engine.kv_groups, engine.kv_groups.window_block_tokens
+    size = kinds.window_block_tokens
     if kinds.local == LOCAL:
         found = first_seen(kinds, most)
-        while found < most // size and found_in(engine, cache, outcome, r, found, kinds.full, kinds.windows):
+        while found < most // size and found_in(holder, blocks, kinds, prompts, r, found, kinds.full, kinds.windows):
             found += 1
         return found * size
     step, need, run = hit_tokens(kinds), max(1, window_blocks(kinds)), 0
     for i in range(most // size - 1, -1, -1):
         if run == 0 and (i + 1) * size % step != 0:
             continue
-        if found_in(engine, cache, outcome, r, i, kinds.full, kinds.windows):
+        if found_in(holder, blocks, kinds, prompts, r, i, kinds.full, kinds.windows):
             run += 1
             if run == need:
                 return (i + run) * size
@@ -180,16 +182,17 @@ def lookup_in_groups(run, e, r):
     tables[base + REPLAY] = (request.prompt_tokens - 1) // step * step
     hit = request.prompt_tokens + request.num_output_tokens - 1  # one token is computed anew
     if kinds.full > 0:
-        hit = find_in_full(engine, cache, outcome, r, hit)
+        hit = find_in_full(engine, cache.blocks[e], kinds, cache, r, hit)
     longest = hit
     if kinds.windows > 0:
-        hit = find_in_windows(engine, cache, outcome, r, hit)
+        hit = find_in_windows(engine, cache.blocks[e], kinds, cache, r, hit)
     tables[base + JUNCTION] = longest if kinds.full > 0 and longest > hit else 0
     tables[base + FOUND_TOKENS], tables[base + FIRST] = hit, first_seen(kinds, hit)
     shared = 0
     for g in range(kinds.on):
         row = row_of(kinds, cache, outcome, g)
         for i in range(first_of(kinds, cache, outcome, g), hit // size_of(kinds, g)):
+            tables[row + i] = find_block(engine, cache.blocks[e], name_in_group(kinds, cache, r, i, g))
             shared += cache.blocks[e, tables[row + i]].references > 0
     if kinds.local == STATES and hit > 0 and awaits_state(run, e, outcome, hit):
         shared = NO_ROOM
@@ -278,6 +281,7 @@ def name_places(r, outcome, engine, cache, g, first, end):
         block = cache.tables[row + i]
         if block != NONE and blocks[block].name == 0:
             give_name(engine, blocks, block, name_in_group(kinds, cache, r, i, g))
+            mark_changed(engine, blocks, block)
 
 
 @kernel
@@ -314,6 +318,7 @@ def release_in_groups(outcome, engine, cache, computed_tokens):
         for i in range(max(first, computed_tokens // size), count):
             block = cache.tables[row + i]
             if block != NONE and blocks[block].name != 0:
+                mark_changed(engine, blocks, block)
                 take_name(engine, blocks, block)
                 unfilled += 1
         for i in range(count - 1, first - 1, -1):

@@ -5,6 +5,7 @@ routers know of it".
 """
 
 from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.memory.grouped_prefixes import find_in_full, find_in_windows, name_in_group, size_of
 from servegym.simulator.records.events import drop_of_engine
 from servegym.simulator.records.named_blocks import UNCHANGED, find_block, give_name, lose_names, name_of, take_name
 
@@ -73,12 +74,39 @@ def forget_told(run, router_state, e):
 
 
 @kernel
-def told_tokens(snapshot, prefixes, r, e):
-    """Return how many tokens of request r's prefix engine e has, by its KV events."""
-    chunks = prefixes.offsets[r + 1] - prefixes.offsets[r]
-    most, found = chunks * prefixes.chunk_tokens // snapshot.block_tokens, 0
-    while found < most:
-        if find_block(snapshot, prefixes.told[e], name_of(prefixes, r, found, snapshot.block_tokens)) < 0:
+def told_block_tokens(snapshot, prefixes, e):
+    """Return the tokens of a block of engine e; with KV cache groups, of the first group, which is full if any is."""
+    kinds = prefixes.kinds[e]
+    return size_of(kinds, 0) if kinds.on > 0 else snapshot.block_tokens
+
+
+@kernel
+def told_name(snapshot, prefixes, r, e, i):
+    """Return the name of block i of request r at engine e, in the first group."""
+    kinds = prefixes.kinds[e]
+    if kinds.on > 0:
+        return name_in_group(kinds, prefixes, r, i, 0)
+    return name_of(prefixes, r, i, snapshot.block_tokens)
+
+
+@kernel
+def told_tokens(snapshot, prefixes, r, e, most):
+    """Return how many tokens of request r's prefix, at most `most`, engine e has, by its KV events.
+
+    With KV cache groups they are found as the engine finds them.
+    """
+    told, kinds = prefixes.told[e], prefixes.kinds[e]
+    tokens = (prefixes.offsets[r + 1] - prefixes.offsets[r]) * prefixes.chunk_tokens
+    if kinds.on > 0:
+        found = min(tokens, most)
+        if kinds.full > 0:
+            found = find_in_full(snapshot, told, kinds, prefixes, r, found)
+        if kinds.windows > 0:
+            found = find_in_windows(snapshot, told, kinds, prefixes, r, found)
+        return found
+    blocks, found = tokens // snapshot.block_tokens, 0
+    while found < blocks:
+        if find_block(snapshot, told, told_name(snapshot, prefixes, r, e, found)) < 0:
             break
         found += 1
-    return found * snapshot.block_tokens
+    return min(found * snapshot.block_tokens, most)

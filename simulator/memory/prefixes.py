@@ -16,7 +16,7 @@ import numpy as np
 from servegym.errors import DeploymentError, WorkloadError
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.compilation.prefetching import prefetch
-from servegym.simulator.memory.kv_events import told_tokens
+from servegym.simulator.memory.kv_events import told_block_tokens, told_name, told_tokens
 from servegym.simulator.records.named_blocks import find_block, name_of
 from servegym.simulator.records.types import STORED_CHUNK, WAYS
 
@@ -182,7 +182,7 @@ def ask_for_known(known, r, e, tokens):
         return
     snapshot, prefixes, last = known.snapshots[e], known.prefixes, max(0, tokens - 1)
     if snapshot.publishes == 1:
-        name = name_of(prefixes, r, last // snapshot.block_tokens, snapshot.block_tokens)
+        name = told_name(snapshot, prefixes, r, e, last // told_block_tokens(snapshot, prefixes, e))
         prefetch(prefixes.told[e], name % snapshot.total_blocks)
     elif snapshot.index_sets > 0:
         at = prefixes.offsets[r] + last // prefixes.chunk_tokens
@@ -196,11 +196,12 @@ def ask_for_known(known, r, e, tokens):
 def known_tokens(known, request, r, e):
     """Return the cached tokens of request r at engine e as far as the router knows; at least one is left to compute."""
     snapshot, prefixes, tokens = known.snapshots[e], known.prefixes, 0
+    most = request.prompt_tokens + request.num_output_tokens - 1
     if snapshot.publishes == 1:
-        tokens = told_tokens(snapshot, prefixes, r, e)
-    elif snapshot.index_sets > 0:
+        return told_tokens(snapshot, prefixes, r, e, most)
+    if snapshot.index_sets > 0:
         tokens = prefixes.chunk_tokens * leading_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r)
-    return min(tokens, request.prompt_tokens + request.num_output_tokens - 1)
+    return min(tokens, most)
 
 
 @kernel
@@ -213,10 +214,13 @@ def may_have(known, r, e, tokens):
     if tokens <= 0:
         return True
     if snapshot.publishes == 1:
-        chunks, last = prefixes.offsets[r + 1] - prefixes.offsets[r], (tokens - 1) // snapshot.block_tokens
-        if last >= chunks * prefixes.chunk_tokens // snapshot.block_tokens:
+        size = told_block_tokens(snapshot, prefixes, e)
+        chunks, last = prefixes.offsets[r + 1] - prefixes.offsets[r], (tokens - 1) // size
+        if last >= chunks * prefixes.chunk_tokens // size:
             return False
-        return find_block(snapshot, prefixes.told[e], name_of(prefixes, r, last, snapshot.block_tokens)) >= 0
+        if prefixes.kinds[e].on > 0 and prefixes.kinds[e].full == 0:
+            return True  # windows need the blocks before the end of a find, and not that one
+        return find_block(snapshot, prefixes.told[e], told_name(snapshot, prefixes, r, e, last)) >= 0
     if snapshot.index_sets == 0:
         return False
     at = prefixes.offsets[r] + (tokens - 1) // prefixes.chunk_tokens

@@ -82,6 +82,7 @@ class Prefixes(NamedTuple):
     told: Annotated[
         np.ndarray, Field(NAMED_BLOCK, ("engines", "told_blocks"), "blocks by the KV events of each engine")
     ]
+    kinds: Annotated[np.ndarray, Field(layout.ENGINE_KV_GROUPS, ("engines",), "KV cache groups of such engines")]
 
 
 PREFIXES = numba_type(Prefixes)

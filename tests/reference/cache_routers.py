@@ -23,8 +23,10 @@ def known_tokens(r: Request, snapshot: EngineSnapshot) -> int:
 def told_tokens(r: Request, snapshot: EngineSnapshot) -> int:
     """In the first blocks of its prompt that the engine has said to hold."""
     assert snapshot.told is not None
-    size, names, found = snapshot.block_tokens, set(snapshot.told.values()), 0
+    size, names, found = snapshot.block_tokens, {name for name in snapshot.told.values() if name is not None}, 0
     chunks = r.chunks[: r.prompt_tokens // snapshot.chunk_tokens]
+    if snapshot.finder is not None:
+        return snapshot.finder.found_by(r, names, min(len(chunks) * snapshot.chunk_tokens, r.context - 1))
     while True:
         chunk = ((found + 1) * size - 1) // snapshot.chunk_tokens
         if chunk >= len(chunks) or ("chunk", chunks[chunk], found) not in names:

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from .kv_groups import CachedState, KvGroup, with_caching
-from .memory import Block, Memory
+from .memory import Block, Memory, Name
 
 if TYPE_CHECKING:
     from .engines import Batch
@@ -24,6 +24,7 @@ class GroupedMemory(Memory):
         self.junctions: dict[Request, int] = {}
         self.hits: dict[Request, int] = {}  # tokens found at the admission
         self.tokens: dict[Request, int] = {}  # for which they have taken blocks
+        self.seen: set[Name] | None = None  # names of blocks, for a router that has been told of them
 
     def name_in(self, r: "Request", g: int, i: int) -> tuple:
         chunk = ((i + 1) * self.groups[g].block_tokens - 1) // self.chunk_tokens
@@ -31,15 +32,26 @@ class GroupedMemory(Memory):
 
     def has(self, r: "Request", kind: KvGroup, i: int) -> bool:
         """All groups of a kind have block i of r."""
-        return all(self.named.get(self.name_in(r, g, i)) for g, group in enumerate(self.groups) if group == kind)
+        return all(self.is_named(self.name_in(r, g, i)) for g, group in enumerate(self.groups) if group == kind)
 
-    def longest(self, r: "Request") -> int | None:
-        """Tokens that full groups have of the beginning of r; None: there are none."""
+    def is_named(self, name: Name) -> bool:
+        return bool(self.named.get(name)) if self.seen is None else name in self.seen
+
+    def found_by(self, r: "Request", names: set[Name], most: int) -> int:
+        """Tokens, `most` at most, that r would find if the blocks here were those of these names."""
+        self.seen = names
+        longest = self.longest(r, most)
+        found = self.hit(r, most if longest is None else longest)
+        self.seen = None
+        return found
+
+    def longest(self, r: "Request", most: int) -> int | None:
+        """Tokens, `most` at most, that full groups have of the beginning of r; None: there are none."""
         full = [group for group in self.groups if not group.window and not group.state]
         if not full:
             return None
         size, found = full[0].block_tokens, 0
-        while (found + 1) * size <= r.context - 1 and self.has(r, full[0], found):
+        while (found + 1) * size <= most and self.has(r, full[0], found):
             found += 1
         return found * size - found * size % self.step
 
@@ -64,7 +76,7 @@ class GroupedMemory(Memory):
         return 0
 
     def look_up(self, r: "Request") -> None:
-        longest = self.longest(r)
+        longest = self.longest(r, r.context - 1)
         r.found_tokens = self.hit(r, r.context - 1 if longest is None else longest)
         self.junctions[r] = longest if longest is not None and longest > r.found_tokens else 0
         r.found = [block for row in self.found_rows(r) for block in row.values()]
@@ -117,6 +129,7 @@ class GroupedMemory(Memory):
                 if full and block.name is None and self.is_kept(r, group, i):
                     block.name = self.name_in(r, g, i)
                     self.named.setdefault(block.name, []).append(block)
+                    self.changed[block] = None
 
     def is_kept(self, r: "Request", group: KvGroup, i: int) -> bool:
         """Whether a later request may need block i of a group of r."""

@@ -7,6 +7,7 @@ from .disturbances import Drift
 from .engines import Engine, Kind
 from .front import Front
 from .front_end import FrontEnd
+from .grouped_memory import GroupedMemory
 from .incidents import Incident, apply_incident, in_service
 from .log import EngineLog, Iteration, Log, Move, StuckError
 from .packer import Formation
@@ -88,6 +89,7 @@ class Simulation:
             snapshot.load_s, snapshot.activate_s = engine.adapters.load_s, engine.adapters.activate_s
         if engine.kv_events and engine.memory is not None:
             snapshot.told, snapshot.chunk_tokens = {}, engine.memory.chunk_tokens
+            snapshot.finder = engine.memory if isinstance(engine.memory, GroupedMemory) else None
         else:
             snapshot.beginnings = index_of(engine)
         return snapshot

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .grouped_memory import GroupedMemory
 from .latency import Latency
 from .memory import Block, Memory, Name
 from .requests import INF, Request
@@ -47,6 +48,7 @@ class EngineSnapshot:
     activate_s: float = 0.0
     adapters: list[int] = field(default_factory=list)  # of what it was sent, the latest first, max_cpu_loras at most
     told: dict[Block, Name | None] | None = None  # what it has said that its blocks hold; None: it does not say
+    finder: GroupedMemory | None = None  # finds in groups what it has said; None: it has none
 
     @property
     def requests(self) -> int:

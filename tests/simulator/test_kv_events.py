@@ -15,6 +15,7 @@ from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.kv_events import apply_due_events
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.memory.prefixes import Prompts, known_tokens, may_have
 from servegym.simulator.records.named_blocks import UNCHANGED
 from servegym.simulator.records.statuses import AT_ROUTES
@@ -27,17 +28,25 @@ A_SECOND = linear(c_p=1.0, b_d=1.0)  # a token
 Rows = list[tuple[float, int, int, list[int]]]
 
 
-def known_at_routes(rows: Rows, blocks: int = 100, delay_s: float = 0.0, kv_events: bool = True) -> list[list[int]]:
+def known_at_routes(
+    rows: Rows,
+    blocks: int = 100,
+    delay_s: float = 0.0,
+    kv_events: bool = True,
+    groups: tuple[KvCacheGroup, ...] = (),
+) -> list[list[int]]:
     """Of each request when it is routed: the tokens that the router knows of at each of two engines.
 
-    rows: arrival, prompt, output, chunks. Blocks and chunks of 4 tokens.
+    rows: arrival, prompt, output, chunks. Blocks, without groups, and chunks of 4 tokens.
     """
     arrival_s, prompt, output, chunks = zip(*rows, strict=True)
     table = Workload.from_columns({
         "arrival_s": np.array(arrival_s), "prompt_tokens": np.array(prompt), "output_tokens": np.array(output),
     }).table  # fmt: skip
     workload = Workload(table, prefixes=Prompts(4, np.cumsum([0, *map(len, chunks)]), np.concatenate(chunks)))
-    pool = Deployment(A_SECOND, A_SECOND, blocks, 2, block_tokens=4, watermark=0.0, kv_events=kv_events)
+    pool = Deployment(
+        A_SECOND, A_SECOND, blocks, 2, block_tokens=4, watermark=0.0, kv_events=kv_events, kv_groups=groups
+    )
     cluster = Cluster((pool,), signal_delay_s=delay_s)
     simulation = Simulation(Scenario(workload, cluster, scheduler("vllm-v1"), router=router("kv-aware")))
     seen = []
@@ -46,7 +55,7 @@ def known_at_routes(rows: Rows, blocks: int = 100, delay_s: float = 0.0, kv_even
         seen.append([int(known_tokens(known, simulation.arrays.requests[r], r, e)) for e in range(2)])
         for e, tokens in enumerate(seen[-1]):  # as far as chunks go that nothing has overwritten
             assert all(may_have(known, r, e, fewer) for fewer in range(tokens + 1))
-            assert not may_have(known, r, e, tokens + 5)
+            assert groups or not may_have(known, r, e, tokens + 5)  # full groups alone may have more
     return seen
 
 
@@ -74,6 +83,34 @@ def test_it_hears_of_what_is_overwritten():
     rows: Rows = [(0.0, 8, 1, [0, 1]), (50.0, 15, 1, [2, 3, 4]), (100.0, 15, 1, [5, 6, 7]), (150.0, 9, 1, [0, 1])]
     assert known_at_routes(rows, blocks=4)[3] == [0, 0]
     assert known_at_routes(rows, blocks=4, kv_events=False)[3] == [8, 0]
+
+
+FULL, WINDOW, STATE = KvCacheGroup(4), KvCacheGroup(4, window=4), KvCacheGroup(4, state=True)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize(("groups", "found"), [
+    ((FULL,), [16, 8, 0]),  # all blocks of the first prompt
+    ((FULL, WINDOW), [12, 0, 0]),  # its window has a block before its last token, and none before token 8
+    ((FULL, FULL, WINDOW, WINDOW), [12, 0, 0]),
+    ((FULL, STATE), [12, 0, 0]),  # the state after token 12, the last end of a block before its last token
+    ((WINDOW,), [12, 0, 0]),
+    ((KvCacheGroup(8), WINDOW), [8, 8, 0]),  # hits are of 8 tokens: its window has the block before token 8
+])  # fmt: skip
+def test_it_knows_of_what_all_groups_have(groups, found):
+    # The second goes on where the first ended, the third parts from it after 8 tokens, the fourth at once.
+    rows: Rows = [(0.0, 16, 1, [0, 1, 2, 3]), (100.0, 20, 1, [0, 1, 2, 3, 4]), (100.0, 16, 1, [0, 1, 8, 9]),
+                  (100.0, 16, 1, [9, 9, 9, 9])]  # fmt: skip
+    known = known_at_routes(rows, groups=groups)
+    assert known[0] == [0, 0] and [max(one) for one in known[1:]] == found
+
+
+@pytest.mark.nojit
+def test_of_windows_it_hears_where_two_have_parted():
+    # Full attention of engine 0 has 8 tokens of the third prompt, and no window: then the block before token 8 is kept.
+    rows: Rows = [(100.0 * i, 16, 1, [0, 1, 2 * i + 2, 2 * i + 3]) for i in range(4)]
+    assert known_at_routes(rows, groups=(FULL, WINDOW)) == [[0, 0], [0, 0], [0, 0], [8, 0]]
+    assert known_at_routes(rows, groups=(FULL,)) == [[0, 0], [8, 0], [8, 0], [8, 0]]
 
 
 def last_of(run, e, *kinds):

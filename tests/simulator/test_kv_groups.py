@@ -9,6 +9,7 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
 from servegym.evaluation.reports.memory import kv_blocks
+from servegym.simulator.features.speculation import Speculation
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
@@ -98,7 +99,7 @@ def test_one_group_of_full_attention_changes_nothing() -> None:
     [
         ({"role": "decode"}, "is not simulated with the role 'decode'; append :kv_groups=mean to the device"),
         ({"host": HostMemory(4, 0.0, 0.0)}, "is not simulated with host memory; append"),
-        ({"kv_events": True}, "is not simulated with KV events; append"),
+        ({"speculation": Speculation(2, 0.5)}, "is not simulated with speculation; append"),
     ],
 )
 def test_what_is_not_simulated_beside_them(others: dict[str, Any], words: str) -> None:

@@ -79,6 +79,17 @@ class Live:
             show_default="all of its KV memory",
         ),
     ] = None
+    kv_events_port: Annotated[
+        int,
+        option(
+            "PORT",
+            "The port of each engine's host where vLLM publishes KV events, which tell what its cache has.",
+            options.WHAT,
+            min=0,
+            max=65535,
+            show_default="they are not read",
+        ),
+    ] = 0
     host: Annotated[
         str, option("HOST", "Address to listen on; by default only this machine can connect.", ADDRESSES, "--host")
     ] = "127.0.0.1"
@@ -138,7 +149,9 @@ class Live:
             assumptions = Assumptions.of_artifact(self.policy, self.device)
         else:
             assumptions = Assumptions.of(registry.router(str(self.router)), None, None, self.device)
-        return dataclasses.replace(assumptions, prefix_cache_tokens=self.prefix_cache_tokens)
+        return dataclasses.replace(
+            assumptions, prefix_cache_tokens=self.prefix_cache_tokens, kv_events=self.kv_events_port > 0
+        )
 
     def serving(self, port: int, clients: Path | None = None, addressed: bool = False, **more: Any) -> Serving:
         """Look up the engines and read the policy. addressed: engines need an IP address and a port. more: settings
@@ -169,7 +182,7 @@ class Live:
         assumptions = self.load()
         operation = Operation.of(
             clients, urls=fixed, sources=sources, look_s=self.discovery_s, load=self.load, device=self.device,
-            prefix_cache_tokens=self.prefix_cache_tokens,
+            prefix_cache_tokens=self.prefix_cache_tokens, kv_events=self.kv_events_port > 0,
         )  # fmt: skip
         log = RequestLog(self.request_log) if self.request_log else None
         return Serving(assumptions, urls, settings, operation, log)

@@ -23,4 +23,5 @@ def engines(shared_engines: list[FakeEngine]) -> list[FakeEngine]:
         engine.bodies.clear()
         engine.headers.clear()
         engine.cancelled = 0
+        engine.ids = None
     return shared_engines

@@ -56,6 +56,7 @@ class FakeEngine:
         self.headers: list[dict[str, str]] = []
         self.cancelled = 0
         self.metrics = ""
+        self.ids: list[int] | None = None  # of every prompt, as /tokenize says them
         app = Starlette(
             routes=[
                 Route("/v1/completions", self.complete, methods=["POST"]),
@@ -81,7 +82,7 @@ class FakeEngine:
         return JSONResponse({"object": "list", "data": [{"id": "fake"}]})
 
     async def tokenize(self, request: Request) -> Response:
-        return JSONResponse({"count": 77})
+        return JSONResponse({"count": 77} if self.ids is None else {"count": len(self.ids), "tokens": self.ids})
 
     async def say_metrics(self, request: Request) -> Response:
         return PlainTextResponse(self.metrics)

@@ -83,7 +83,7 @@ def test_the_page_has_medians_and_what_has_no_tables():
     assert order(points, "ttft") == pytest.approx(1.0) and order(points, "tpot") == pytest.approx(1 / 3)
     text = page(points, [("clause", 1, 7)], {"x:y": "no tables at /root/x"}, "0.12", PAGES["--engines"])
     assert "| b, sglang, fp8, 8 | 3 | 50.0 (+0.0) | 0.0 (+0.0) | 10.0 (+10.0) | 50.0 (-50.0) |" in text
-    assert "Without tables, 4 points:\n\n- `x:y`: no tables\n" in text
+    assert "Not simulated, 4 points:\n\n- `x:y`: no tables\n" in text
     assert "| 1 to 4 | 3 | 2,000 ms | +100 ms | 10.0 % | +10.0 % | 11.1 % |" in text
     assert "| TPOT, median, dense | 100.0 % | 10 % | missed |" in text
     assert "| TPOT, median, others | 25.0 % | 15 % | missed |" in text
@@ -101,6 +101,8 @@ def test_parts_add_up_to_the_time_and_prefills_first_are_sooner():
     for points in (mixed, first):
         parts = points[["admission", "queue", "prefill"]].iloc[0]
         assert parts.sum() == pytest.approx(points["simulated_ttft"][0]) and (parts > 0).all()
+    points, without = study([row | {"osl": 10_000_000}])
+    assert points.empty and "less than a request" in without[served_of(row).text]
     assert first["simulated_tpot"][0] > mixed["simulated_tpot"][0]
     assert first["other_ttft"][0] == mixed["simulated_ttft"][0] != mixed["other_ttft"][0]
 

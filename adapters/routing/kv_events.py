@@ -1,0 +1,148 @@
+"""KV events as vLLM publishes them (vllm/distributed/kv_events.py): what an engine has stored and removed, by KV cache
+group, and the stream that they come in."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeGuard
+from urllib.parse import urlsplit
+
+from servegym.errors import RoutingError
+
+INSTALL = "pip install 'servegym[kv-events]'"
+Hash = bytes | int
+BATCH = "it should be [seconds, events, perhaps a data-parallel rank], in MessagePack"
+MOST_TOKENS = 2**31 - 1  # of a block
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockStored:
+    """Blocks of one request that a group has stored, in order; token_ids: of all from after the parent's, with those of
+    blocks that the group did not store (of a window, a state). parent: hash of the block before; None: there is none.
+
+    alike: requests with the same token ids have the same blocks; not so with LoRA adapters, images and salts.
+    """
+
+    hashes: tuple[Hash, ...]
+    parent: Hash | None
+    token_ids: tuple[int, ...]
+    block_tokens: int
+    group: int
+    alike: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockRemoved:
+    """Blocks that a group has no more."""
+
+    hashes: tuple[Hash, ...]
+    group: int
+
+
+@dataclasses.dataclass(frozen=True)
+class AllBlocksCleared:
+    """The engine has no blocks any more that another request could find."""
+
+
+Event = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+def module(name: str) -> Any:
+    """msgpack, or zmq.asyncio. Raises RoutingError where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise RoutingError(f"KV events need {name.partition('.')[0]}: {INSTALL}") from None
+
+
+def read_batch(payload: bytes) -> list[Event]:
+    """The events of a batch; of blocks in host memory or a store, none. Raises RoutingError for what cannot be read."""
+    msgpack = module("msgpack")
+    try:
+        batch = msgpack.unpackb(payload, strict_map_key=False)
+    except (ValueError, msgpack.UnpackException) as error:  # nothing else says what is wrong with it
+        raise RoutingError(f"KV events: they cannot be unpacked ({error or type(error).__name__}); {BATCH}") from None
+    if not isinstance(batch, list) or len(batch) < 2 or not isinstance(batch[1], list):
+        raise RoutingError(f"KV events: a batch is {_shown(batch)}; {BATCH}")
+    return [event for event in map(_event, batch[1]) if event is not None]
+
+
+def _event(said: Any) -> Event | None:
+    if not isinstance(said, dict):
+        raise RoutingError(f"KV event: it is {_shown(said)}; it should be a map with its type")
+    kind = said.get("type")
+    if kind == "AllBlocksCleared":
+        return AllBlocksCleared()
+    if kind not in ("BlockStored", "BlockRemoved"):
+        known = "BlockStored, BlockRemoved or AllBlocksCleared"
+        raise RoutingError(f"KV event: its type is {_shown(kind)}; it should be {known}")
+    hashes, group = said.get("block_hashes"), said.get("group_idx")
+    if not isinstance(hashes, list) or not all(isinstance(one, bytes | int) for one in hashes):
+        raise RoutingError(f"KV event: block_hashes is {_shown(hashes)}; it should be a list of hashes")
+    if group is not None and not _is_whole(group, 0):
+        raise RoutingError(f"KV event: group_idx is {_shown(group)}; it should be a whole number of 0 or more")
+    medium = said.get("medium")
+    if isinstance(medium, str) and medium.upper() != "GPU":
+        return None
+    if kind == "BlockRemoved":
+        return BlockRemoved(tuple(hashes), group or 0)
+    parent, ids, size = said.get("parent_block_hash"), said.get("token_ids"), said.get("block_size")
+    if not isinstance(parent, bytes | int | None):
+        raise RoutingError(f"KV event: parent_block_hash is {_shown(parent)}; it should be a hash, or nothing")
+    if not _is_whole(size, 1):
+        raise RoutingError(f"KV event: block_size is {_shown(size)}; it should be a whole number of 1 or more")
+    if not isinstance(ids, list) or not all(_is_whole(one, 0) for one in ids):
+        raise RoutingError(f"KV event: token_ids is {_shown(ids)}; it should be a list of token ids")
+    if len(ids) % size or len(hashes) > len(ids) // size:
+        blocks = f"{len(hashes)} hashes come with {len(ids)} token ids"
+        raise RoutingError(f"KV event: {blocks} of blocks of {size}; each block should have as many as that")
+    keys = said.get("extra_keys")
+    alike = said.get("lora_id") is None and said.get("lora_name") is None and not any(keys or ())
+    return BlockStored(tuple(hashes), parent, tuple(ids), size, group or 0, alike)
+
+
+def _is_whole(value: Any, least: int) -> TypeGuard[int]:
+    return type(value) is int and least <= value <= MOST_TOKENS
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def address_of(url: str, port: int) -> str:
+    """Where the engine at a URL publishes: at this port of its host."""
+    host = urlsplit(url).hostname or ""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+async def follow(address: str, heard: Callable[[list[Event]], None], lost: Callable[[], None]) -> None:
+    """Follow the events published at an address, until cancelled. heard: is told of each batch. lost: some are missing,
+    or the engine has begun anew. Raises RoutingError for a batch that cannot be read."""
+    zmq = module("zmq")
+    context = module("zmq.asyncio").Context()
+    socket = context.socket(zmq.SUB)
+    try:
+        socket.setsockopt(zmq.SUBSCRIBE, b"")
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(address)
+        expected = None
+        while True:
+            parts = await socket.recv_multipart()
+            if len(parts) != 3 or len(parts[1]) != 8:
+                parts_said = (
+                    f"a message has {len(parts)} parts; it should have a topic, a number of 8 bytes, and events"
+                )
+                raise RoutingError(f"KV events: {parts_said}")
+            number = int.from_bytes(parts[1], "big")
+            if expected is not None and number != expected:
+                lost()
+            expected = number + 1
+            heard(read_batch(parts[2]))
+            await asyncio.sleep(0)  # others have their turn, however many come
+    finally:
+        socket.close()
+        context.term()
