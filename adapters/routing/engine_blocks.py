@@ -48,13 +48,13 @@ class EngineBlocks:
     def __len__(self) -> int:
         return sum(count for _, count in self.names.values())
 
-    def placed(self, rows: int) -> list[tuple[int, int]]:
+    def rows_anew(self, rows: int) -> list[tuple[int, int]]:
         """All blocks in the rows of an empty table of so many: row and name of each."""
         self._free, self._rows = list(range(rows - 1, -1, -1)), {}
         return [(self.row_for(name), name) for name, count in list(self.names.values()) for _ in range(count)]
 
     @property
-    def has_room(self) -> bool:
+    def has_free_rows(self) -> bool:
         return bool(self._free)
 
     def row_for(self, name: int) -> int:

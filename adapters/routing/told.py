@@ -39,7 +39,7 @@ class Told:
             for name in lost:
                 kernels.tell.entry(known, e, blocks.free_row(name), 0)
             for name in got:
-                if not blocks.has_room:
+                if not blocks.has_free_rows:
                     known = self.place(known, e)  # with all of this event
                     break
                 kernels.tell.entry(known, e, blocks.row_for(name), name)
@@ -62,7 +62,7 @@ class Told:
         blocks = self._blocks[e]
         rows = max(int(known.snapshots["total_blocks"][e]), 2 * len(blocks))
         known = _emptied(known, e, rows)
-        for row, name in blocks.placed(known.prefixes.told.shape[1]):
+        for row, name in blocks.rows_anew(known.prefixes.told.shape[1]):
             kernels.tell.entry(known, e, row, name)
         return known
 

@@ -8,6 +8,7 @@ python -m experiments.measured.library_page docs/results/measured-engines.md --e
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ GOALS = {"tpot": 15.0, "ttft": 25.0}  # median absolute error, percent
 DENSE_TPOT_GOAL = 10.0
 TAU_GOALS = {"tpot": 0.93, "throughput": 0.93, "ttft": 0.85}
 METRICS = tuple(GOALS)
+FEW_CLIENTS, MANY_CLIENTS = 4, 64
 HTTP_S = FRONT_END.before_s + FRONT_END.after_s
 OF_CLIENTS = f"""Medians. *Error with HTTP* adds {1e3 * HTTP_S:.1f} ms to each simulated time:
 what a front end takes before the queue and after the engine, as others have fitted it to runs over HTTP on H100 hosts,
@@ -199,6 +201,33 @@ def by_parts(points: pd.DataFrame) -> str:
     return table(columns, rows, words=2)
 
 
+def why(points: pd.DataFrame) -> str:
+    """Which of the parts the error of the time to the first token can be in."""
+    known = points[points["prefill"].notna()]
+    few, many = known[known["clients"] <= FEW_CLIENTS], known[known["clients"] > MANY_CLIENTS]
+    if few.empty:
+        return ""
+    parts = ("admission", "queue", "prefill", "ttft")
+    admission, queue, prefill, measured = (1e3 * few[part].median() for part in parts)
+    lacks = 1e3 * (few["ttft"] - few["simulated_ttft"])
+    by_engine = ", ".join(f"{lacks[few['engine'] == e].median():,.0f} under {e}" for e in sorted(set(few["engine"])))
+    error = percent(few, "simulated", "ttft").abs().median()
+    text = (
+        f"With up to {FEW_CLIENTS} clients hardly anything waits, and the error is {error:.1f} % already: of "
+        f"{len(few)} points admission takes {admission:,.0f} ms, queue {queue:,.0f} and prefill {prefill:,.0f}, and "
+        f"{measured:,.0f} ms are measured. What lacks is {lacks.median():,.0f} ms in the median ({by_engine}), of "
+        f"which a client and HTTP take {1e3 * HTTP_S:.1f} ms as fitted elsewhere. The rest can only be prefill that is "
+        "predicted too short, or time of the server outside of batches; no point tells these two apart."
+    )
+    if not many.empty:
+        share, off = (100 * many["queue"] / many["simulated_ttft"]).median(), percent(many, "simulated", "ttft")
+        text += (
+            f" With more than {MANY_CLIENTS} clients queue is {share:.0f} % of the simulated time, and points are off "
+            f"to both sides: {(off > 0).sum()} of {len(many)} are too long."
+        )
+    return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)) + "\n"
+
+
 def by_order(points: pd.DataFrame, orders: Mapping[str, str]) -> str:
     """Errors of SGLang's points in the order of the page and in the other."""
     some = points[points["engine"].isin(list(ORDERS))]
@@ -257,14 +286,15 @@ def page(
         "Tau: mean over models with the same lengths, of all their points; most of it is the number of clients.\n",
         "## By model and engine\n", by_kind(points),
         "## The time to the first token by the number of clients\n", OF_CLIENTS, by_clients(points),
-        "## What the simulated time to the first token is made of\n", OF_PARTS, by_parts(points),
+        "## What the simulated time to the first token is made of\n", OF_PARTS, by_parts(points), why(points),
     ]  # fmt: skip
     if points["engine"].isin(list(ORDERS)).any():
         parts += ["## The order of SGLang\n", OF_ORDERS, by_order(points, of.orders)]
     parts += ["## Which points\n", clauses]
     if without:
         left = counts[-1][-1] - len(points)
-        lines = [f"- `{name}`: {why.split(' at /')[0]}" for name, why in without.items()]  # without the file's path
+        reasons = {name: said.removeprefix(f"device '{name}': ").split(" at /")[0] for name, said in without.items()}
+        lines = [f"- `{name}`: {said}" for name, said in reasons.items()]  # without the path of a file
         parts.append(f"Not simulated, {left} points:\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 

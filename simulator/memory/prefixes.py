@@ -17,7 +17,7 @@ from servegym.errors import DeploymentError, WorkloadError
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.compilation.prefetching import prefetch
 from servegym.simulator.memory.kv_events import told_block_tokens, told_name, told_tokens
-from servegym.simulator.records.named_blocks import find_block, name_of
+from servegym.simulator.records.named_blocks import find_block
 from servegym.simulator.records.types import STORED_CHUNK, WAYS
 
 ENGINES_AHEAD = 8  # engines: visiting so many takes some 100 ns, the latency of memory

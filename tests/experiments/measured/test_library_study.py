@@ -81,8 +81,11 @@ def test_the_page_has_medians_and_what_has_no_tables():
         "prefill": [1.0, 1.8, np.nan],
     })  # fmt: skip
     assert order(points, "ttft") == pytest.approx(1.0) and order(points, "tpot") == pytest.approx(1 / 3)
-    text = page(points, [("clause", 1, 7)], {"x:y": "no tables at /root/x"}, "0.12", PAGES["--engines"])
+    text = page(points, [("clause", 1, 7)], {"x:y": "device 'x:y': no tables at /root/x"}, "0.12", PAGES["--engines"])
     assert "| b, sglang, fp8, 8 | 3 | 50.0 (+0.0) | 0.0 (+0.0) | 10.0 (+10.0) | 50.0 (-50.0) |" in text
+    words = " ".join(text.split())
+    assert "the error is 15.0 % already: of 2 points admission takes 150 ms, queue 200 and prefill 1,400" in words
+    assert "What lacks is -250 ms in the median (-250 under sglang), of which" in words
     assert "Not simulated, 4 points:\n\n- `x:y`: no tables\n" in text
     assert "| 1 to 4 | 3 | 2,000 ms | +100 ms | 10.0 % | +10.0 % | 11.1 % |" in text
     assert "| TPOT, median, dense | 100.0 % | 10 % | missed |" in text
