@@ -211,6 +211,16 @@ def test_agrees_with_prefix_caching_in_groups_under_any_limits(seed: int) -> Non
     check(random, policy, lambda _: theirs, until_s=1.5, caching=True, asynchronous=asynchronous, grouped=True)
 
 
+@pytest.mark.parametrize("seed", seeds(100))
+def test_agrees_with_lora_adapters_and_async_scheduling(seed: int) -> None:
+    random = np.random.default_rng([seed, 22])
+    settings = random_scheduler.random_settings(random) | {"preemptible": 0, "looks": 0, "keep_tokens": 0}
+    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
+    policy = random_scheduler.WITHOUT_TASKS.with_settings(**settings)
+    features = {"caching": seed % 3 == 0, "behind": seed % 4 == 1, "grouped": seed % 4 == 2}
+    check(random, policy, lambda _: theirs, until_s=1.5, adapted=True, asynchronous=True, **features)
+
+
 @every_case(CASES, 3)
 def test_agrees_with_lora_adapters(name: str, settings: dict[str, Any], seed: int) -> None:
     check(

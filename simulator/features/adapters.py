@@ -110,9 +110,10 @@ def take_out_of_batch(run, e, adapter):
 
 @kernel
 def load_batch_adapters(run, e):
-    """Bring the adapters of the batch that engine e starts into device memory, and return the time that it takes."""
+    """Bring the adapters of the batch that engine e has formed into device memory, and return the time that it takes in
+    all, that of loading, and that of activating."""
     engine, table = run.engines[e], run.adapters[e]
-    adapters, took_s = engine.adapters, 0.0
+    adapters, took_s, load_s, activate_s = engine.adapters, 0.0, 0.0, 0.0
     for k in range(engine.batch_length):  # adapters of the batch that are there are not replaced
         adapter = run.requests[run.entries[e, k].request].adapter
         if adapter > 0 and is_first(run, e, k, adapter):
@@ -124,8 +125,20 @@ def load_batch_adapters(run, e):
         adapter = run.requests[run.entries[e, k].request].adapter
         if adapter > 0 and table[adapter].device_use == 0:
             adapters.uses += 1
-            took_s += load_adapter(adapters, table, adapter) + activate(adapters, table, adapter)
-    return took_s
+            loading_s = load_adapter(adapters, table, adapter)
+            activating_s = activate(adapters, table, adapter)
+            took_s += loading_s + activating_s
+            load_s, activate_s = load_s + loading_s, activate_s + activating_s
+    return took_s, load_s, activate_s
+
+
+@kernel
+def load_ahead_adapters(run, e):
+    """Bring in the adapters of the batch that engine e has formed ahead. They are loaded once the batch before has its
+    own, and activated when the batch starts."""
+    ahead = run.engines[e].ahead
+    _, load_s, activate_s = load_batch_adapters(run, e)
+    ahead.loaded_s, ahead.activate_s = max(run.status[0].now_s, ahead.loaded_s) + load_s, activate_s
 
 
 @kernel
@@ -208,6 +221,7 @@ def note_adapter(sent, most, adapter):
 def forget_adapters(run, known, e):
     """Remove all adapters from engine e, and from what the router knows of it."""
     run.engines[e].adapters.in_host = run.engines[e].adapters.in_device = 0
+    run.engines[e].ahead.loaded_s = 0.0
     for adapter in range(run.adapters.shape[1]):
         run.adapters[e, adapter].host_use, run.adapters[e, adapter].device_use = 0, 0
     for place in range(known.adapters.shape[1]):

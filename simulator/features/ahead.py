@@ -110,12 +110,13 @@ def start_waiting(run, router_state, e):
 def start_formed(run, router_state, e, now_s):
     """Start the batch that engine e formed ahead. Returns STARTED, or BAD_DURATION."""
     engine, status = run.engines[e], run.status[0]
-    duration_s = disturbed(engine.ahead.model_s, run.disturbance[0], engine, now_s)
+    waits_s = max(0.0, engine.ahead.loaded_s - now_s) + engine.ahead.activate_s
+    duration_s = disturbed(engine.ahead.model_s, run.disturbance[0], engine, now_s) + waits_s
     if not 0.0 <= duration_s <= LATEST_S:
         return BAD_DURATION
     engine.batch_length, engine.ahead.length = engine.ahead.length, 0
-    engine.batch_start_s = now_s
-    engine.batch_estimate_s, engine.correction.batch_scale = engine.ahead.estimate_s, engine.ahead.scale
+    engine.batch_start_s, engine.ahead.waits_s = now_s, waits_s
+    engine.batch_estimate_s, engine.correction.batch_scale = engine.ahead.estimate_s + waits_s, engine.ahead.scale
     engine.iterations += 1
     if status.recording:
         note(run, BATCH_START, e, -1, engine.queue_length, engine.batch_estimate_s)

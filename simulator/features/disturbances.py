@@ -94,8 +94,8 @@ def correct_estimator(run, e):
 
 @kernel
 def correct(engine, correction, real_s):
-    """Update the engine's estimate_scale with the real duration of an iteration, in s, without KV moving."""
-    fitted_s = engine.batch_estimate_s - engine.moving_s
+    """Update the engine's estimate_scale with the real duration of an iteration, in s, without what was moved first."""
+    fitted_s = engine.batch_estimate_s - (engine.moving_s + engine.ahead.waits_s)
     if correction.compounding == 0:
         fitted_s /= engine.correction.batch_scale
     if not (fitted_s > 0.0 and real_s > 0.0):

@@ -13,7 +13,7 @@ from servegym.simulator.features import (
     HAS_LOCKSTEP,
     HAS_TASKS,
 )
-from servegym.simulator.features.adapters import load_batch_adapters
+from servegym.simulator.features.adapters import load_ahead_adapters, load_batch_adapters
 from servegym.simulator.features.ahead import commit_token, hide_finishing, keep_formed, restore_queue, start_waiting
 from servegym.simulator.features.disturbances import correct, correct_estimator, disturbed
 from servegym.simulator.features.front import end_in_engine
@@ -98,6 +98,8 @@ def instead_of_start(run, router_state, functions, decider, e, running):
     Returns GOING_ON to start the batch now, else the result of its start.
     """
     if HAS_AHEAD and run.engines[e].ahead.on:
+        if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
+            load_ahead_adapters(run, e)
         return keep_formed(run, router_state, functions, decider, e, running)
     return GOING_ON
 
@@ -106,7 +108,8 @@ def instead_of_start(run, router_state, functions, decider, e, running):
 def before_times(run, e):
     """Called before the times of a batch of engine e are computed; adds to moving_s what must be moved first."""
     if HAS_ADAPTERS and run.engines[e].adapters.max_loras > 0:
-        run.engines[e].moving_s += load_batch_adapters(run, e)
+        took_s, _, _ = load_batch_adapters(run, e)
+        run.engines[e].moving_s += took_s
 
 
 @hook
@@ -160,7 +163,8 @@ def at_end(run, e, now_s):
     if HAS_TASKS and engine.running_task >= 0:
         ran_before_s = close_task(run, e)
     if HAS_CORRECTION and run.correction[0].window_iterations > 0:
-        correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - engine.moving_s)
+        waited_s = engine.moving_s + engine.ahead.waits_s
+        correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - waited_s)
     engine.moving_s = 0.0
     if HAS_TASKS:
         take_owed(engine)

@@ -195,8 +195,6 @@ class Deployment:
             (self.speculation is not None, "speculation"),
         ]
         instead = "leave out one"
-        if field == "async_scheduling":
-            beside.append((self.adapters is not None, "LoRA adapters"))
         if field == KV_GROUPS:
             instead = ALIKE
         for there, what in beside:

@@ -90,6 +90,9 @@ ENGINE_AHEAD = record(
         ("model_s", "f8"),  # its time by the device model
         ("estimate_s", "f8"),  # its time by the estimator
         ("scale", "f8"),  # correction of that estimate
+        ("loaded_s", "f8"),  # when its LoRA adapters are in host memory, or those of the batch before it
+        ("activate_s", "f8"),  # time to copy them to device memory, once nothing runs
+        ("waits_s", "f8"),  # time that the running iteration spends on both
     ]
 )
 

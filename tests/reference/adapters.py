@@ -25,6 +25,13 @@ class Adapters:
     def use(self, batch: Iterable[int]) -> float:
         """A batch starts: seconds until its adapters are in device memory. batch: of its requests, in their order."""
         took_s = 0.0
+        for load_s, activate_s in self.bring_in(batch):
+            took_s += load_s + activate_s
+        return took_s
+
+    def bring_in(self, batch: Iterable[int]) -> list[tuple[float, float]]:
+        """Bring the adapters of a batch into device memory: seconds to load and to activate each that was not there."""
+        took = []
         wanted = [adapter for adapter in dict.fromkeys(batch) if adapter]
         for adapter in wanted:  # those that are there are not given up for others of the batch
             for place in (self.in_host, self.in_device):
@@ -32,20 +39,22 @@ class Adapters:
                     place.remove(adapter)
                     place.append(adapter)
         for adapter in wanted:
+            load_s = activate_s = 0.0
             if adapter not in self.in_host:
-                took_s += self.load_s
+                load_s = self.load_s
                 self.loads += 1
                 if len(self.in_host) == self.max_cpu_loras:
                     given_up = self.in_host.pop(0)
                     self.in_device = [other for other in self.in_device if other != given_up]
                 self.in_host.append(adapter)
             if adapter not in self.in_device:
-                took_s += self.activate_s
+                activate_s = self.activate_s
                 self.activations += 1
                 if len(self.in_device) == self.max_loras:
                     self.in_device.pop(0)
                 self.in_device.append(adapter)
-        return took_s
+            took.append((load_s, activate_s))
+        return took
 
     def forget(self) -> None:
         """The engine has failed."""

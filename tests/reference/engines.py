@@ -106,6 +106,7 @@ class Engine:
     adapters: Adapters | None = None  # None: it serves the model itself alone
     asynchronous: bool = False
     ahead: "Work | None" = None  # formed while another runs
+    loaded_s: float = 0.0  # when the LoRA adapters of the last batch formed are in host memory
     unseen: list[Request] = field(default_factory=list)  # while it is formed: those that are not there
     group: "list[Engine]" = field(default_factory=list)  # that start and end iterations with it, itself too
     just_ended: bool = False  # an iteration, at this instant, and the next one has started

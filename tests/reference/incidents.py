@@ -104,6 +104,7 @@ def fail(sim: "Simulation", engine: Engine, now_s: float) -> None:
 def lose_everything(sim: "Simulation", engine: Engine, now_s: float) -> None:
     if engine.adapters is not None:
         engine.adapters.forget()
+        engine.loaded_s = 0.0
     if engine.store is not None:
         engine.store.empty()
     if len(sim.engines) > 1:

@@ -93,6 +93,10 @@ class Running:
             boundaries=[],
             start_s=now_s,
         )
+        if engine.adapters is not None:  # loaded while another batch may be running, activated when this one starts
+            took = engine.adapters.bring_in(r.adapter for r, _ in work.batch)
+            engine.loaded_s = max(now_s, engine.loaded_s) + sum(load_s for load_s, _ in took)
+            work.loaded_s, work.activate_s = engine.loaded_s, sum(activate_s for _, activate_s in took)
         work.evicted = [r.index for r in formed.evicted]
         for r, tokens in work.batch:
             engine.computed_tokens += tokens
@@ -108,9 +112,11 @@ class Running:
         if work is None:
             return
         work.computing_s *= self.sim.drift.factor(now_s)
+        work.moving_s = max(0.0, work.loaded_s - now_s) + work.activate_s
         engine.work, work.start_s, work.iteration = work, now_s, len(self.sim.iterations)
         engine.end_s = work.end_s
         engine.iterations += 1
+        work.estimate_s += work.moving_s
         self.sim.router_state.report(engine.index, now_s, now_s + work.estimate_s)
         self.sim.iterations.append(
             Iteration(

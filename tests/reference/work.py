@@ -45,6 +45,8 @@ class Work:
     start_s: float = 0.0  # when it was started or resumed
     evicted: list[int] = field(default_factory=list)  # where it was formed while another ran
     emitting: list[Request] = field(default_factory=list)  # the same
+    loaded_s: float = 0.0  # the same: when its LoRA adapters are in host memory
+    activate_s: float = 0.0  # the same: what it takes to copy them to device memory
 
     @property
     def is_task(self) -> bool:

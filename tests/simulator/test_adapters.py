@@ -97,11 +97,21 @@ def test_numbers_that_cannot_be(numbers: tuple, says: str) -> None:
         Adapters(*numbers)
 
 
+def test_a_batch_that_is_formed_ahead_loads_while_another_runs() -> None:
+    """A batch computes for 1 s and 1 s a token, and loads for 8 s. The second, formed at once, loads from 8 s to 16 s,
+    and activates for 2 s once the first has ended: at 14 s it has to wait for 2 s and 2 s, at 17 s for 2 s."""
+    lora = Adapters(1, 8.0, 2.0)
+    first_is_short, first_is_long = (
+        [(one.start_s, one.end_s, dict(one.batch)) for one in iterations(simulation.result())]
+        for simulation in (served(workload(*names), lora, async_scheduling=True) for names in ((5, 9, 9), (5, 9, 5)))
+    )
+    assert first_is_short == [(0.0, 14.0, {0: 3}), (14.0, 25.0, {1: 3, 2: 3})]
+    assert first_is_long == [(0.0, 17.0, {0: 3, 2: 3}), (17.0, 23.0, {1: 3})]
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(DeploymentError, match="request 1: it names LoRA adapter 6, and deployment has none; give its"):
         served(workload(0, 6), None)
-    with pytest.raises(DeploymentError, match="async_scheduling is not simulated with LoRA adapters; leave out one"):
-        served(workload(1), Adapters(1, 0.0, 0.0), async_scheduling=True)
     with pytest.raises(WorkloadError, match="request 0: adapter is -1; it should be 0 or more"):
         workload(-1)
 
