@@ -28,6 +28,7 @@ OF_TOTAL, OF_FREE = "of_total", "of_free"  # which memory an engine's share is t
 ENDLESS_BYTES = 2**50  # memory of a GPU that holds any model
 CURRENT = "current"  # the library's word for the newest complete version of an engine's tables
 GEMM = {"bf16": "bfloat16"}  # the library's names where they differ
+COMPRESSED = "compress_ratios"  # DeepSeek-V4: layers that keep a key for each 4 or 128 tokens
 MOST_SAID = 300  # characters of what the library says
 MOST_TOKENS, MOST_SEQUENCES = 16384, 1024  # tokens of a step, for the memory of activations
 
@@ -185,6 +186,12 @@ class StepModel:
         of_one = self._estimate(memory_share, self.served)
         usable, per_token = int(of_one["total_kv_size_bytes"]), float(of_one["kv_size_per_token_bytes"])
         model = architecture_of(self.served)
+        if isinstance(model, str) and COMPRESSED in model:
+            raise ProfileError(
+                f"device '{self.served.text}': {PACKAGE} has step times of it, and counts {per_token:,.0f} bytes of KV "
+                f"for each token, {int(usable / per_token):,} tokens in all; what its layers keep ({COMPRESSED} of its "
+                "config) is far less, and is not read; take a model without compressed keys"
+            )
         if isinstance(model, Architecture) and model.keeps_less:
             groups = grouped(kept_by(model, self.served.tp), usable, f"device '{self.served.text}'")
             tokens = groups.tokens(REQUEST_TOKENS, STEP_TOKENS)

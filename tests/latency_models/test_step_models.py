@@ -185,3 +185,14 @@ def test_unknown_systems_and_models_are_named(llama):
         library.models("h900")
     with pytest.raises(ProfileError, match=r"aiconfigurator-core says: .*unknown model"):
         library.StepModel(served("h100_sxm:Qwen/Qwen3-8"))
+
+
+def test_keys_that_are_compressed_are_not_counted_whole(llama):
+    """DeepSeek-V4: there are step times, and the library counts its KV cache as if nothing were compressed."""
+    name = "b200_sxm:deepseek-ai/DeepSeek-V4-Flash:tp=8"
+    model = library.StepModel(served(name))
+    assert 0.001 < model.decode_s(64, 2048) < 0.1
+    with pytest.raises(ProfileError) as error:
+        model.kv_cache()
+    assert "has step times of it, and counts 11,367,936 bytes of KV for each token, 9,9" in str(error.value)
+    assert "compress_ratios" in str(error.value) and "\n" not in str(error.value)
