@@ -26,11 +26,13 @@ FEATURES: Mapping[str, str] = {
         "32f0ee5e 262b5d6f a5cc4816 f015c4f5 96e8327e f790127a 0723d7ef e8c1bf0e 989f7ac8"
     ),
     "`recommend`": "8cf09ac8 7578c88f 2fc758f3 0f4e34db dc13aed3 97202871 1d044921 38b3c2d3 f01f5845",
-    "KV cache groups, states, and prefix caching with both": "1d32fed6 e000a479 115b0bd8 9269980d 64a1e791",
+    "KV cache groups, states, prefix caching and KV events with them": (
+        "1d32fed6 e000a479 115b0bd8 9269980d 64a1e791 ce33d755 422889d9"
+    ),
     "endpoint picker for gateways": "fbad16ab 584465ea d13a3176",
-    "LoRA adapters and `lora-affinity`": "a42c87c3 b6cba5f1",
+    "LoRA adapters, in `lora-affinity` and `predicted-cost`": "a42c87c3 b6cba5f1 f562390a bb602e42",
     "sessions as a whole, their gain and observations, `plas`, Tempo's gain": "a3c6f0b8 6c4b31ac 3eb1d41e",
-    "engines that change their role and `pd-ratio`": "53fa295c bfdcc272 82b9a8db 180b3eb2",
+    "engines that change their role and `pd-ratio`": "53fa295c bfdcc272 82b9a8db 180b3eb2 e4782fda 28cf33f6",
     "`predicted-cost`, `ClusterRouting-v1` and what is learned upon it": (
         "8fa6aaa9 41b46c28 c23e540b a9d07ae7 1d79dbde 27002e42"
     ),
@@ -39,6 +41,7 @@ FEATURES: Mapping[str, str] = {
     "`slos-serve`": "c08c983c",
     "routers that refuse": "a690ea3a 601cb331",
     "kernels in wheels and quicker starts": "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2",
+    "sessions on many engines in a third to two thirds of the time": "c1cd915e",
     "PolyServe's margin and `table-shares`": "8285a0c1 68a48268",
     "batches that end at the device's steps": "bde0bc9a daa541f2 89fa5e9e e77721ba e70f600e 3500a941 22f303e5 7090ccb5",
     "splits of traces with sessions, loads of mixed fleets": "8de55d7c",
