@@ -124,7 +124,8 @@ absolute, and of signed ones.
 
 Rule, assumptions and goals were committed before any point of this page was simulated, but for those of the 21 that the
 latent page's first look was at. A first run ended at a point of which the KV memory is estimated to hold less than a
-request; no result of it was seen, and such points are left out since. Goals: TPOT at most {tpot:g} % (dense: {dense:g} %), TTFT at most {ttft:g} %.
+request; no result of it was seen, and such points are left out since. Goals: TPOT at most {tpot:g} % (dense:
+{dense:g} %), TTFT at most {ttft:g} %.
 """
 
 
