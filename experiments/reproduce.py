@@ -115,7 +115,7 @@ def reproduce(
     """Measure what the papers claim, and say of each claim whether it holds, with numbers and reasons.
 
     Each claim was written down as a hypothesis, margins included, before it was run. Every run is kept as soon as
-    it is done: after Ctrl-C the same command goes on from there. Pages are written claim by claim; one that ends in
+    it is done: after Ctrl-C the same command continues from there. Pages are written claim by claim; one that ends in
     an error does not stop the others, and the command says at its end which did. The JSON document of one claim is an
     object; that of several is {"claims": [...]}, of such objects.
     """
@@ -223,7 +223,7 @@ def studies_with_progress(
                 except KeyboardInterrupt:
                     kept = f"{int(bar.tasks[task].completed)} runs of {claim.id} are kept in {directory}"
                     without = " without --fresh" * fresh
-                    raise Interrupted(f"{kept}; the same command{without} goes on from there") from None
+                    raise Interrupted(f"{kept}; the same command{without} continues from there") from None
 
             yield claim, study
 

@@ -1,4 +1,4 @@
-"""A scenario from a spec: its requests, its engines, its policies."""
+"""Builds a scenario from a spec: its requests, engines and policies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def build(
     spec: ServingSpec, seed: int, workload: Workload | None = None, deployment: Deployment | Cluster | None = None
 ) -> Scenario:
-    """The scenario of a seed. Raises as `workload_of`, `deployment_of` and `policy_of`."""
+    """Build the scenario of a seed. Raises the errors of `workload_of`, `deployment_of` and `policy_of`."""
     if spec.demand.split is not None:
         return draw_scenario(spec, np.random.default_rng(seed))
     if spec.is_distribution:
@@ -44,7 +44,7 @@ def build(
 
 
 def draw_scenario(spec: ServingSpec, rng: np.random.Generator) -> Scenario:
-    """A scenario drawn with a generator."""
+    """Draw a scenario with a generator."""
     if spec.demand.split is None:
         return build(spec.fixed(rng), int(rng.integers(2**31)))
     episode = draw_episode(spec, rng)
@@ -60,7 +60,7 @@ def scenario_of(
     noise_seed: int,
     predictor_seed: int | None = None,
 ) -> Scenario:
-    """Requests, engines and the rest of a spec. predictor_seed: instead of the predictor's own."""
+    """Make a scenario of requests, engines and the rest of a spec. predictor_seed: replaces the predictor's own."""
     imperfection = spec.imperfection
     scheduler, predictor = policy_of(spec, "scheduler"), predictor_in(spec)
     assert scheduler is not None
@@ -86,12 +86,12 @@ def scenario_of(
 
 
 def whole_in(spec: ServingSpec, name: str) -> int | None:
-    """A whole number of the spec; None: it has none."""
+    """A whole number of the spec, or None."""
     return whole(name, spec[name])
 
 
 def front_end_in(spec: ServingSpec) -> FrontEnd | None:
-    """The spec's front end, else that of the profile (the first pool's); None: one that takes no time."""
+    """The spec's front end, else that of the first pool's profile; None: it takes no time."""
     given = spec.fleet.front_end
     found: FrontEnd | None = profile_of(spec).front_end if given is None else front_end_from(given)
     return found if found is not None and found.takes_time else None
@@ -107,7 +107,7 @@ def predictor_in(spec: ServingSpec) -> Predictor | None:
 
 
 def disturbance_in(spec: ServingSpec, seed: int) -> Disturbance:
-    """Noise and drift; seed: of the noise, where the spec has none."""
+    """Noise and drift. seed: of the noise, if the spec has none."""
     one = spec.imperfection
     if not one.disturbs:
         return Disturbance()
@@ -119,7 +119,7 @@ def disturbance_in(spec: ServingSpec, seed: int) -> Disturbance:
 
 
 def _seed_of_noise(spec: ServingSpec, seed: int) -> int:
-    """seed: where the spec has none."""
+    """The seed of the noise: the spec's, else `seed`."""
     given = spec.imperfection.noise_seed
     return seed if given is None else given
 
@@ -131,10 +131,10 @@ def workload_of(
     requests: int | None = None,
     window: int | None = None,
 ) -> Workload:
-    """The requests of a seed, without a split. rate_per_s, requests, window: instead of those that the spec says.
+    """Build the requests of a seed, for a spec without a split. rate_per_s, requests, window: replace the spec's.
 
-    Raises SpecError for a spec whose demand is not fixed, or prefix stores without anything to store; WorkloadError
-    as `build_workload`.
+    Raises SpecError for a spec whose demand is not fixed, and for prefix stores with a trace without prefixes;
+    WorkloadError as `build_workload`.
     """
     demand = spec.demand
     if rate_per_s is None:
@@ -161,14 +161,14 @@ def workload_of(
 
 
 def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float | None) -> Workload:
-    """The workload with arrivals by a load profile and with scaled SLOs, if the spec has them."""
+    """Apply the spec's load profile to arrivals, and its factor to SLOs, if it has them."""
     demand = spec.demand
     changes: dict[str, Any] = {}
     profile, cv, scale = profiles_of(demand.load_profile)[0], fixed("cv", demand.cv), fixed("scale", demand.slo_scale)
     if profile != STEADY or cv != 1:
         if rate_per_s is None:
             raise SpecError(
-                f"a load profile or cv of trace '{workload.name}' at its own times; say load or rate_per_s too"
+                f"a load profile or cv of trace '{workload.name}' at its own times; give load or rate_per_s too"
             )
         rng = generator(seed, Stream.ARRIVALS)
         sessions = workload.known
@@ -180,10 +180,10 @@ def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float 
 
 
 def rate_of(spec: ServingSpec) -> float | None:
-    """Requests per second; None: at the trace's own times, or the pace of the arrivals.
+    """Requests per second; None: the trace's own times, or the own rate of the arrivals.
 
-    Where neither load nor rate is said: none where there are times, arrivals with a pace of their own, or clients; else
-    load medium.
+    Without load and rate: None if the trace has times, the arrivals set their own rate, or there are clients; else load
+    medium.
     """
     demand = spec.demand
     if demand.clients is not None:
@@ -203,7 +203,7 @@ def rate_of(spec: ServingSpec) -> float | None:
 
 
 def file_requests(spec: ServingSpec) -> int | None:
-    """How many requests of a file there are within the limits of a spec; None: they are drawn. Raises WorkloadError."""
+    """Number of requests of a file within the limits of a spec; None for a family. Raises WorkloadError."""
     total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
     return requests_in(
         fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt, reading=spec.demand.reading
@@ -211,7 +211,8 @@ def file_requests(spec: ServingSpec) -> int | None:
 
 
 def own_rate_per_s(spec: ServingSpec) -> float | None:
-    """Mean rate of a trace's own times; None where it has none, or all come at once. Raises WorkloadError."""
+    """Mean rate of a trace's own times; None if it has none, or if all requests arrive at once. Raises
+    WorkloadError."""
     total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
     trace = load_trace(
         fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt, reading=spec.demand.reading
@@ -224,7 +225,7 @@ def own_rate_per_s(spec: ServingSpec) -> float | None:
 
 
 def saturation_of(spec: ServingSpec) -> float:
-    """Requests per second at load 1: of all engines as if co-located, of several devices the sum over devices."""
+    """Requests per second at load 1: of all engines as if co-located, summed over devices."""
     engines: dict[str, int] = {}
     profiles = {}
     for pool in pools_of(spec.fleet):

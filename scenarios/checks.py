@@ -1,4 +1,4 @@
-"""Checks of a spec: each value against its field's bounds, then combinations of fields. Errors are SpecErrors."""
+"""Checks a spec: each value against its field's bounds, then combinations of fields. Errors are SpecErrors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def check(spec: ServingSpec, parts: Mapping[str, type], leaves: Mapping[str, tuple[str, Option]]) -> None:
-    """Raise SpecError for an invalid spec. parts, leaves: of a spec, by name (spec.py)."""
+    """Raise SpecError for an invalid spec. parts, leaves: parts and fields of a spec, by name (spec.py)."""
     for part, kind in parts.items():
         if not isinstance(getattr(spec, part), kind):
             raise SpecError(f"{part} is {getattr(spec, part)!r}; it should be {kind.__name__}(...)")
@@ -101,17 +101,17 @@ def _check_profiles(value: Any) -> None:
 def _check_demand(spec: ServingSpec) -> None:
     demand = spec.demand
     if demand.load is not None and demand.rate_per_s is not None:
-        raise SpecError("load and rate_per_s (--load and --rate) are both given; one says how fast requests arrive")
+        raise SpecError("load and rate_per_s (--load and --rate) are both given; give one of them")
     drawn = demand.cv != 1 or values.profiles_of(demand.load_profile) != (STEADY,)
     if demand.arrivals is not None and drawn:
-        raise SpecError(f"arrivals {demand.arrivals} and a load profile or cv are given; one says when requests arrive")
+        raise SpecError(f"arrivals {demand.arrivals} and a load profile or cv are given; give one of them")
     if demand.resample and demand.split is not None:
-        raise SpecError("a split and resample are given; a split cuts runs from a part of the file as it is")
+        raise SpecError("a split and resample are given; a split cuts runs from the file as it is")
     paced = [name for name in ("load", "rate_per_s", "arrivals") if spec[name] is not None]
     paced += ["cv or a load profile"] if drawn else []
     if demand.clients is not None and paced:
         raise SpecError(
-            f"clients and {paced[0]} are given; clients send when they have an answer, at no other pace "
+            f"clients and {paced[0]} are given; clients send a request when they have the last answer "
             "(--max-concurrency limits requests that come at a rate)"
         )
 
@@ -119,27 +119,27 @@ def _check_demand(spec: ServingSpec) -> None:
 def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
     counts = (fleet.engines, fleet.prefill, fleet.decode)
     if fleet.pools and counts != (Fleet.engines, Fleet.prefill, Fleet.decode):
-        raise SpecError("pools are given, and engines, prefill or decode too; pools say how many there are")
+        raise SpecError("pools are given, and engines, prefill or decode too; pools have their own numbers of engines")
     if (fleet.idle_w is None) != (fleet.busy_w is None):
         given, missing = ("busy_w", "idle_w") if fleet.idle_w is None else ("idle_w", "busy_w")
         raise SpecError(f"{given} is given and {missing} is not; energy needs both (--idle-power, --busy-power)")
     if bool(fleet.prefill) != bool(fleet.decode):
         there, missing = ("prefill", "decode") if fleet.prefill else ("decode", "prefill")
-        raise SpecError(f"there are {there} engines and no {missing} engines; they need each other")
+        raise SpecError(f"there are {there} engines and no {missing} engines; give both")
     if fleet.prefill and fleet.engines != 1:
-        raise SpecError("engines are either co-located, or prefill and decode engines; both are asked for")
+        raise SpecError("co-located engines are given, and prefill and decode engines too; give one of the two")
     if not fleet.is_disaggregated:
         decoding = spec.policies.decode_scheduler
         if decoding is not None:
             name = decoding if isinstance(decoding, str) else values.plain(decoding)
             raise SpecError(
-                f"{name} is to be the scheduler of decode engines, of which there are none; say --prefill P --decode D"
+                f"{name} is the scheduler of decode engines, and there are none; give --prefill P --decode D"
             )
         if fleet.link_gb_per_s != LINK_GB_PER_S:
-            raise SpecError("a link between prefill and decode engines is given, and there are none")
+            raise SpecError("a link between prefill and decode engines is given, and there are no such engines")
     alone = not fleet.pools and not fleet.prefill and fleet.engines == 1
     if alone and fleet.signal_delay_s != 0:
-        raise SpecError("a delay of signals to the router is given, and one engine, which has no router")
+        raise SpecError("a delay of signals to the router is given, and there is one engine, without a router")
     if fleet.kv_events and (alone or fleet.prefix_caching == "off"):
         what = "of one engine, which has no router" if alone else "of engines that cache no prefixes"
         raise SpecError(f"KV events {what}; leave kv_events (--kv-events) out")
@@ -154,21 +154,21 @@ def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
 def _check_startup(fleet: Fleet, spec: ServingSpec, alone: bool) -> None:
     if fleet.startup_s is None:
         if fleet.started != 0:
-            raise SpecError("engines are to be started at first, and none is ever off; say startup_s (--startup)")
+            raise SpecError("started (--started) is given, and engines are always up; give startup_s (--startup)")
         return
     if alone:
-        raise SpecError("a start-up time of one engine, which no scaler starts; it should be 2 engines or more")
+        raise SpecError("a start-up time is given for one engine, which no scaler starts; give 2 engines or more")
     if spec.policies.scaler is None:
-        raise SpecError("engines have a start-up time, and nothing starts them; say which scaler does (--scaler)")
+        raise SpecError("engines have a start-up time, and nothing starts them; name a scaler (--scaler)")
 
 
 def _check_role_change(fleet: Fleet, spec: ServingSpec) -> None:
     if fleet.role_change_s is None:
         return
     if not fleet.is_disaggregated:
-        raise SpecError("a time to change roles, and no engine has one; say --prefill P --decode D")
+        raise SpecError("a time to change roles is given, and engines have no roles; give --prefill P --decode D")
     if spec.policies.scaler is None:
-        raise SpecError("engines may change their roles, and nothing decides when; say which scaler does (--scaler)")
+        raise SpecError("engines may change their roles, and nothing decides when; name a scaler (--scaler)")
     if fleet.prefix_caching == "on" or fleet.prefix_store_tokens != 0 or fleet.lockstep != 1:
         raise SpecError(
             "engines that change their roles are not simulated with prefix caching, a prefix store or lockstep; leave "
@@ -177,7 +177,7 @@ def _check_role_change(fleet: Fleet, spec: ServingSpec) -> None:
 
 
 def most_engines(fleet: Fleet) -> int:
-    """Engines in all, where there are most."""
+    """The largest number of engines that a fleet can have."""
     if fleet.pools:
         return sum(pool.engines for pool in fleet.pools)
     engines, prefill, decode = (

@@ -1,4 +1,4 @@
-"""The part of a spec that says which requests come. Each field with its help."""
+"""Demand: the fields of a spec about its requests, each with its help."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LoadProfiles = tuple[Part, ...] | tuple[tuple[Part, ...], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """Requests: what they are, when they come, and by when they want their tokens."""
+    """The requests: their lengths, arrivals and SLOs."""
 
     trace: Names = option(
         "azure-conv", NAME,
@@ -118,7 +118,7 @@ class Demand:
     )  # fmt: skip
     window: str | int = option(
         "seed", WINDOW,
-        "Which consecutive requests of a file: others for each seed (seed), the first, or from this row on.",
+        "Window of consecutive requests of a file: another for each seed (seed), the first, or from this row on.",
         metavar="seed|first|N",
     )  # fmt: skip
     resample: bool = option(
@@ -128,14 +128,14 @@ class Demand:
     )  # fmt: skip
     split: str | None = option(
         None, CHOICE,
-        "Draw runs from one part of the trace. The parts share no request and no session. Environments draw their "
-        "episodes so.",
+        "Draw runs from one part of the trace, as environments draw episodes. The parts share no request and no "
+        "session.",
         metavar="train|validation|test", choices=("train", "validation", "test"),
         shown="the whole trace",
     )  # fmt: skip
     seed: int = option(
         0, WHOLE,
-        "Seed of lengths, arrivals and priorities; for a file, of which requests are taken (0: the first).",
+        "Seed of lengths, arrivals and priorities; for a file, it chooses the window of requests (0: the first ones).",
         metavar="S",
         least=0, first=True,
     )  # fmt: skip
@@ -143,7 +143,7 @@ class Demand:
         None, COLUMNS,
         "Name a file's columns: arrival=timestamp,prompt=input_tokens,output=completion_tokens, and likewise id, "
         "client, priority and the other columns of a trace. A dot reaches into nested fields (usage.prompt_tokens); "
-        "arrival=none says that there are no times.",
+        "arrival=none: the file has no times.",
         metavar="NAME=COLUMN,...", shown="the columns' own names",
     )  # fmt: skip
     time_unit: str | None = option(
@@ -157,7 +157,7 @@ class Demand:
 
     @property
     def reading(self) -> Reading:
-        """How the trace's file is read. (A spec is there before what builds scenarios is loaded.)"""
+        """Options for reading the trace's file. (Imported here, as a spec is made before `traces` is loaded.)"""
         from servegym.traces.reading import Reading
 
         return Reading(self.columns or (), self.time_unit, self.drop_empty, self.sort)

@@ -1,6 +1,6 @@
-"""Specs as files: YAML or JSON in and out, and the JSON Schema of what they may say.
+"""Specs as files: reads and writes YAML and JSON, and makes their JSON Schema.
 
-python -m servegym.scenarios.documents     writes docs/spec.schema.json and the tables of docs/spec.md anew
+python -m servegym.scenarios.documents     rewrites docs/spec.schema.json and the tables of docs/spec.md
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ INCIDENT = {
 
 
 def load_spec(path: str | Path) -> ServingSpec:
-    """The spec of a preset, by its name, or of a file; what that does not say is as by default. Raises SpecError."""
+    """Load the spec of a preset, by name, or of a file; missing fields have their defaults. Raises SpecError."""
     return ServingSpec.from_json(load_words(path))
 
 
 def of_preset(name: str) -> dict[str, Any]:
-    """What a preset says. A load profile that is the only one is not one of several: so it is equal to the default."""
+    """The fields of a preset. A single load profile is not in a tuple of several, so that it equals the default."""
     said = dict(PRESETS[name].overrides)
     profiles = values.profiles_of(said.get("load_profile", ()))
     return said | ({"load_profile": profiles[0]} if len(profiles) == 1 else {})
 
 
 def load_words(path: str | Path) -> dict[str, Any]:
-    """What a preset, or a YAML or JSON file, says by the names of fields alone. Raises SpecError."""
+    """Load the fields of a preset, or of a YAML or JSON file, by their names without parts. Raises SpecError."""
     if str(path) in PRESETS:
         return of_preset(str(path))
     path = Path(path)
@@ -83,7 +83,7 @@ def load_words(path: str | Path) -> dict[str, Any]:
 
 
 def to_yaml(spec: ServingSpec) -> str:
-    """A spec as YAML, which `load_spec` reads back: what differs from the default."""
+    """Write the fields that differ from their defaults as YAML, which `load_spec` reads back."""
     default = ServingSpec().to_json()
     document = {
         key: {name: value for name, value in part.items() if value != default[key][name]}
@@ -96,7 +96,7 @@ def to_yaml(spec: ServingSpec) -> str:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a spec's file: fields may stand under their part or alone."""
+    """The JSON Schema (2020-12) of a spec's file. A field is under its part or at the top level."""
     properties: dict[str, Any] = {}
     for part, kind in PARTS.items():
         inside = {name: {"$ref": f"#/$defs/{name}"} for name, (of, _) in LEAVES.items() if of == part}
@@ -107,7 +107,7 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ServingSpec",
-        "description": "What is served, by what, under which policies. Fields may stand under their part or alone.",
+        "description": "The requests, engines and policies of a run. A field is under its part or at the top level.",
         "type": "object",
         "properties": properties | {name: {"$ref": f"#/$defs/{name}"} for name in LEAVES},
         "additionalProperties": False,
@@ -127,7 +127,7 @@ def _schema_of(name: str, option: fields.Option) -> dict[str, Any]:
 
 
 def _kinds(option: fields.Option) -> list[dict[str, Any]]:
-    """What a value may be."""
+    """Schemas of the values that a field can have."""
     kind = option.kind
     if kind in fields.NUMERIC:
         one: dict[str, Any] = {"type": "integer" if kind == fields.WHOLE else "number"}
@@ -170,7 +170,7 @@ def _kinds(option: fields.Option) -> list[dict[str, Any]]:
 
 
 def front_end_schema() -> Schema:
-    """Of `front_end`, where it is keys with values."""
+    """Schema of `front_end` as a mapping."""
     properties: dict[str, Schema] = {}
     for field in dataclasses.fields(FrontEnd):
         kind: Schema = {"type": "boolean"} if field.default is False else {"type": "number", "minimum": 0}
@@ -180,7 +180,7 @@ def front_end_schema() -> Schema:
 
 
 def speculation_schema() -> Schema:
-    """Of `speculation`, where it is keys with values."""
+    """Schema of `speculation` as a mapping."""
     rate: Schema = {"type": "number", "minimum": 0, "maximum": 1}
     kinds: dict[str, Schema] = {
         "k": {"type": "integer", "minimum": 1, "maximum": MOST_DRAFTS},
@@ -229,7 +229,7 @@ def numbers_table(kind: type) -> str:
 
 
 def write(folder: Path) -> None:
-    """Write the schema, and the tables of spec.md between their marks."""
+    """Write the schema, and the tables of spec.md between their markers."""
     (folder / "spec.schema.json").write_text(json.dumps(schema(), indent=1) + "\n", encoding="utf-8")
     page = folder / "spec.md"
     head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)

@@ -1,4 +1,4 @@
-"""The single definition of a spec's field: kind, bounds and unit, and its name on the command line and in documents."""
+"""Definition of a spec's fields: kind, bounds, unit, help, and names on the command line and in documents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-# Kinds of values. Of those in `SEVERAL` a list may stand for one value, of `NUMERIC` a range too.
+# Kinds of values. A field of a kind in `SEVERAL` may have a list of values, of `NUMERIC` also a range.
 NAME, POLICY, NUMBER, WHOLE, LOAD, CHOICE = "name", "policy", "number", "whole", "load", "choice"
 FLAG, GAIN, PREDICTOR, CORRECTION = "flag", "gain", "predictor", "correction"
 INCIDENTS, LOAD_PROFILE, POOLS, WINDOW = "incidents", "load profile", "pools", "window"
@@ -14,20 +14,19 @@ FRONT_END, SPECULATION, COLUMNS = "front end", "speculation", "columns"
 NUMERIC = (NUMBER, WHOLE, LOAD)
 POLICY_METAVAR = "NAME[:key=value,...]"
 SEVERAL = (NAME, POLICY, *NUMERIC)
-# The order of draws is part of what a seed means; other fields follow in their own order. A sample's first request is
-# drawn behind `requests` (sampling.py).
+# Scenarios for a seed depend on this order of draws; other fields follow in their own order. A sample's first request
+# is drawn after `requests` (sampling.py).
 EARLY = ("trace", "slo", "device", "requests")
 FIRST_DRAWN = (*EARLY, "load", "rate_per_s", "slo_scale", "cv", "load_profile")
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """A field.
+    """The definition of a field.
 
-    kind: of its values. least, most: bounds of allowed values (most: inf allows inf too); above: a bound below all of
-    them. choices: of kind `CHOICE`. help, unit: for people. name: on the command line; empty: the field's own. metavar:
-    what stands for the value there. shown: the default in words; empty: the value. first: one of those most people
-    need. optional: it may be None.
+    kind: of its values. least, most: inclusive bounds (most inf allows inf); above: exclusive lower bound. choices: for
+    kind `CHOICE`. name: of its option on the command line; empty: the field's name. metavar: of its option. shown: the
+    default as the help shows it; empty: its value. first: shown under "Most used". optional: None is allowed.
     """
 
     kind: str
@@ -45,7 +44,7 @@ class Option:
 
     @property
     def allowed_text(self) -> str:
-        """What values are allowed, in words."""
+        """Describe the allowed values."""
         if self.kind == CHOICE:
             return f"one of {', '.join(self.choices)}"
         what = {WHOLE: "a whole number", NUMBER: "a number", LOAD: "a number"}[self.kind]
@@ -65,7 +64,7 @@ class Option:
 
 
 def option(default: Any, kind: str, help: str, **more: Any) -> Any:
-    """A field of a dataclass with its `Option`."""
+    """Make a field of a dataclass with its `Option`."""
     return dataclasses.field(default=default, metadata={"option": Option(kind, help, optional=default is None, **more)})
 
 

@@ -1,4 +1,5 @@
-"""Engines from a fleet: its pools with their profiles, host memory and prefix stores, and the link between them."""
+"""Builds the engines of a fleet: pools with their profiles, host memory and prefix stores, and the link between
+them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ FIND = {
 
 
 def policy_of(spec: ServingSpec, role: str) -> Policy | None:
-    """The policy of a role; None: there is none. Raises PolicyError for an unknown one."""
+    """The policy of a role, or None. Raises PolicyError for an unknown one."""
     named = fixed(role, spec[role])
     if role == "decode_scheduler" and named is None and spec.fleet.is_disaggregated:
         named = DECODE_SCHEDULER
@@ -47,7 +48,7 @@ def _policy(spec: ServingSpec, role: str, named: str | Policy | None) -> Policy 
 
 
 def profile_of(spec: ServingSpec, device: str | Profile | None = None) -> Profile:
-    """The profile of a device; None: of the fleet's, which is the first pool's. Raises ProfileError."""
+    """Load the profile of a device; None: of the first pool's device. Raises ProfileError."""
     named = device or (spec.fleet.pools[0].device if spec.fleet.pools else None) or fixed("device", spec.fleet.device)
     if isinstance(named, Profile):
         return named
@@ -57,7 +58,7 @@ def profile_of(spec: ServingSpec, device: str | Profile | None = None) -> Profil
 
 
 def pools_of(fleet: Fleet) -> tuple[Pool, ...]:
-    """The pools, those said as numbers of engines among them."""
+    """The pools of a fleet, also those given as numbers of engines."""
     if fleet.pools:
         return fleet.pools
     engines, prefill, decode = (int(fixed(name, getattr(fleet, name))) for name in ("engines", "prefill", "decode"))
@@ -67,7 +68,7 @@ def pools_of(fleet: Fleet) -> tuple[Pool, ...]:
 
 
 def title_of(spec: ServingSpec) -> str:
-    """How many engines of what, in words; of one only the device."""
+    """Describe the engines: "2 prefill + 2 decode x a100-llama3-8b"; for one engine only its device."""
     pools = pools_of(spec.fleet)
     names = [profile_of(spec, pool.device).name for pool in pools]
     if len(pools) == 1:
@@ -79,13 +80,12 @@ def title_of(spec: ServingSpec) -> str:
 
 
 def deployment_of(spec: ServingSpec, tiers: tuple[float, ...] | None = None) -> Deployment | Cluster:
-    """The engines of a spec. tiers: of a cluster, TPOT SLOs in s (None: those of the workload).
+    """Build the engines of a spec. tiers: TPOT SLOs of a cluster, in s (None: those of the workload).
 
-    Raises SpecError for KV that a link cannot carry from one pool to another, ProfileError, PolicyError,
-    DeploymentError.
+    Raises SpecError for prefill and decode pools with different KV, ProfileError, PolicyError, DeploymentError.
     """
     varied = [name for name in spec.cache["varied"] if hasattr(spec.fleet, name)]
-    decoding = spec.policies.decode_scheduler  # one that is no name is in the deployment, so its id stays its own
+    decoding = spec.policies.decode_scheduler  # a Policy is kept in the deployment, so its id stays unique
     named = decoding if isinstance(decoding, str) else id(decoding)
     key = ("deployment", tiers, named, *(spec[name] for name in varied))
     if key not in spec.cache:
@@ -148,7 +148,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
 
 
 def adapters_of(fleet: Fleet) -> Adapters | None:
-    """LoRA adapters of each engine. Raises SpecError where some of their numbers are missing, DeploymentError."""
+    """The LoRA adapters of each engine. Raises SpecError if some of their numbers are missing, DeploymentError."""
     most = {name: whole(name, getattr(fleet, name)) for name in ("max_loras", "max_cpu_loras")}
     times = {name: fixed(name, getattr(fleet, name)) for name in ("lora_load_s", "lora_activate_s")}
     numbers = most | times

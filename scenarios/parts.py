@@ -1,4 +1,4 @@
-"""The parts of a spec besides its demand: fleet, policies, imperfection. Each field with its help."""
+"""The other parts of a spec: fleet, policies and imperfection, each field with its help."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ LINK_GB_PER_S = HOST_GB_PER_S = 25.0
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-    """What serves. `engines`, or `prefill` and `decode`, of one device are the usual cases; `pools` are for others."""
+    """The engines: `engines`, or `prefill` and `decode`, of one device; or `pools` that differ."""
 
     device: Names | Profile = option(
         DEVICE, NAME,
-        "A latency profile by name, or its .json file. Append :estimator=FORM for what policies believe, "
-        ":cpu_overhead_ms=NUMBER for the CPU time of an iteration, :kv_groups=mean for tokens that count alike in all "
-        "layers.",
+        "A latency profile by name, or its .json file. Append :estimator=FORM for the form of the policies' "
+        "estimator, :cpu_overhead_ms=NUMBER for the CPU time of an iteration, :kv_groups=mean to count tokens alike "
+        "in all layers.",
         metavar="PROFILE", first=True,
     )  # fmt: skip
     engines: Numbers = option(
@@ -102,12 +102,12 @@ class Fleet:
     )  # fmt: skip
     kv_events: bool = option(
         False, FLAG,
-        "Engines publish KV events, as vLLM does: which blocks each iteration stored and removed. Without them routers "
-        "go by what they sent.",
+        "Engines publish KV events, as vLLM does: the blocks that each iteration stored and removed. Without them, "
+        "routers estimate caches from what they sent.",
     )  # fmt: skip
     async_scheduling: bool = option(
         False, FLAG,
-        "Engines form the next batch while one runs, as vLLM does by default, so decisions are one iteration old.",
+        "Engines form the next batch while one runs, as vLLM does by default, so decisions are one iteration ahead.",
     )  # fmt: skip
     lockstep: Numbers = option(
         1, WHOLE,
@@ -122,7 +122,7 @@ class Fleet:
     )  # fmt: skip
     max_num_seqs: Numbers | None = option(
         None, WHOLE,
-        "Most requests that hold an engine's KV memory, whatever its scheduler allows; vLLM's setting of this name.",
+        "Most running requests of an engine, whatever its scheduler allows; vLLM's setting of this name.",
         unit="requests", metavar="N", least=1, shown="the scheduler's own limit",
     )  # fmt: skip
     max_loras: Numbers | None = option(
@@ -194,12 +194,12 @@ class Fleet:
 
     @property
     def is_disaggregated(self) -> bool:
-        """Whether some engines only prefill, and others only decode."""
+        """Whether prefill and decode engines are separate."""
         return any(pool.role != "both" for pool in self.pools) or bool(self.prefill)
 
     @property
     def total(self) -> int:
-        """Engines in all. Raises SpecError where their number is not fixed."""
+        """The number of engines in all. Raises SpecError if it is not fixed."""
         if self.pools:
             return sum(pool.engines for pool in self.pools)
         return int(sum(values.fixed("engines", number) for number in (self.prefill, self.decode))) or int(
@@ -237,7 +237,7 @@ class Policies:
 
 @dataclasses.dataclass(frozen=True)
 class Imperfection:
-    """What policies believe and do not know, and what devices do besides their model."""
+    """Deviations of devices from their model, and what policies know of the workload."""
 
     noise: Numbers = option(
         0.0, NUMBER, "Noise of the device: relative standard deviation of iteration times.", metavar="SHARE",
@@ -262,10 +262,10 @@ class Imperfection:
         None, PREDICTOR,
         "Predict urgency and output lengths before requests are queued: urgency_error, length_error, length_buckets, "
         "latency_s, processing, batch_size, ...",
-        metavar="KEY=VALUE,...", shown="what the workload says, at once",
+        metavar="KEY=VALUE,...", shown="the workload's own values, without delay",
     )  # fmt: skip
 
     @property
     def disturbs(self) -> bool:
-        """Whether the device is not as its model says."""
+        """Whether the device deviates from its model."""
         return (self.noise, self.drift_per_s, self.shift_ratio) != (0.0, 0.0, 1.0)

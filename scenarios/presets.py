@@ -1,4 +1,4 @@
-"""Kinds of scenarios by name: `gym.make("servegym:EngineBatching-v0", preset="overload")`, `--spec session-fleet`."""
+"""Presets, scenarios by name: `gym.make("servegym:EngineBatching-v0", preset="overload")`, `--spec session-fleet`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from servegym.traces.arrivals import needs_rate
 
 
 class Preset(NamedTuple):
-    """doc: what it is for. overrides: fields of a `ServingSpec` and their values.
+    """A preset. doc: its purpose. overrides: fields of a `ServingSpec` and their values.
 
-    environment: the one it is for; empty: all. unfit: those that it is not for. arguments: of that environment, in
-    place of its defaults. gain_alone: whether TDG says how well an episode was served, whatever that cost.
+    environment: the only one for which it is; empty: all. unfit: environments for which it is not. arguments: replace
+    the defaults of that environment. gain_alone: whether TDG alone scores an episode, without costs.
     """
 
     doc: str
     overrides: dict[str, Any]
     environment: str = ""
     unfit: tuple[str, ...] = ()
-    arguments: dict[str, Any] = {}  # noqa: RUF012 (nobody writes into it)
+    arguments: dict[str, Any] = {}  # noqa: RUF012 (never written)
     gain_alone: bool = True
 
 
@@ -48,7 +48,7 @@ PRESETS = {
     "light": Preset(
         "less than engines can serve, with SLOs of half the length: what matters is the wait of each request",
         {"load": Range(0.2, 0.6), "load_profile": (STEADY,), "slo_scale": 0.5},
-        unfit=("DisaggregatedRouting-v0", "PrefillPreemption-v0"),  # there is nothing to gain nevertheless
+        unfit=("DisaggregatedRouting-v0", "PrefillPreemption-v0"),  # no action changes the gain there
     ),
     "overload": Preset(
         "more than engines can serve: what matters is which requests to serve in time",
@@ -67,7 +67,7 @@ PRESETS = {
             ),
             "load": Range(0.8, 1.8),
         },
-        unfit=("TierScaling-v0",),  # on some devices fewer of the recipe's tiers differ
+        unfit=("TierScaling-v0",),  # on some devices the recipe has fewer distinct tiers
     ),
     "mixed-fleet": Preset(
         "of `ClusterRouting-v0`: an H100, two A100s and an A6000 at overload, where the choice of the engine matters",
@@ -139,7 +139,7 @@ PRESETS = {
 
 
 def presets_of(environment: str) -> dict[str, Preset]:
-    """Those that are for an environment."""
+    """The presets that are for an environment."""
     return {
         name: preset
         for name, preset in PRESETS.items()
@@ -148,10 +148,10 @@ def presets_of(environment: str) -> dict[str, Preset]:
 
 
 def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Words for a source of episodes, with a preset among them spelled out, and with what arrivals imply.
+    """Replace a preset among overrides by its fields, and add the fields that arrivals replace.
 
-    Words beside a preset take the places of its own. Arrivals take the place of the source's load profile and cv, and
-    arrivals with a pace of their own that of its load too. Raises SpecError for an unknown preset.
+    Other overrides replace the preset's fields. Arrivals replace the source's load profile and cv; arrivals that set
+    their own rate replace its load too. Raises SpecError for an unknown preset.
     """
     rest = {name: value for name, value in overrides.items() if name != "preset"}
     said = overridden(overrides_of(overrides["preset"]), rest) if "preset" in overrides else rest
@@ -172,11 +172,12 @@ def overrides_of(preset: str) -> dict[str, Any]:
     return PRESETS[preset].overrides
 
 
-# Half of the episodes are steady, the others calm, a burst, calm again, so that overload builds up and drains.
+# Half of the episodes have a steady load; the others are calm, a burst, and calm again, so that overload builds up and
+# drains.
 EPISODES = ServingSpec(
     Demand(
         trace=("azure-conv", "sharegpt"),
-        load=Range(1.0, 1.8),  # below, nearly all tokens are in time under any policy
+        load=Range(1.0, 1.8),  # below 1, nearly all tokens are in time under any policy
         requests=Range(200, 400),
         load_profile=(STEADY, BURST),
         split="train",

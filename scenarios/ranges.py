@@ -1,4 +1,4 @@
-"""Numbers that are not fixed: one of several, or one of a range, drawn anew for each scenario."""
+"""Numbers that are drawn for each scenario: one of several, or one of a range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, drawn log-uniformly: as many between 0.5 and 1 as between 1 and 2."""
+    """Numbers from low to high, drawn log-uniformly: 0.5 to 1 is as likely as 1 to 2."""
 
     low: float
     high: float
@@ -36,19 +36,19 @@ Numbers = float | tuple[float, ...] | Range  # one number, one of several, or on
 
 
 def draw(rng: np.random.Generator, numbers: Numbers) -> float:
-    """One of the numbers."""
+    """Draw one of the numbers."""
     if isinstance(numbers, Range):
         return numbers.draw(rng)
     return float(choose(rng, numbers)) if isinstance(numbers, tuple) else float(numbers)
 
 
 def choose(rng: np.random.Generator, items: tuple[Item, ...]) -> Item:
-    """One of the items, equally likely. A single item is returned without a draw."""
+    """Draw one of the items, all equally likely. A single item is returned without a draw."""
     return items[0] if len(items) == 1 else items[int(rng.integers(len(items)))]
 
 
 def listed(value: Any) -> tuple[Any, ...]:
-    """A value, or several, as a tuple. Raises SpecError for a range, which cannot be enumerated."""
+    """Convert a value, or several, to a tuple. Raises SpecError for a range, which cannot be enumerated."""
     if isinstance(value, Range):
-        raise SpecError(f"a range from {value.low:g} to {value.high:g} where values are gone through; list them")
+        raise SpecError(f"a range from {value.low:g} to {value.high:g}, where each value is used; list the values")
     return value if isinstance(value, tuple) else () if value is None else (value,)

@@ -1,4 +1,4 @@
-"""Sampling of episodes: runs cut from a sample of requests that is prepared once in a process, so drawing is quick."""
+"""Samples episodes: cuts runs from a sample of requests that each process prepares once, so that drawing is quick."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ class SessionRows:
     def __init__(self, turns: SessionDependencies) -> None:
         session = turns.session
         self.turns = turns
-        self.by_session = np.argsort(session, kind="stable")  # of each session its first request, then its turns
+        self.by_session = np.argsort(session, kind="stable")  # rows session by session, each in order of turns
         self.sessions = int(np.count_nonzero(turns.after < 0))
         self.ends = np.cumsum(np.bincount(session, minlength=self.sessions))
 
     def part(self, first: int, end: int) -> np.ndarray:
-        """int64[...]: the rows of the sessions from `first` to before `end`, in the order of a workload."""
+        """int64[...]: the rows of sessions `first` to `end` - 1, in the order of a workload."""
         return np.sort(self.by_session[self._start(first) : self._start(end)])
 
     def _start(self, session: int) -> int:
         return int(self.ends[session - 1]) if session > 0 else 0
 
     def draw(self, rng: np.random.Generator, requests: int, shuffled: bool) -> np.ndarray:
-        """int64[requests]: the rows of sessions with so many requests in all; of the last session the first ones.
+        """int64[requests]: draw the rows of sessions with so many requests in all; the last session may be cut.
 
-        shuffled: any sessions; otherwise sessions in a row, from one drawn so that there are enough.
+        shuffled: draw any sessions; else consecutive ones, from a first session that leaves enough requests.
         """
         if shuffled:
             order = rng.permutation(self.sessions)
         else:
-            # The last first session that has so many requests from it on.
+            # The last session from which on there are enough requests.
             last = int(np.searchsorted(self.ends, self.ends[-1] - requests, side="right"))
             order = np.arange(int(rng.integers(last + 1)), self.sessions)
         rows = [self.by_session[self._start(session) : self.ends[session]] for session in order[:requests].tolist()]
@@ -71,9 +71,9 @@ def arranged(
     rows: np.ndarray,
     arrivals: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, SessionDependencies, Prompts | None]:
-    """The requests of these rows as a workload has them, with other arrivals, their turns and prompts.
+    """Arrange the requests of these rows as in a workload, with new arrivals, and with their turns and prompts.
 
-    arrivals: takes the rows of the requests that begin sessions (WORKLOAD[sessions]) and returns when, s.
+    arrivals: maps the requests that begin sessions (WORKLOAD[sessions]) to their arrivals, s.
     """
     taken, follow = table[rows], turns.take(rows)
     begins = follow.after < 0
@@ -84,7 +84,7 @@ def arranged(
     return taken[order], follow.take(order), None if prefixes is None else prefixes.take(rows[order])
 
 
-# Seeds of episodes, and of what is drawn of a family: those of one split are not those of another.
+# Seeds of episodes and of families by split; no two splits share one.
 FIRST_VALIDATION_SEED, FIRST_TEST_SEED = 900_000, 1_000_000
 SPLITS = {
     "train": range(FIRST_VALIDATION_SEED),
@@ -92,30 +92,30 @@ SPLITS = {
     "test": range(FIRST_TEST_SEED, 2**31),
 }
 
-SAMPLE_ROWS = 32_768  # of a family; an episode takes some of them in a row
-SESSION_ROWS = 8_192  # of a family of sessions, which are drawn one by one; an episode takes any of the sessions
-SHARES = {"train": (0.0, 0.6), "validation": (0.6, 0.7), "test": (0.7, 1.0)}  # of a file, from its beginning
+SAMPLE_ROWS = 32_768  # requests of a family, of which an episode takes consecutive ones
+SESSION_ROWS = 8_192  # requests of a family of sessions, of which an episode takes any sessions
+SHARES = {"train": (0.0, 0.6), "validation": (0.6, 0.7), "test": (0.7, 1.0)}  # parts of a file, as shares of its length
 LENGTH_LIMITS = ("max_total_tokens", "max_prompt_tokens")  # fields of a spec, in the order that functions take them
-OWN = "own"  # arrivals: a trace's own times
+OWN = "own"  # arrivals at the trace's own times
 SLO_FIELDS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 
 
 class Sample(NamedTuple):
-    """Of a trace, a recipe, devices and a split."""
+    """The sample of a trace, a recipe, devices and a split."""
 
-    table: np.ndarray  # WORKLOAD[rows], all at time 0 or at the trace's own times; not to be written to
+    table: np.ndarray  # WORKLOAD[rows], all at time 0 or at the trace's own times; read-only
     tiers_s: tuple[float, ...]  # TPOT SLOs of the tiers
-    prefixes: Prompts | None = None  # of these rows, where the trace says which prompts begin alike
-    sessions: SessionRows | None = None  # of these rows, where the trace has sessions
-    notes: Mapping[str, Any] | None = None  # what was put right in the trace, and what the recipe changed
+    prefixes: Prompts | None = None  # of these rows, if the trace has prefix blocks
+    sessions: SessionRows | None = None  # of these rows, if the trace has sessions
+    notes: Mapping[str, Any] | None = None  # repairs to the trace, and changes by the recipe
 
     def rows(self, first: int, requests: int) -> np.ndarray:
-        """WORKLOAD[requests]: a copy of so many requests in a row, to the last byte (NumPy leaves padding out)."""
+        """WORKLOAD[requests]: copy consecutive requests with their padding, which NumPy's copy leaves out."""
         return self.table[first : first + requests].view("u1").copy().view(WORKLOAD)
 
 
 class Episode(NamedTuple):
-    """What was drawn: the spec with one value of each field, the requests, and the TPOT SLOs of the tiers."""
+    """A drawn episode: the spec with one value of each field, the requests, and the TPOT SLOs of the tiers."""
 
     spec: ServingSpec
     workload: Workload
@@ -123,9 +123,9 @@ class Episode(NamedTuple):
 
 
 def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
-    """An episode of a spec with a split. The order of draws is part of what a seed means.
+    """Draw an episode of a spec with a split. Results for a seed depend on the order of draws.
 
-    Raises SpecError where the sample has fewer requests than an episode, and as `sample_of`.
+    Raises SpecError if the sample has fewer requests than an episode, and the errors of `sample_of`.
     """
     early = {name: spec.one(rng, name) for name in spec.varied if name in EARLY}
     one = spec.with_values(early)
@@ -157,7 +157,7 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
         )
 
     def arrivals(begin: np.ndarray) -> np.ndarray:
-        """When these requests come, of which each is one by itself or begins a session: float64[...], s."""
+        """Arrivals of requests that follow no other, float64[...], s."""
         rate = rate_per_s * (len(begin) / requests)
         if process is not None:
             since_first_s = begin["arrival_s"] - begin["arrival_s"][0]
@@ -184,7 +184,7 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
 
 
 def adapted(spec: ServingSpec, workload: Workload, rng: np.random.Generator) -> Workload:
-    """The workload with the LoRA adapters that a spec asks for."""
+    """Draw the LoRA adapters that a spec asks for."""
     adapters = whole("adapters", spec.demand.adapters)
     if adapters is None:
         return workload
@@ -192,12 +192,12 @@ def adapted(spec: ServingSpec, workload: Workload, rng: np.random.Generator) -> 
 
 
 def engines_by_device(spec: ServingSpec) -> dict[str, int]:
-    """How many engines of each device a spec has. Raises SpecError for a profile in place of a name."""
+    """Number of engines of a spec by device. Raises SpecError for a profile in place of a name."""
     engines: dict[str, int] = {}
     for pool in spec.fleet.pools or (Pool(engines=spec.fleet.total),):
         device = pool.device or fixed("device", spec.fleet.device)
         if isinstance(device, Profile):
-            raise SpecError(f"device {device.name} is a profile; where there is a split it should be a name or a file")
+            raise SpecError(f"device {device.name} is a profile; with a split it should be a name or a file")
         engines[device] = engines.get(device, 0) + pool.engines
     return engines
 
@@ -205,8 +205,8 @@ def engines_by_device(spec: ServingSpec) -> dict[str, int]:
 def no_prefixes(trace: str) -> str:
     """The error for a trace that engines with prefix stores cannot serve."""
     return (
-        f"engines have prefix stores, and the trace of workload '{trace}' does not say which prompts begin alike; it "
-        "should have prefix blocks, as Mooncake's and Qwen-Bailian's files have"
+        f"engines have prefix stores, and the trace of workload '{trace}' has no prefix blocks; it should have them, "
+        "as Mooncake's and Qwen-Bailian's files do"
     )
 
 
@@ -221,11 +221,11 @@ def sample_of(
     timed: bool = False,
     reading: Reading | None = None,
 ) -> Sample:
-    """Requests of a trace with a recipe's SLOs, without those that an engine of one of the devices cannot hold.
+    """Prepare requests of a trace with a recipe's SLOs, without those that an engine of one of the devices cannot hold.
 
-    Of a family the splits have requests of different seeds; of a file each has a part of its own (`SHARES`), of one
-    with sessions whole ones. timed: at the trace's own times, which a family does not have; otherwise all at time 0.
-    Raises SpecError where a split has none, and as `build_workload` and `load_profile`.
+    The splits of a family have requests of different seeds; those of a file have different parts of it (`SHARES`), with
+    whole sessions. timed: at the trace's own times, which a family does not have; else all at time 0. Raises SpecError
+    if a split has no request, and the errors of `build_workload` and `load_profile`.
     """
     profiles, is_family = [load_profile(device) for device in devices], trace in FAMILIES
     capacity = min(profile.kv.total_blocks * profile.kv.block_tokens for profile in profiles)
@@ -262,7 +262,7 @@ def sample_of(
 def arrivals_s(
     rng: np.random.Generator, requests: int, rate_per_s: float, profile: tuple[Part, ...] = STEADY, cv: float = 1.0
 ) -> np.ndarray:
-    """float64[requests]: arrivals with Gamma gaps of mean 1 / (rate x factor of the part that the request is in)."""
+    """Draw arrivals with Gamma gaps of mean 1 / (rate x factor of the request's part): float64[requests], s."""
     gaps = rng.standard_exponential(requests) if cv == 1 else rng.gamma(cv**-2, cv**2, requests)
     first, share = 0, 0.0
     whole = sum(part[0] for part in profile)

@@ -1,6 +1,6 @@
 """Saturation: the requests per second to which loads are relative.
 
-python -m servegym.scenarios.saturation     measures the table of saturations anew
+python -m servegym.scenarios.saturation     measures the table of saturations again
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from servegym.traces.reading import Reading
 from servegym.traces.workloads import build_workload, load_trace
 
 SATURATION_SCHEDULER = "sarathi-fcfs"
-# Of an engine. At the end of the run fewer and fewer requests share a batch, so a short run looks slower:
-# of azure-conv 1000 requests give 7.14 requests/s, 4000 give 7.26 and 20,000 give 7.38, in 1.2 s instead of 0.1.
+# For each engine. Towards the end of a run, batches have fewer requests, so a short run looks slower: with azure-conv,
+# 1000 requests give 7.14 requests/s, 4000 give 7.26 and 20,000 give 7.38, in 1.2 s of run time instead of 0.1 s.
 SATURATION_REQUESTS = 4000
 SATURATION_SEED = 0
 
@@ -42,13 +42,14 @@ def saturation_rate_per_s(
     max_prompt_tokens: int | None = None,
     reading: Reading | None = None,
 ) -> float:
-    """Requests per second of sarathi-fcfs when all requests are there at time 0, to the end of the last.
+    """Requests per second of sarathi-fcfs if all requests arrive at time 0, until the last is done.
 
-    Served are `SATURATION_REQUESTS` an engine: of a family those of seed 0; of a file that has more, as many
-    evenly spaced over it, so that a trace whose lengths drift through the day is represented as a whole.
-    The recipe matters too: Sarathi-Serve sizes its batches to the smallest TPOT SLO.
+    `SATURATION_REQUESTS` an engine are simulated: of a family, those of seed 0; of a file with more, evenly spaced
+    ones, as lengths may drift through the day. The recipe matters too: Sarathi-Serve sizes its batches to the smallest
+    TPOT SLO.
+
     max_total_tokens, max_prompt_tokens: requests with more prompt and output tokens, or a longer prompt, are left out.
-    reading: of a file.
+    reading: options for reading a file.
 
     Raises WorkloadError for an unknown trace or recipe, DeploymentError for a request that fits no engine.
     """
@@ -97,7 +98,7 @@ def known_saturation_rate_per_s(
 ) -> float:  # fmt: skip
     """`saturation_rate_per_s` of one engine, for the requests of a trace that it can hold.
 
-    From the table, where that has it for this very profile; else measured, once in a process. Raises as
+    Taken from the table if it has this profile; else measured once in a process. Raises the errors of
     `saturation_rate_per_s` and `load_profile`.
     """
     measured = measured_saturations().get(device, {"profile_sha256": "", "rates_per_s": {}})
@@ -121,18 +122,18 @@ def _held_rate_per_s(
 
 @functools.cache
 def measured_saturations() -> dict[str, Any]:
-    """The table: by device, rates_per_s[recipe][trace] and profile_sha256, of the profile they were measured with."""
+    """The table: by device, rates_per_s[recipe][trace], and the profile_sha256 of the measured profile."""
     devices: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))["devices"]
     return devices
 
 
 def profile_sha256(device: str) -> str:
-    """Of the file of a profile that ships."""
+    """SHA-256 of the file of a shipped profile."""
     return hashlib.sha256((FOLDER / f"{device}.json").read_bytes()).hexdigest()
 
 
 def measure() -> dict[str, Any]:
-    """The table anew, for every profile that ships."""
+    """Measure the table for every profile that ships."""
     devices = {}
     for device in profile_names():
         profile = load_profile(device)

@@ -1,9 +1,9 @@
-"""`ServingSpec`: what is served, by what, under which policies, and how far from ideal; fixed, or a distribution.
+"""`ServingSpec`: the requests, engines, policies and imperfections of scenarios; fixed, or a distribution.
 
     spec = ServingSpec(Demand(load=1.0), Fleet(engines=4), Policies(router="gorouting"))
     spec.build(seed=3)                                   # a Scenario
 
-Where a number stands, a `Range` or a tuple may stand, and a tuple of names where a name does: then the spec is a
+A field may have a `Range` or a tuple in place of a number, and a tuple in place of a name: then the spec is a
 distribution, and each `build` draws from it. docs/spec.md has every field.
 """
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ServingSpec:
-    """What is served, by what, under which policies, and how far from ideal. `gain`: what a token earns.
+    """The requests, engines, policies and imperfections of scenarios. `gain`: the gain of a token.
 
-    Raises SpecError for values out of range and those that do not go together. Names are looked up when a scenario is
-    built, and raise as `load_profile`, `build_workload` and the registry of policies do.
+    Raises SpecError for values out of range and for combinations that are not allowed. Names are looked up when a
+    scenario is built, which raises the errors of `load_profile`, `build_workload` and the registry of policies.
     """
 
     demand: Demand = Demand()
@@ -57,7 +57,7 @@ class ServingSpec:
     imperfection: Imperfection = Imperfection()
     gain: str | Gain = option(
         "tdg", GAIN,
-        "What a token earns: tdg, ta-slo, tempo, weighted-slo, vanilla-slo, session-slo; with first_weight, "
+        "Gain function of tokens: tdg, ta-slo, tempo, weighted-slo, vanilla-slo, session-slo; with first_weight, "
         "decode_weight, buffered_first_token=no.",
         metavar=POLICY_METAVAR,
     )  # fmt: skip
@@ -66,7 +66,7 @@ class ServingSpec:
         self.checked()
 
     def checked(self) -> ServingSpec:
-        """This spec, once its values are seen to be in range and to go together. Raises SpecError."""
+        """Return this spec after checking its values and their combinations. Raises SpecError."""
         checks.check(self, PARTS, LEAVES)
         return self
 
@@ -77,29 +77,29 @@ class ServingSpec:
         workload: Workload | None = None,
         deployment: Deployment | Cluster | None = None,
     ) -> Scenario:
-        """The scenario of a seed (None: of `demand.seed`); the same seed gives the same bytes.
+        """Build the scenario of a seed (None: of `demand.seed`); the same seed gives the same bytes.
 
-        workload, deployment: of one's own making, instead of those that the spec describes.
+        workload, deployment: replace those that the spec describes.
         """
         from servegym.scenarios import building
 
         return building.build(self, self.demand.seed if seed is None else seed, workload, deployment)
 
     def __call__(self, rng: np.random.Generator) -> Scenario:
-        """A scenario drawn with a generator. The same state of it gives the same bytes."""
+        """Draw a scenario with a generator; the same state of the generator gives the same bytes."""
         from servegym.scenarios import building
 
         return building.draw_scenario(self, rng)
 
     def workload(self, seed: int | None = None) -> Workload:
-        """The requests of a seed. Raises SpecError for a distribution, and as `build_workload`."""
+        """Build the requests of a seed. Raises SpecError for a distribution, and the errors of `build_workload`."""
         from servegym.scenarios import building
 
         return building.workload_of(self, self.demand.seed if seed is None else seed)
 
     @functools.cached_property
     def varied(self) -> tuple[str, ...]:
-        """The fields of which there are several values, or a range, in the order in which they are drawn."""
+        """The fields with several values, or a range, in the order in which they are drawn."""
         several = [
             name for name, (_, one) in LEAVES.items()
             if values.is_several(one.kind, self[name])
@@ -112,11 +112,11 @@ class ServingSpec:
         return bool(self.varied)
 
     def fixed(self, rng: np.random.Generator) -> ServingSpec:
-        """The spec with one value of each field, drawn."""
+        """Draw one value of each field."""
         return self.with_values({name: self.one(rng, name) for name in self.varied})
 
     def one(self, rng: np.random.Generator, name: str) -> Any:
-        """One of the values of a field; nothing is drawn where there is one."""
+        """Draw one of the values of a field; a single value is returned without a draw."""
         kind, value = LEAVES[name][1].kind, self[name]
         if kind == LOAD_PROFILE:
             return choose(rng, values.profiles_of(value))
@@ -126,7 +126,7 @@ class ServingSpec:
         return choose(rng, value) if isinstance(value, tuple) and kind in SEVERAL else value
 
     def with_values(self, changes: Mapping[str, Any]) -> ServingSpec:
-        """This spec with some of its own values in place of several; they are not checked again."""
+        """This spec with one of its own values in place of several, which is not checked again."""
         if not changes:
             return self
         state = {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
@@ -144,7 +144,7 @@ class ServingSpec:
 
     @functools.cached_property
     def cache(self) -> dict[Any, Any]:
-        """What was looked up for this spec: policies, profiles and deployments. Specs drawn from it share it."""
+        """Policies, profiles and deployments that were looked up for this spec, shared by specs drawn from it."""
         return {"varied": self.varied}
 
     def __getitem__(self, name: str) -> Any:
@@ -156,20 +156,20 @@ class ServingSpec:
         return {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
 
     def replaced(self, **words: Any) -> ServingSpec:
-        """This spec with other values of fields, said as in a document: see `with_overrides`."""
+        """This spec with other values of fields: see `with_overrides`."""
         return self.with_overrides(words)
 
     def with_overrides(self, words: Mapping[str, Any]) -> ServingSpec:
-        """This spec with other values, by the names of the fields, alone or under the name of their part.
+        """This spec with other values, by the names of fields, at the top level or under the name of their part.
 
-        A list stands for a tuple, {"low": ..., "high": ...} for a Range. What is said of a load takes the place of a
-        rate or of clients, what is said of engines that of prefill and decode engines, and the other way round. Raises
-        SpecError for a word there is not, one said twice, and values out of range.
+        A list stands for a tuple, {"low": ..., "high": ...} for a Range. A load replaces a rate or clients, engines
+        replace prefill and decode engines, and the other way round. Raises SpecError for unknown or repeated fields and
+        for values out of range.
         """
         changes = values.read(words, LEAVES, PARTS)
         given = {name for name, value in changes.items() if value is not None}
         if {"load", "rate_per_s"} <= given:
-            raise SpecError("load and rate_per_s (--load and --rate) are both given; one says how fast requests arrive")
+            raise SpecError("load and rate_per_s (--load and --rate) are both given; give one of them")
         for names, default in INSTEAD:
             for name in names:
                 if name in given and changes[name] not in (0, ()):
@@ -183,7 +183,7 @@ class ServingSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Every field as JSON and YAML have it, by part; `from_json` gives the spec back."""
+        """Every field with JSON's types, by part; `from_json` reads it back."""
         document: dict[str, Any] = {}
         for name, value in self.overrides().items():
             part = LEAVES[name][0]
@@ -191,12 +191,12 @@ class ServingSpec:
         return document
 
     def overrides(self) -> dict[str, Any]:
-        """Every field as JSON and YAML have it, by its name alone. Policies are told by their labels."""
+        """Every field with JSON's types, by its name alone. Policies are given by their labels."""
         return {name: values.plain(self[name]) for name in LEAVES}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ServingSpec:
-        """The spec that a document describes; what it does not say is as by default. Raises as `with_overrides`."""
+        """Make the spec of a document; missing fields have their defaults. Raises the errors of `with_overrides`."""
         return cls().with_overrides(document)
 
 
@@ -226,8 +226,8 @@ def _leaves() -> Iterator[tuple[str, tuple[str, Option]]]:
 PARTS: dict[str, type] = {
     "demand": Demand, "fleet": Fleet, "policies": Policies, "imperfection": Imperfection,
 }  # fmt: skip
-LEAVES: dict[str, tuple[str, Option]] = dict(_leaves())  # by field: its part (empty: the spec itself), what it is
-# Fields of which one group is said instead of the others, and what these are then.
+LEAVES: dict[str, tuple[str, Option]] = dict(_leaves())  # field -> its part (empty: the spec itself), its definition
+# Alternatives: a field of one group sets the fields of the others to these values.
 _RATES: dict[str, Any] = {"load": None, "rate_per_s": None, "clients": None}
 _ENGINES: dict[str, Any] = {"engines": 1, "prefill": 0, "decode": 0, "pools": ()}
 _ALIKE: dict[str, Any] = _ENGINES | {"decode_scheduler": None, "link_gb_per_s": LINK_GB_PER_S}

@@ -1,4 +1,4 @@
-"""Values of a spec as documents, options and calls have them, and as fields do; each error is a SpecError."""
+"""Converts values from documents, options and calls to values of a spec's fields, and back; errors are SpecErrors."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Pool:
 
 
 def read(words: Mapping[str, Any], leaves: Leaves, parts: Mapping[str, type]) -> dict[str, Any]:
-    """The values of fields that words say; a part's name may stand over the words of its fields.
+    """Convert a mapping to values of fields; fields may be in a mapping under the name of their part.
 
-    Raises SpecError for what is no mapping, an unknown word and one said twice.
+    Raises SpecError for anything that is not a mapping, an unknown field, and one given twice.
     """
     found: dict[str, Any] = {}
     for word, value in words.items():
@@ -76,13 +76,13 @@ def read(words: Mapping[str, Any], leaves: Leaves, parts: Mapping[str, type]) ->
             known = ", ".join([*parts, *leaves])
             raise SpecError(f"unknown {word!r}; a spec has {known}")
         if twice := [name for name in inner if name in found]:
-            raise SpecError(f"{twice[0]} is said twice, alone and under {leaves[twice[0]][0]}")
+            raise SpecError(f"{twice[0]} is given twice, alone and under {leaves[twice[0]][0]}")
         found |= {name: value_of(name, leaves[name][1], given) for name, given in inner.items()}
     return found
 
 
 def value_of(name: str, option: Option, given: Any) -> Any:
-    """The value of a field from JSON, YAML, a text, or as it is. Raises SpecError."""
+    """Convert a value of JSON or YAML, a text, or the value itself to a field's value. Raises SpecError."""
     if option.kind in OF_KIND:
         return OF_KIND[option.kind](given)
     if option.kind in NUMERIC and isinstance(given, Mapping):
@@ -96,7 +96,7 @@ def value_of(name: str, option: Option, given: Any) -> Any:
 
 
 def from_option(name: str, option: Option, text: str) -> Any:
-    """The value of a field from the command line: as `value_of`; numbers also as LOW..HIGH and X,Y.
+    """Convert a text of the command line to a field's value: as `value_of`; numbers also as LOW..HIGH and X,Y.
 
     Raises SpecError.
     """
@@ -109,9 +109,9 @@ def from_option(name: str, option: Option, text: str) -> Any:
 
 
 def _number(option: Option, given: Any) -> Any:
-    """A number from a text (YAML takes 3e-4 for one), a load from its name; what is none is left for the checks."""
+    """Convert a text to a number (YAML reads 3e-4 as text), and the name of a load; other values are left to checks."""
     if not isinstance(given, str):
-        return given.item() if hasattr(given, "item") else given  # of NumPy
+        return given.item() if hasattr(given, "item") else given  # a NumPy number
     if option.kind == LOAD:
         return parse_load(given)
     try:
@@ -122,7 +122,7 @@ def _number(option: Option, given: Any) -> Any:
 
 
 def is_several(kind: str, value: Any) -> bool:
-    """Whether a field has more values than one."""
+    """Whether a field has several values."""
     if kind == LOAD_PROFILE:
         return len(profiles_of(value)) > 1
     return isinstance(value, Range) or (kind in SEVERAL and isinstance(value, tuple))
@@ -131,7 +131,7 @@ def is_several(kind: str, value: Any) -> bool:
 def fixed(name: str, value: Any) -> Any:
     """The value of a field with a single value. Raises SpecError for several."""
     if isinstance(value, Range) or (isinstance(value, tuple) and len(value) != 1):
-        raise SpecError(f"{name} is {plain(value)}, and here it should be one value; scenarios are drawn from the rest")
+        raise SpecError(f"{name} is {plain(value)}; here it should be one value, as nothing is drawn")
     return value[0] if isinstance(value, tuple) else value
 
 
@@ -142,13 +142,13 @@ def whole(name: str, value: Any) -> int | None:
 
 
 def profiles_of(value: Any) -> tuple[Any, ...]:
-    """The load profiles of a field, which has one or several."""
+    """The load profiles of a field as a tuple, also for one."""
     one = isinstance(value, tuple) and value and isinstance(value[0], tuple) and not isinstance(value[0][0], tuple)
     return (value,) if one else tuple(value)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON and YAML have it: policies by their labels; what is infinite in a part is left out."""
+    """Convert a value to JSON's types: policies to labels; infinite numbers of a part are left out."""
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     if hasattr(value, "label"):
@@ -162,7 +162,7 @@ def plain(value: Any) -> Any:
 
 
 def listed_json(value: Any) -> Any:
-    """A value as `plain` has it, one of several in a list; a range as it is."""
+    """As `plain`, with a single value of a field that may have several in a list; a range stays a range."""
     made = plain(value)
     return made if isinstance(made, list | dict) else [made]
 
@@ -192,14 +192,14 @@ def _correction(given: Any) -> Any:
 
 
 def front_end_from(given: Any) -> Any:
-    """A front end from a text, a mapping, or as it is. Raises SpecError."""
+    """Convert a text or a mapping to a front end. Raises SpecError."""
     from servegym.simulator.features.front_end import FrontEnd, front_end_of
 
     return _numbers_from("front_end", given, FrontEnd, front_end_of)
 
 
 def speculation_from(given: Any) -> Any:
-    """Speculation from a text, a mapping, or as it is; None: there is none. Raises SpecError."""
+    """Convert a text or a mapping to Speculation; None: there is none. Raises SpecError."""
     from servegym.simulator.features.speculation import Speculation, speculation_of
 
     return _numbers_from("speculation", given, Speculation, speculation_of)
@@ -223,7 +223,7 @@ def _incidents(given: Any) -> Any:
 
 
 def incident_of(given: Any) -> Incident:
-    """An incident from "fail:ENGINE@SECONDS" (or return, drain), a mapping, or as it is. Raises SpecError."""
+    """Convert "fail:ENGINE@SECONDS" (or return, drain), or a mapping, to an incident. Raises SpecError."""
     from servegym.simulator.fleet.incidents import Incident
     from servegym.simulator.records.types import INCIDENTS as KINDS
 
@@ -306,6 +306,6 @@ def parse_load(text: str) -> float:
 
 
 def load_title(load: float) -> str:
-    """The load as a reader knows it: 0.7 (medium)."""
+    """Format a load with its name: "0.7 (medium)"."""
     names = [name for name, value in LOADS.items() if value == load]
     return f"{load:.4g} ({names[0]})" if names else f"{load:.4g}"

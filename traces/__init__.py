@@ -1,4 +1,4 @@
-"""Traces: readers of public traces, generators, arrival processes and SLO recipes, to one workload table."""
+"""Traces: readers of public traces, generators, arrival processes and SLO recipes, which make one workload table."""
 
 if not __name__.startswith("servegym."):
     raise ImportError("this folder is the package servegym.traces: import it under that name")

@@ -1,8 +1,8 @@
 """Arrival processes: when the requests of a trace come. Named as "name" or "name:key=value,key=value".
 
-Every process is drawn without a scale and then stretched: one seed gives the same arrivals at two rates,
-except for their scale. To add one, register a function here that takes the trace, a mean rate (None: not given) and
-a generator, its parameters keyword-only, and returns float64 seconds of shape (requests,), not decreasing.
+Every process is drawn at a fixed scale and then stretched to the rate, so at two rates one seed gives the same arrivals
+up to a factor. To add one, register a function here that takes the trace, a mean rate (None: not given) and a
+generator, and keyword-only parameters, and returns float64 seconds of shape (requests,), not decreasing.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ ARRIVALS: Registry[ArrivalProcess] = Registry("arrival process")
 
 DAY_S = 86_400.0
 LEAST_CV, MOST_CV = 0.001, 100.0  # outside, all gaps are alike, or all but a few are 0
-# Processes with a pace of their own, so that they need no rate: always, or where this parameter is given.
+# Processes that set their own rate: always (None), or if this parameter is given.
 OWN_PACE = {
     "own": None, "at-once": None, "square-wave": None, "bursts": "gap_s", "waves": "gap_s",
     "industrial-day": "duration_s",
 }  # fmt: skip
-SCALABLE = ("own", "square-wave", "industrial-day")  # those of them that accept a rate nevertheless
+SCALABLE = ("own", "square-wave", "industrial-day")  # those of them that can be stretched to a rate
 
 
 def needs_rate(text: str) -> bool:
-    """Whether a process, "name" or "name:key=value,...", has to be told a rate. Raises WorkloadError."""
+    """Whether a process, "name" or "name:key=value,...", needs a rate. Raises WorkloadError."""
     return not _has_own_pace(text)
 
 
 def takes_rate(text: str) -> bool:
-    """Whether a process can be told a rate. Raises WorkloadError."""
+    """Whether a process accepts a rate. Raises WorkloadError."""
     return not _has_own_pace(text) or text.partition(":")[0] in SCALABLE
 
 
@@ -46,7 +46,7 @@ def _has_own_pace(text: str) -> bool:
 
 
 def arrivals_of(process: str, trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
-    """float64[requests], s: the arrivals of a process, "name" or "name:key=value,...".
+    """Draw the arrivals of a process, "name" or "name:key=value,...": float64[requests], s.
 
     Raises WorkloadError for an unknown process, and for parameters that give times no run can have.
     """
@@ -58,17 +58,18 @@ def arrivals_of(process: str, trace: Trace, rate_per_s: float | None, rng: np.ra
         times_s = np.array([np.nan])
     if not (times_s <= LATEST_S).all():
         raise WorkloadError(
-            f"arrivals {process}: these numbers give no finite times up to {LATEST_S:g} s; take less extreme ones"
+            f"arrivals {process}: these numbers give times that are not finite or above {LATEST_S:g} s; take less "
+            "extreme ones"
         )
     return times_s
 
 
 @ARRIVALS.register("own")
 def own(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
-    """The trace's own times; with a rate stretched to it from 0 on, as ProServe replays Azure and QwenTrace."""
-    del rng  # nothing is left to chance
+    """The trace's own times; with a rate, shifted to 0 and stretched to it, as ProServe replays Azure and QwenTrace."""
+    del rng  # not random
     if trace.arrival_s is None:
-        raise WorkloadError("there are no times of its own: draw arrivals, such as poisson")
+        raise WorkloadError("the trace has no times of its own: draw arrivals, such as poisson")
     if rate_per_s is None:
         return trace.arrival_s
     since_first_s = trace.arrival_s - trace.arrival_s[0]
@@ -80,9 +81,9 @@ def own(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.
 
 @ARRIVALS.register("poisson")
 def poisson(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
-    """Independent exponential gaps with mean 1 / rate; the first arrival is a gap after 0.
+    """Independent exponential gaps with mean 1 / rate; the first arrival is one gap after 0.
 
-    With fewer requests the arrivals are the first of those with more.
+    n requests arrive when the first n of any larger number do.
     """
     return np.cumsum(rng.exponential(size=len(trace))) / checked_rate(rate_per_s, "poisson arrivals")
 
@@ -98,7 +99,7 @@ def gamma(trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, c
 
 @ARRIVALS.register("at-once")
 def at_once(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) -> np.ndarray:
-    """All at time 0, as a saturation run has them."""
+    """All at time 0, as in a saturation run."""
     del rng
     if rate_per_s is not None:
         raise WorkloadError(f"arrivals at once have no rate: leave out the {rate_per_s:g} requests/s")
@@ -109,7 +110,7 @@ def at_once(trace: Trace, rate_per_s: float | None, rng: np.random.Generator) ->
 def bursts(
     trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, n: int, gap_s: float | None = None
 ) -> np.ndarray:
-    """`n` requests together at 0, gap_s, 2 gap_s, ...; the gap may follow from the rate: n / rate."""
+    """`n` requests together at 0, gap_s, 2 gap_s, ...; without gap_s, the gap is n / rate."""
     del rng
     checked_positive(n, "bursts: n")
     return np.arange(len(trace)) // n * _gap_s("bursts", n, rate_per_s, gap_s)
@@ -119,8 +120,8 @@ def bursts(
 def waves(
     trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, n: int = 5, gap_s: float | None = None
 ) -> np.ndarray:
-    """0 to `n` requests together, each number equally likely, at 0, gap_s, 2 gap_s, ...; the gap may follow from the
-    rate.
+    """0 to `n` requests together, each number equally likely, at 0, gap_s, 2 gap_s, ...; without gap_s, the gap is
+    n / 2 / rate.
 
     Source: semantic scheduling, section 4: n = 5 outside spikes and up to 100 in them, gaps 0.1 and 1 s; the
     paper names the largest number, its public code draws it from 0 to n.
@@ -143,9 +144,9 @@ def square_wave(
     high_per_s: float = 5.0,
     phase_s: float = 900.0,
 ) -> np.ndarray:
-    """Poisson at a low rate for a phase, at a high rate for the next, and so on.
+    """Poisson arrivals at a low rate for a phase, at a high rate for the next phase, and so on.
 
-    rate_per_s: the whole pattern, phases too, is stretched so that the mean of both rates is this one.
+    rate_per_s: the whole pattern, phases included, is stretched so that the mean of both rates is this one.
     Source: QoServe, section 4.3 (2 and 5 requests/s, 15 minutes each, for 4 hours).
     """
     low_per_s = checked_positive(low_per_s, "square-wave: low_per_s")
@@ -161,10 +162,10 @@ def square_wave(
 def industrial_day(
     trace: Trace, rate_per_s: float | None, rng: np.random.Generator, *, duration_s: float | None = None
 ) -> np.ndarray:
-    """Poisson with the rate of a working day: a trough at night, peaks in the morning and the afternoon.
+    """Poisson arrivals with the rate of a working day: a trough at night, peaks in the morning and the afternoon.
 
-    duration_s: how long the day takes, 86400 as it was, less compressed. One of duration and rate is enough:
-    the requests then fill one day. With both, days of this duration follow each other at this mean rate.
+    duration_s: length of the day; 86400 is a real day, less is compressed. One of duration and rate is enough: the
+    requests then fill one day. With both, days of this duration follow each other at this mean rate.
     Source: ProServe, Fig. 1. It prints no numbers: peaks at 10:30 and 16:00 and a trough of a fifth of the
     higher one are ours.
     """
@@ -183,8 +184,8 @@ def industrial_day(
 def _modulated(requests: int, rng: np.random.Generator, expected: np.ndarray, step_s: float) -> np.ndarray:
     """Poisson arrivals whose rate is constant over steps of `step_s` and repeats after the last.
 
-    expected: mean number of arrivals in each step. Arrivals at rate 1 are carried through the inverse of the
-    expected number by a time (the time-change theorem).
+    expected: mean number of arrivals in each step. Arrivals at rate 1 are mapped by the inverse of the expected number
+    of arrivals up to a time (time-change theorem).
     """
     reached = np.r_[0, np.cumsum(expected)]
     if not np.isfinite(reached[-1]):
@@ -194,7 +195,7 @@ def _modulated(requests: int, rng: np.random.Generator, expected: np.ndarray, st
 
 
 def _gap_s(process: str, mean_size: float, rate_per_s: float | None, gap_s: float | None) -> float:
-    """The gap between groups, as given or from the rate; exactly one of them is."""
+    """The gap between groups, from exactly one of gap_s and the rate."""
     if (gap_s is None) == (rate_per_s is None):
         raise WorkloadError(f"{process} arrivals need either a rate or a gap: {process}:gap_s=0.1")
     if gap_s is not None:
@@ -203,7 +204,7 @@ def _gap_s(process: str, mean_size: float, rate_per_s: float | None, gap_s: floa
 
 
 def checked_rate(rate_per_s: float | None, what: str) -> float:
-    """`rate_per_s` if it is one; `what` needs it."""
+    """Return a rate if it is above 0 and finite; else raise WorkloadError, which names `what`."""
     if rate_per_s is None:
         raise WorkloadError(f"{what} need a rate: requests per second, above 0")
     if not 0 < rate_per_s < np.inf:
@@ -212,7 +213,7 @@ def checked_rate(rate_per_s: float | None, what: str) -> float:
 
 
 def checked_positive(value: Any, what: str) -> Any:
-    """`value` if it is above 0 and finite."""
+    """Return `value` if it is above 0 and finite; else raise WorkloadError, which names `what`."""
     if not 0 < value < np.inf:
         raise WorkloadError(f"{what} is {value}; it should be above 0 and finite")
     return value

@@ -1,4 +1,4 @@
-"""Some rows of a file, and their cells as numbers; a malformed cell is an error that names its row."""
+"""A chunk of a file's rows, which converts cells to numbers; a malformed cell is an error that names its row."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ UTC = ("Z", "z", "+00:00", "+0000", "+00", "-00:00")
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Rows of a file. first_row: number of its first row, counted from 1 without a header. names: the file's name of
-    each column that it calls otherwise.
+    """Consecutive rows of a file. first_row: number of the first one, counted from 1 without a header. names: the
+    file's names of columns that have been renamed.
     """
 
     file: str
@@ -39,7 +39,7 @@ class Chunk:
         return column in self.frame.columns
 
     def renamed(self, names: Mapping[str, str]) -> Chunk:
-        """The columns `names`, each the file's column of its value."""
+        """Select the columns `names`, servegym's name to the file's."""
         frame = self.frame[list(names.values())].set_axis(list(names), axis=1)
         return Chunk(self.file, self.first_row, frame, names)
 
@@ -90,13 +90,11 @@ class Chunk:
         return numbers
 
     def ids(self, column: str) -> tuple[np.ndarray, np.ndarray]:
-        """`lists` of numbers up to 2^64 - 1, which are only compared: ids from 2^63 on wrap around to negative
-        numbers.
-        """
+        """As `lists`, for numbers up to 2^64 - 1 that are only compared: those from 2^63 on become negative."""
         return self.lists(column, 2**64 - 1)
 
     def lists(self, column: str, most: int = 2**63 - 1) -> tuple[np.ndarray, np.ndarray]:
-        """Lists of whole numbers (in CSV: with spaces between) as int64: the length of each, and all numbers.
+        """Lists of whole numbers (in CSV separated by spaces) as int64: the length of each list, and all numbers.
 
         Shapes (rows,) and (sum of the lengths,). An empty cell is a list of none.
         """
@@ -112,7 +110,7 @@ class Chunk:
         return np.array([len(numbers) for numbers in lists], "i8"), np.concatenate(lists)
 
     def _lone_numbers(self, column: str, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """`lists` of a column of numbers: of one, or none, each."""
+        """As `lists`, for a column of numbers, each a list of one, or empty."""
         cells = self.frame[column].to_numpy()
         there = ~np.isnan(cells)
         if cells.dtype.kind == "f":
@@ -136,7 +134,7 @@ class Chunk:
         return dates.dt.as_unit("ns").astype("int64").to_numpy()
 
     def zones(self, column: str) -> np.ndarray:
-        """The zone of each date that is text, UTC or as +02:00, an object array of shape (rows,); "": none is said."""
+        """The zone of each date that is text, UTC or such as +02:00, an object array of shape (rows,); "": none."""
         cells = self.frame[column]
         if cells.dtype.kind == "M" or getattr(cells.dtype, "tz", None) is not None:
             return np.full(len(cells), "", object)
@@ -144,7 +142,7 @@ class Chunk:
         return found.fillna("").replace(list(UTC), "UTC").to_numpy(object)
 
     def instants(self, column: str, hint: str) -> tuple[np.ndarray, bool]:
-        """Times as they stand, of shape (rows,), and whether they are dates: dates as int64 nanoseconds since 1970
+        """Times of shape (rows,), and whether they are dates: dates as int64 nanoseconds since 1970
         (UTC), numbers as int64 where all are whole, else as float64."""
         cells = self.frame[column]
         if cells.dtype.kind == "M" or getattr(cells.dtype, "tz", None) is not None or not self.is_numeric(column):
@@ -173,7 +171,7 @@ class Chunk:
         return cells.dtype.kind in "iuf" or bool((~np.isnan(_parsed(cells)) | cells.isna()).all())
 
     def check(self, column: str, bad: np.ndarray, right: str) -> None:
-        """Raise WorkloadError for the first true of `bad`: its row, its cell, and what would be right."""
+        """Raise WorkloadError if `bad`, bool[rows], has a true: with its row, its cell, and what it should be."""
         if bad.any():
             at = int(np.argmax(bad))
             raise WorkloadError(
@@ -184,7 +182,7 @@ class Chunk:
 
 
 def _parsed(cells: pd.Series[Any]) -> np.ndarray:
-    """Cells as float64; NaN where one is no number."""
+    """Convert cells to float64; NaN for a cell that is not a number."""
     return np.array([_number(cell) for cell in cells], "f8")
 
 
@@ -198,7 +196,7 @@ def _number(cell: Any) -> float:
 
 
 def _whole_numbers(cell: Any, most: int) -> np.ndarray:
-    """The numbers of a list, or of text with spaces between them."""
+    """The numbers of a list, or of a text with numbers separated by spaces."""
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):
         return np.empty(0, "i8")
     items = [int(item) for item in cell.split()] if isinstance(cell, str) else [operator.index(item) for item in cell]
@@ -208,7 +206,7 @@ def _whole_numbers(cell: Any, most: int) -> np.ndarray:
 
 
 def _quote(cell: Any) -> str:
-    """A cell as an error message shows it: short, on one line."""
+    """Quote a cell for an error message: short and in one line."""
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):
         return "empty or NaN"
     if isinstance(cell, (float, np.floating)):

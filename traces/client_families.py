@@ -1,4 +1,4 @@
-"""Families of many clients, each with its share of the requests and its lengths, from `quantiles/*.clients.json`.
+"""Families of many clients, each with its share of the requests and its own lengths, from `quantiles/*.clients.json`.
 
 A request draws three uniform numbers: for its client, its prompt and its output (independent of each other).
 """
@@ -23,7 +23,8 @@ def client_tables() -> list[str]:
 
 
 def client_table(family: str) -> dict[str, Any]:
-    """The table of a family: levels, and by client its number, share, prompt_tokens and output_tokens at the levels."""
+    """The table of a family: levels, and for each client its number, share, and prompt_tokens and output_tokens at the
+    levels."""
     return json.loads((resources.files("servegym.traces.quantiles") / f"{family}{ENDING}").read_text("utf-8"))
 
 

@@ -1,7 +1,7 @@
 """Lengths as functions of uniform numbers, for distributions that a paper describes by a few figures.
 
-Each returns a function from numbers in [0, 1) to token counts of 1 or more, int32 of the same shape. The
-longest thousandth of an unbounded distribution is cut to its 99.9 % point: the papers' figures say nothing of it.
+Each returns a function from numbers in [0, 1) to token counts of 1 or more, int32 of the same shape. An unbounded
+distribution is cut at its 99.9 % point, as the papers' figures do not describe its tail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from servegym.errors import WorkloadError
 
 
 class Stream(enum.IntEnum):
-    """What a stream is for. The numbers are part of what a seed means: never renumber them."""
+    """Streams of random numbers. Results for a seed depend on these values: never renumber them."""
 
     LENGTHS = 0
     ARRIVALS = 1
@@ -28,7 +28,7 @@ class Stream(enum.IntEnum):
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:
-    """The generator of one stream of `seed`, a whole number of 0 or more."""
+    """The random generator of one stream of `seed`, a whole number of 0 or more. Raises WorkloadError."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise WorkloadError(f"a seed of {seed!r}: a seed is a whole number of 0 or more")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(seed), spawn_key=(int(stream),))))

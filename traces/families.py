@@ -17,7 +17,7 @@ from servegym.traces.distributions import Stream, generator
 from servegym.traces.registry import Registry
 from servegym.traces.trace import Trace
 
-LEAST_ACCEPTED = 1e-4  # limits that a smaller share of the draws keeps are refused
+LEAST_ACCEPTED = 1e-4  # token limits that accept a smaller share of the draws are an error
 DRAWS_A_ROUND = 65_536
 
 
@@ -25,10 +25,10 @@ DRAWS_A_ROUND = 65_536
 class Family:
     """Requests as a function of uniform random numbers.
 
-    uniforms: how many numbers a request takes. columns: from numbers in [0, 1) of shape (n, uniforms) to int32
-    prompt_tokens and output_tokens of shape (n,), and maybe other columns of `WORKLOAD`.
-    context_tokens: most of prompt and output together; None: no such limit.
-    labels: as in `Trace`. origin: where its figures come from, for the provenance.
+    uniforms: random numbers that a request takes. columns: maps numbers in [0, 1) of shape (n, uniforms) to int32
+    prompt_tokens and output_tokens of shape (n,), and possibly other columns of `WORKLOAD`.
+    context_tokens: most tokens of prompt and output together; None: no limit.
+    labels: as in `Trace`. origin: source of its figures, for the provenance.
     """
 
     uniforms: int
@@ -73,7 +73,7 @@ class Family:
 
 
 class Drawn(Protocol):
-    """What is registered as a family: requests that can be drawn."""
+    """The interface of families: requests that can be drawn."""
 
     def draw(self, family: str, requests: int, seed: int, most_prompt: float, most_total: float) -> Trace: ...
 
@@ -81,7 +81,7 @@ class Drawn(Protocol):
 FAMILIES: Registry[Drawn] = Registry("family")
 
 
-@functools.lru_cache(maxsize=1)  # cached, since a seed's requests are asked for again at each rate
+@functools.lru_cache(maxsize=1)  # the requests of a seed are drawn again at each rate
 def generate(
     family: str,
     requests: int,

@@ -19,7 +19,7 @@ from servegym.traces.cells import Chunk
 from servegym.traces.texts import Lines, open_text
 
 CHUNK_ROWS = 262_144  # rows held as text or objects at a time
-DEEPEST = 8  # levels of nested fields that have names
+DEEPEST = 8  # levels of nested fields that are read
 
 RowFile = Callable[[Path, Collection[str], int], Iterator[Chunk]]
 
@@ -40,10 +40,10 @@ def column_names(path: Path) -> list[str]:
 def chunks(
     path: Path, columns: Collection[str], rows: int | None = None, texts: Collection[str] = ()
 ) -> Iterator[Chunk]:
-    """The rows of a file in order, at most `rows` at a time (None: CHUNK_ROWS), with these columns. texts: columns
-    whose cells are kept as written, in a CSV file too.
+    """Read these columns of a file, at most `rows` rows at a time (None: CHUNK_ROWS). texts: columns whose cells are
+    kept as text, in a CSV file too.
 
-    Raises WorkloadError for a file that is damaged, naming the row where that is known.
+    Raises WorkloadError for a damaged file, with the row if it is known.
     """
     with _readable(path):
         kind, rows = _kind(path), CHUNK_ROWS if rows is None else rows
@@ -57,7 +57,7 @@ def sha256(path: Path) -> str:
 
 
 def _kind(path: Path) -> str:
-    """The format of a file by its name."""
+    """The format of a file, by its suffix. Raises WorkloadError."""
     if not path.exists():
         raise WorkloadError(f"there is no file {path}")
     if not path.is_file():
@@ -67,13 +67,13 @@ def _kind(path: Path) -> str:
     packed = path.suffix.lower() == ".gz"
     kind = _SUFFIXES.get((path.with_suffix("") if packed else path).suffix.lower())
     if kind is None or (packed and kind == "parquet"):
-        raise WorkloadError(f"{path.name}: a trace ends in .csv, .jsonl, .json (each maybe with .gz) or .parquet")
+        raise WorkloadError(f"{path.name}: a trace file ends in .csv, .jsonl, .json (also with .gz) or .parquet")
     return kind
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn every way a damaged file fails in the libraries that read it into a WorkloadError."""
+    """Convert the errors of all libraries that read files to WorkloadError."""
     import pandas as pd
     import pyarrow as pa
 
@@ -121,7 +121,7 @@ def _csv_chunks(path: Path, columns: Collection[str], rows: int, texts: Collecti
     row = 1
     with (
         open_text(path) as stream,
-        # All columns, though few are kept: with `usecols` pandas does not report a row with too many cells.
+        # All columns are read: with `usecols`, pandas does not report a row with too many cells.
         pd.read_csv(
             Lines(stream, path.name),
             names=_csv_names(path),
@@ -140,7 +140,7 @@ def _csv_chunks(path: Path, columns: Collection[str], rows: int, texts: Collecti
 
 
 def _row_names(rows: Iterator[dict[str, Any]]) -> list[str]:
-    """Keys of all rows: what only a later row has is a column too, empty on the others. Nested ones as outer.inner."""
+    """The keys of all rows; a row without a key has an empty cell. Nested keys are outer.inner."""
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
@@ -158,7 +158,7 @@ def _nested_names(prefix: str, fields: dict[str, Any], depth: int = 0) -> Iterat
 
 
 def field_of(row: dict[str, Any], name: str) -> Any:
-    """The value of a field, a nested one by outer.inner; None: there is none."""
+    """The value of a field, of a nested one by outer.inner; None if there is none."""
     if name in row:
         return row[name]
     outer, dot, inner = name.partition(".")

@@ -1,9 +1,9 @@
 """Families drawn from the quantile tables in `quantiles/`: a public trace's lengths without its file.
 
-A table holds the quantiles of prompt lengths, and those of output lengths in each tenth of the prompts by
-length. A request draws two uniform numbers: the first gives its prompt (linear between quantiles) and so
-its tenth, the second its output within that tenth. That keeps both distributions and how outputs
-depend on prompts, even though the two do not simply grow together (the rank correlations are below 0.08).
+A table has the quantiles of prompt lengths, and for each tenth of the prompts by length those of the output lengths. A
+request draws two uniform numbers: the first gives its prompt (linear between quantiles) and with it the tenth, the
+second its output within that tenth. That keeps both distributions and the dependence of outputs on prompts, which is
+not monotonic (the rank correlations are below 0.08).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from servegym.traces.families import FAMILIES, Family
 class QuantileTable:
     """Lengths of a family, float64: levels and prompt_tokens (levels,), output_tokens (bands, levels).
 
-    context_tokens: most of prompt and output together; None: no such limit.
+    context_tokens: most tokens of prompt and output together; None: no limit.
     """
 
     levels: np.ndarray

@@ -22,9 +22,10 @@ def describe(trace: Trace | str | os.PathLike[str], reading: Reading | None = No
     Returns name, requests, span_s, rate_per_s, peak_minute_over_mean (rate of the busiest minute, counted
     from the first arrival, over the mean rate), interarrival_cv (standard deviation over mean);
     prompt_tokens and output_tokens, each {p25, p50, p75, p90, p95, p99, mean, min, max}; columns (those the
-    trace sets itself); of one with sessions how many there are, their turns and the pauses before these (then arrivals
-    are those of sessions); and its provenance (format, rows, dropped_rows, sha256, ...).
-    Figures of arrivals are None where the trace has no arrivals, or no time between them.
+    trace sets itself); for a trace with sessions, their number, their turns and the pauses before turns (figures of
+    arrivals are then those of sessions); and its provenance (format, rows, dropped_rows, sha256, ...).
+
+    Figures of arrivals are None if the trace has no arrivals, or no time between them.
     Raises WorkloadError as `build_workload` does.
     """
     if not isinstance(trace, Trace):
@@ -61,7 +62,7 @@ def _arrivals(arrival_s: np.ndarray | None) -> dict[str, float | None]:
 
 
 def _sessions(trace: Trace) -> dict[str, Any]:
-    """Figures of the sessions of a trace, whose arrivals are then those of sessions."""
+    """Figures of the sessions of a trace."""
     if trace.turns is None:
         return {}
     turns = np.unique(trace.turns.session, return_counts=True)[1]

@@ -16,7 +16,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines; empty lines are passed over. Raises WorkloadError, naming the line."""
+    """The objects of a file of JSON lines, without empty lines. Raises WorkloadError, which names the line."""
     with open_text(path) as stream:
         for number, line in enumerate(Lines(stream, path.name), start=1):
             if not line.strip():
@@ -48,7 +48,7 @@ def items(path: Path) -> Iterator[dict[str, Any]]:
             if number and text.next() == ",":
                 text.at += 1
             elif number:
-                raise WorkloadError(f"{path.name}, item {number}: no comma and no end of the list follows it")
+                raise WorkloadError(f"{path.name}, item {number}: neither a comma nor the end of the list follows it")
             number += 1
             try:
                 row = text.value()
@@ -59,22 +59,22 @@ def items(path: Path) -> Iterator[dict[str, Any]]:
             yield row
         text.at += 1
         if text.next():
-            raise WorkloadError(f"{path.name} goes on after the end of its list")
+            raise WorkloadError(f"{path.name} has something after the end of its list")
 
 
 def _only(text: _Text, name: str) -> dict[str, Any]:
-    """The object that the file is. Raises WorkloadError."""
+    """Read a file that is a single object. Raises WorkloadError."""
     try:
         row: dict[str, Any] = text.value()
     except (json.JSONDecodeError, RecursionError) as error:
         raise WorkloadError(f"{name} is not JSON: {_one_line(error)}") from None
     if text.next():
-        raise WorkloadError(f"{name} goes on after its object; if it has an object a line, name it .jsonl")
+        raise WorkloadError(f"{name} has something after its object; if it has an object a line, name it .jsonl")
     return row
 
 
 class _Text:
-    """A piece of a text file that begins at `at` and grows as needed."""
+    """A buffer of a text file, read up to `at`, which grows as needed."""
 
     def __init__(self, stream: TextIO) -> None:
         self.at = 0
@@ -83,14 +83,14 @@ class _Text:
         self._decoder = json.JSONDecoder()
 
     def next(self) -> str:
-        """The next character that is no space, where `at` is then; "" at the end of the file."""
+        """Move `at` to the next character that is not a space, and return it; "" at the end of the file."""
         self.at = _after_space(self._text, self.at)
         while self.at == len(self._text) and self._grow():
             self.at = _after_space(self._text, self.at)
         return self._text[self.at : self.at + 1]
 
     def value(self) -> Any:
-        """The JSON value that begins here; `at` is then behind it. Raises JSONDecodeError, RecursionError."""
+        """Parse the JSON value at `at` and move past it. Raises JSONDecodeError, RecursionError."""
         self.next()
         while True:
             try:
@@ -99,12 +99,12 @@ class _Text:
                 if len(self._text) - self.at > LONGEST_LINE or not self._grow():
                     raise
             else:
-                if end < len(self._text) or not self._grow():  # a number at the end might go on
+                if end < len(self._text) or not self._grow():  # a number at the buffer's end may have more digits
                     self.at = end
                     return value
 
     def _grow(self) -> bool:
-        """Read at least as much as is left over (so that a long item is not read in many small steps)."""
+        """Read more, at least as much as the buffer holds, so that long items are not parsed in many small steps."""
         rest = self._text[self.at :]
         more = self._stream.read(max(READ_CHARACTERS, len(rest)))
         self._text, self.at = rest + more, 0

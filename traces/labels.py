@@ -14,10 +14,10 @@ class Labels:
         self._codes: dict[str, dict[str, int]] = {}
 
     def codes(self, chunk: Chunk, column: str, field: str | None = None, none: str | None = None) -> np.ndarray:
-        """Codes of a column, int32 of shape (rows,); the first stretch decides whether its cells are names or numbers.
+        """Codes of a column, int32 of shape (rows,); the first chunk decides whether its cells are names or numbers.
 
-        field: the column of `WORKLOAD` they are for, where it has another name. none: what an empty cell is called, and
-        has code 0; None: there should be no empty cell. Raises WorkloadError.
+        field: the column of `WORKLOAD`, if its name differs. none: the name of an empty cell, which has code 0; None:
+        an empty cell is an error. Raises WorkloadError.
         """
         field = field or column
         if chunk.first_row == 1 and not chunk.is_numeric(column):

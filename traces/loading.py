@@ -1,4 +1,4 @@
-"""Traces by name: draw a family's requests, or read a file's and cut them to what is asked for."""
+"""Loads traces by name: draws the requests of a family, or reads a file and selects requests from it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
 DEFAULT_REQUESTS = 1000  # of a generated trace
-MOST_REQUESTS = 10**8  # in memory: some 10 GB, and as much again for what becomes of them
-# They register themselves; families of others come last.
+MOST_REQUESTS = 10**8  # some 10 GB in memory, and as much again for their outcomes
+# Importing these modules registers their families.
 for _families in ("generators", "client_families", "paper_families", "session_families", "turning_families"):
     importlib.import_module(f"servegym.traces.{_families}")
 
@@ -46,9 +46,10 @@ def load_trace(
     resample: bool = False,
     reading: Reading | None = None,
 ) -> Trace:
-    """The requests of a family or of ServeGen's tables (drawn by `seed`), or of a file, as `build_workload` takes them.
+    """Draw the requests of a family or of ServeGen's tables by `seed`, or read a file; arguments as in
+    `build_workload`.
 
-    default_requests: how many are drawn if `requests` is not given. Raises WorkloadError.
+    default_requests: the number to draw if `requests` is None. Raises WorkloadError.
     """
     if requests is not None and not 1 <= requests <= MOST_REQUESTS:
         raise WorkloadError(f"{requests} requests: a workload has at least 1, and at most {MOST_REQUESTS:,}")
@@ -57,7 +58,7 @@ def load_trace(
     if resample:
         _check_resampled(trace, window)
     if reading is not None and reading.says and _is_generated(trace):
-        raise WorkloadError(f"{reading.says}: of a file of requests, and those of {Path(trace).name} are generated")
+        raise WorkloadError(f"{reading.says}: for files of requests, and those of {Path(trace).name} are generated")
     if isinstance(trace, str) and trace in FAMILIES:
         return generate(trace, drawn, seed=seed, **limits)
     if not Path(trace).exists() and not Path(trace).suffix:
@@ -79,7 +80,7 @@ def load_trace(
             + f"; {requests or 1} are asked for"
         )
     start = window_start(window, seed, len(rows), requests or len(rows))
-    if loaded.turns is not None:  # a window begins with a session, the last one that begins in it
+    if loaded.turns is not None:  # a window of sessions begins with the last session at or before its start
         start = int(np.flatnonzero(loaded.begins[rows[: start + 1]])[-1])
     rows = rows[start : start + (requests or len(rows))]
     taken = loaded.take(rows) if len(rows) < len(loaded) else loaded
@@ -95,7 +96,7 @@ def requests_in(
     max_total_tokens: int | None = None,
     reading: Reading | None = None,
 ) -> int | None:
-    """How many requests a file has within the limits; None: they are drawn, as many as are asked for.
+    """Number of requests of a file within the limits; None for a trace that is drawn, in any number.
 
     Raises WorkloadError.
     """
@@ -114,15 +115,15 @@ def _check_resampled(trace: str | os.PathLike[str], window: int | str) -> None:
     if _is_generated(trace):
         raise WorkloadError(f"trace '{trace}' is generated, so every seed has other requests; leave resample out")
     if window not in ("first", "seed"):
-        raise WorkloadError(f"a window that starts at {window}, and the file resampled; one says which requests it is")
+        raise WorkloadError(f"a window that starts at {window} and resampling exclude each other; give one of them")
 
 
 def window_start(window: int | str, seed: int, length: int, size: int) -> int:
     """Index of the first of `size` consecutive items out of `length`, without wrapping around.
 
-    window: "first" (0), "seed", or the index itself. By seed, windows follow the golden ratio: however many
-    seeds there are, they lie evenly and overlap as little as possible, unlike random ones. Seed 0: 0.
-    Raises WorkloadError for an unknown window, or one that reaches over the end.
+    window: "first" (0), "seed", or the index itself. With "seed", the start is the fractional part of seed times the
+    golden ratio, so that the windows of any number of seeds are spread evenly and overlap little. Seed 0 gives 0.
+    Raises WorkloadError for an unknown window, or one that reaches beyond the end.
     """
     room = max(length - size, 0)
     if window == "first":
@@ -139,7 +140,7 @@ def window_start(window: int | str, seed: int, length: int, size: int) -> int:
 
 
 def within_limits(trace: Trace, max_prompt_tokens: int | None, max_total_tokens: int | None) -> np.ndarray:
-    """Which requests keep to the limits, bool of shape (requests,)."""
+    """Whether each request is within the limits, bool of shape (requests,)."""
     keep = np.ones(len(trace), bool)
     if max_prompt_tokens is not None:
         keep &= trace.prompt_tokens <= max_prompt_tokens

@@ -1,4 +1,4 @@
-"""SLOs in a user's own numbers, for all requests or for classes of them; nothing else is set."""
+"""Recipes with SLOs that the user gives, for all requests or for classes of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_CLASSES = {"chat": "0.8:ttft_s=1:tpot_s=0.05", "batch": "0.2:ttlt_s=600"
 
 
 def recipe_named(text: str) -> str:
-    """The recipe that is meant: "ttft_s=2,tpot_s=0.06" alone is one of `same`."""
+    """Expand the short form: "ttft_s=2,tpot_s=0.06" is the recipe `same` with these settings."""
     return f"{SAME}:{text}" if "=" in text.partition(":")[0] else text
 
 
@@ -31,10 +31,10 @@ def same(
     tpot_s: float | None = None,
     ttlt_s: float | None = None,
 ) -> Assignment:
-    """The same SLOs for all requests, and nothing else: TTFT 1 s and TPOT 50 ms, or those that are given.
+    """Set the same SLOs for all requests, and nothing else: by default TTFT 1 s and TPOT 50 ms.
 
-    ttlt_s: instead of the other two. Values are kept, also those that an idle engine cannot meet. This is the recipe of
-    "ttft_s=2,tpot_s=0.06".
+    ttlt_s: in place of the other two. Values are kept even if an idle engine cannot meet them. "ttft_s=2,tpot_s=0.06"
+    is short for this recipe.
     """
     del rng
     given = {"ttft_s": ttft_s, "tpot_s": tpot_s, "ttlt_s": ttlt_s}
@@ -45,10 +45,11 @@ def same(
 
 @RECIPES.register("classes")
 def classes(trace: Trace, rng: np.random.Generator, /, **shares: str) -> Assignment:
-    """Classes by shares, each with SLOs of its own: NAME=SHARE:ttft_s=2:tpot_s=0.06 or NAME=SHARE:ttlt_s=1800.
+    """Draw classes of requests by shares, with SLOs for each: NAME=SHARE:ttft_s=2:tpot_s=0.06 or
+    NAME=SHARE:ttlt_s=1800.
 
-    Shares are parts of their sum. The class is the application too. Without any: chat=0.8:ttft_s=1:tpot_s=0.05 and
-    batch=0.2:ttlt_s=600.
+    Shares are divided by their sum. The class is also the application. By default there are
+    chat=0.8:ttft_s=1:tpot_s=0.05 and batch=0.2:ttlt_s=600.
     """
     parts, slos = [], []
     for name, text in (shares or DEFAULT_CLASSES).items():
@@ -56,7 +57,7 @@ def classes(trace: Trace, rng: np.random.Generator, /, **shares: str) -> Assignm
         what = f"class {name}"
         pairs = dict(setting.partition("=")[::2] for setting in settings)
         if len(pairs) < len(settings):
-            raise WorkloadError(f"{what}: {text!r} says something twice")
+            raise WorkloadError(f"{what}: {text!r} sets something twice")
         for key in pairs:
             if key not in FIELD:
                 raise WorkloadError(f"{what}: {unknown_name('setting', key, list(FIELD))}")
@@ -69,11 +70,11 @@ def classes(trace: Trace, rng: np.random.Generator, /, **shares: str) -> Assignm
     return Assignment({"application": kind, **columns}, _overruled(trace))
 
 
-def _slos(said: dict[str, float], what: str) -> dict[str, float]:
-    """Parse the SLOs. Raises WorkloadError if one is missing or there are too many."""
-    if set(said) not in ({"ttft_s", "tpot_s"}, {"ttlt_s"}):
-        raise WorkloadError(f"{what} has {' and '.join(said) or 'no SLO'}; {RIGHT}")
-    return {key: checked_positive(value, f"{what}: {key}") for key, value in said.items()}
+def _slos(given: dict[str, float], what: str) -> dict[str, float]:
+    """Check SLOs. Raises WorkloadError if one is missing or there are too many."""
+    if set(given) not in ({"ttft_s", "tpot_s"}, {"ttlt_s"}):
+        raise WorkloadError(f"{what} has {' and '.join(given) or 'no SLO'}; {RIGHT}")
+    return {key: checked_positive(value, f"{what}: {key}") for key, value in given.items()}
 
 
 def _number(text: str, what: str) -> float:
@@ -84,6 +85,6 @@ def _number(text: str, what: str) -> float:
 
 
 def _overruled(trace: Trace) -> tuple[str, ...]:
-    """What is said where the trace has SLOs itself, which win."""
+    """A note for a trace with SLOs of its own, which take precedence."""
     own = [field for field in FIELD.values() if field in trace.given]
-    return (f"the trace's own {', '.join(own)} come before those that are asked for",) if own else ()
+    return (f"the trace's own {', '.join(own)} take precedence over the given ones",) if own else ()

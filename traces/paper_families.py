@@ -9,8 +9,8 @@ from servegym.traces.distributions import InverseCdf
 from servegym.traces.families import FAMILIES, Family
 from servegym.traces.generators import quantile_table
 
-# Share, and prompts by mean and standard deviation, FlowPrefill Table 1. The shape is ours: of lognormal and
-# Gamma the one that comes closer to the 99 % point the table prints (3040, 2764, 16635 and 22390).
+# Share, and prompts by mean and standard deviation (FlowPrefill, Table 1). The shape is our choice: lognormal or Gamma,
+# whichever is closer to the 99 % point in the table (3040, 2764, 16635 and 22390).
 FLOWPREFILL_TYPES: dict[str, tuple[float, InverseCdf]] = {
     "text": (0.68, distributions.lognormal_by_moments(590, 652)),
     "image": (0.08, distributions.lognormal_by_moments(532, 510)),
@@ -59,8 +59,8 @@ for _mean_prompt, _mean_output in ((4096, 1024), (512, 512)):
         )
     )
 
-# PolyServe, Table 1: prompts and outputs at POLYSERVE_LEVELS. Each between two of them as likely in logarithm; the
-# shortest from 1 on; the longest hundredth is cut to the last, beyond which the table says nothing. Independent: ours.
+# PolyServe, Table 1: prompts and outputs at POLYSERVE_LEVELS. Log-uniform between two quantiles and from 1 to the
+# first; cut at the last, as the table does not describe the longest hundredth. Independence of the two is our choice.
 POLYSERVE_LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 POLYSERVE_TRACES = {
     "mooncake-conversation": ((2320, 6923, 15400, 27571, 39583, 85401), (159, 350, 472, 597, 698, 1136)),
@@ -75,7 +75,7 @@ for _name, (_prompts, _outputs) in POLYSERVE_TRACES.items():
         _independent(
             distributions.by_quantiles(POLYSERVE_LEVELS, _prompts),
             distributions.by_quantiles(POLYSERVE_LEVELS, _outputs),
-            f"PolyServe, Table 1, {_name} (quantiles; what is between them, and independence, are ours)",
+            f"PolyServe, Table 1, {_name} (quantiles; interpolation and independence are ours)",
         )
     )
 

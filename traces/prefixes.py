@@ -1,4 +1,4 @@
-"""From the prefix blocks of a trace to the prompt chunks of a workload, whose KV prefix stores keep."""
+"""Converts the prefix blocks of a trace to the prompt chunks of a workload, whose KV prefix stores keep."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from servegym.traces.trace import PrefixBlocks, Trace
 
 
 def prompts_of(trace: Trace) -> Prompts | None:
-    """The full chunks of each prompt; equal numbers: equal tokens up to the chunk's end. None: the trace names none.
+    """The full chunks of each prompt; equal numbers mean equal tokens up to the chunk's end. None: the trace has none.
 
-    Blocks may be numbered by their own content or by everything up to their end: a chunk here is a block and all
-    before it, so both come to the same. A last block that the prompt does not fill is no chunk.
+    A chunk stands for a block and all blocks before it, so a trace may number blocks by their own content or by
+    everything up to their end. A last block that the prompt does not fill is not a chunk.
 
     Raises WorkloadError for a request with more blocks than its prompt has.
     """
@@ -27,20 +27,21 @@ def prompts_of(trace: Trace) -> Prompts | None:
         at = int(np.argmax(too_many))
         raise WorkloadError(
             f"trace '{trace.name}', request {at}: {counts[at]} prefix blocks of {size} tokens, and a prompt of "
-            f"{trace.prompt_tokens[at]}; a file of one's own says in a column prefix_block_tokens how long blocks are"
+            f"{trace.prompt_tokens[at]}; the column prefix_block_tokens of your own file sets the size of blocks"
         )
     full = np.minimum(counts, trace.prompt_tokens // size)
     return Prompts(size, np.r_[0, np.cumsum(full)], chained(blocks, full))
 
 
 def chained(blocks: PrefixBlocks, lengths: np.ndarray) -> np.ndarray:
-    """int64[sum of lengths]: numbers of the first `lengths` blocks of each request, each with all before it."""
+    """int64[sum of lengths]: numbers of the first `lengths` blocks of each request, each number for a block together
+    with all before it."""
     offsets = np.r_[0, np.cumsum(lengths)]
     ids = ranks(blocks.ids)
     kinds = int(ids.max(initial=-1)) + 1
     seen = np.empty(kinds, "i8")
     numbers = np.empty(offsets[-1], "i8")
-    before = np.zeros(len(lengths), "i8")  # of each request: number of the block before, and one; 0: there is none
+    before = np.zeros(len(lengths), "i8")  # 1 + number of the block before, for each request; 0: there is none
     used = 0
     rows = np.arange(len(lengths))
     for place in range(int(lengths.max(initial=0))):
@@ -54,10 +55,10 @@ def chained(blocks: PrefixBlocks, lengths: np.ndarray) -> np.ndarray:
 
 
 def _ranks_of_pairs(before: np.ndarray, ids: np.ndarray, kinds: int, seen: np.ndarray) -> np.ndarray:
-    """int64[n]: the rank of each pair (block before, id) among all different ones.
+    """int64[n]: the rank of each pair (block before, id) among all distinct pairs.
 
-    Where an id stands behind one block only, as in traces that number blocks by everything up to their end, one row for
-    each id is sorted, and not all. seen: int64[kinds], scratch.
+    If every id follows only one block, as in traces that number blocks by everything up to their end, only one row for
+    each id is sorted. seen: int64[kinds], scratch.
     """
     pairs, rows = before * kinds + ids, np.arange(len(ids))
     seen[ids] = rows

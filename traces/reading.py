@@ -1,7 +1,6 @@
-"""How to read a file with other columns than servegym's: what each column is, and which repairs are asked for.
+"""Reading: names of columns and repairs, for a file whose columns differ from servegym's.
 
-In one place for all that takes a trace: `Reading` goes with the trace's name, from a command's options, a spec or a
-call, to the reader of the file.
+A `Reading` accompanies the name of a trace from a command's options, a spec or a call to the reader of the file.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Iterable, Mapping
 
 from servegym.errors import WorkloadError, unknown_name
 
-UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # of each in a second
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # units in a second
 SHORT = {
     "arrival": "arrival_s", "prompt": "prompt_tokens", "output": "output_tokens", "id": "request_id",
     "think": "think_s", "ttft": "ttft_s", "e2e": "e2e_s",
 }  # fmt: skip
-NONE = "none"  # instead of a column: the file has none, whatever its names look like
+NONE = "none"  # in place of a column's name: the file has no such column
 EXAMPLE = "arrival=timestamp,prompt=input_tokens,output=completion_tokens"
 Columns = str | Mapping[str, str] | Iterable[tuple[str, str]]
 _TIMES = {
@@ -29,13 +28,13 @@ _UNIT = re.compile(r"_(s|ms|us|ns|sec|secs|seconds|milliseconds|utc)$")
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How to read a file.
+    """Options for reading a file.
 
-    columns: pairs of servegym's name (or one of `SHORT`) and the file's; as text `EXAMPLE`, or a mapping. A dot reaches
-        into nested fields: usage.prompt_tokens. `NONE` as the file's name: there is none.
-    time_unit: of numbers that are times, one of `UNITS`; they may count from any origin, and the first is at 0. None:
-        as the format has it.
-    drop_empty: leave out requests without prompt or output tokens. sort: rows by their times.
+    columns: pairs of servegym's name (or one of `SHORT`) and the file's; also as text like `EXAMPLE`, or a mapping. A
+        dot reaches into nested fields: usage.prompt_tokens. `NONE` as the file's name: the file has no such column.
+    time_unit: of numbers that are times, one of `UNITS`; they may count from any origin, and the first becomes 0. None:
+        the format's own unit and origin.
+    drop_empty: drop requests without prompt or output tokens. sort: sort rows by time.
 
     Raises WorkloadError for invalid values.
     """
@@ -52,7 +51,7 @@ class Reading:
 
     @property
     def names(self) -> dict[str, str]:
-        """The file's columns by servegym's names; `NONE` where it has none."""
+        """servegym's name -> the file's; `NONE`: the file has no such column."""
         return dict(self.columns)  # type: ignore[arg-type]
 
     @property
@@ -62,12 +61,12 @@ class Reading:
 
     @property
     def says(self) -> str:
-        """The options that say what differs from a plain reading, for errors; empty: none do."""
+        """The options that differ from the defaults, for error messages; empty if none does."""
         said = (("--columns", self.columns), ("--time-unit", self.time_unit), ("--drop-empty", self.drop_empty))
         return ", ".join(name for name, value in (*said, ("--sort", self.sort)) if value)
 
     def check_known(self, known: Iterable[str]) -> None:
-        """Raise WorkloadError for a name that is none of `known`."""
+        """Raise WorkloadError for a name that is not in `known`."""
         known = list(known)
         for name in self.names:
             if name not in known:
@@ -76,7 +75,7 @@ class Reading:
 
 
 def pairs_of(given: Columns) -> tuple[tuple[str, str], ...]:
-    """Pairs of servegym's name and the file's, from text, a mapping, or pairs. Raises WorkloadError."""
+    """Parse text, a mapping, or pairs to pairs of servegym's name and the file's. Raises WorkloadError."""
     right = f"it should be NAME=COLUMN,..., such as {EXAMPLE}"
     if isinstance(given, str):
         pairs = [tuple(part.strip() for part in pair.split("=", 1)) for pair in given.split(",")]
@@ -88,23 +87,23 @@ def pairs_of(given: Columns) -> tuple[tuple[str, str], ...]:
     found: dict[str, str] = {}
     for pair in pairs:
         if len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
-            raise WorkloadError(f"columns: {'='.join(map(str, pair))!r} says no column; {right}")
+            raise WorkloadError(f"columns: {'='.join(map(str, pair))!r} names no column; {right}")
         name = SHORT.get(pair[0], pair[0])
         if name in found:
-            raise WorkloadError(f"columns: {name} is said twice; one column is what it is")
+            raise WorkloadError(f"columns: {name} is given twice; give one column for it")
         found[name] = pair[1]
     return tuple(found.items())
 
 
 def looks_like_time(name: str) -> bool:
-    """Whether a column's name says that it has times of requests."""
+    """Whether a column's name looks like that of times of requests."""
     words = re.sub(r"([a-z])([A-Z])", r"\1_\2", name.rpartition(".")[2]).lower()
     words = _UNIT.sub("", re.sub(r"\W+", "_", words).strip("_"))
     return words in _ALONE or not _TIMES.isdisjoint(words.split("_"))
 
 
 def suggested(names: Iterable[str]) -> str:
-    """What --columns should say of a file with these columns, as far as the names tell."""
+    """Suggest --columns for a file with these columns, as far as their names are clear."""
     names = list(names)
     lengths = [name for name in names if re.search("token|len|isl|osl", name, re.IGNORECASE)]
     wanted = {

@@ -12,7 +12,7 @@ from servegym.traces.arrivals import checked_positive
 
 
 def drawn(level: np.ndarray, shares: np.ndarray, met: np.ndarray) -> np.ndarray:
-    """Indices drawn by `shares` among those `met`, or the last index if none is.
+    """Draw an index for each request by `shares` among the choices that are `met`; the last index if none is.
 
     level: uniform numbers (requests,). met: bool (choices,) or (requests, choices).
     """
@@ -46,7 +46,7 @@ def ascending(text: str, what: str) -> list[float]:
 
 
 def shares_of(text: str, what: str, classes: Sequence[str]) -> np.ndarray:
-    """float64[classes]: the numbers of `text`, one a class, 0 or more; a class's share is its number over their sum."""
+    """float64[classes]: the numbers of `text`, one for each class, divided by their sum."""
     numbers = np.array(_numbers(text, what))
     right = f"it should be {len(classes)} numbers of 0 or more, not all 0: parts for {', '.join(classes)}"
     if len(numbers) != len(classes) or not ((numbers >= 0) & (numbers < np.inf)).all() or not numbers.any():

@@ -1,9 +1,9 @@
 """SLO recipes: priorities, weights and SLOs for the requests of a trace, as the papers' evaluations set them.
 
-Asked for as "name" or "name:key=value,key=value". To add one, register a function here that takes a trace and
-a random generator, its parameters keyword-only, and returns an `Assignment`. What the trace has itself
-(`trace.given`) wins over the recipe's columns; a recipe may read it. Random columns depend only on a request's
-position in the trace, so a longer trace begins with the same ones.
+They are given as "name" or "name:key=value,key=value". To add one, register a function here that takes a trace and a
+random generator, and keyword-only parameters, and returns an `Assignment`. Columns of the trace itself (`trace.given`)
+take precedence over the recipe's; a recipe may read them. Random columns depend only on a request's position in the
+trace, so they are the same at the beginning of a longer trace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from servegym.traces.trace import Trace
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """What a recipe gives: columns of `WORKLOAD` (arrays or scalars), and notes for the provenance."""
+    """The result of a recipe: columns of `WORKLOAD` (arrays or scalars), and notes for the provenance."""
 
     columns: Mapping[str, Any]
     notes: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ URGENCY_LEVELS = 5  # of the Emergency Severity Index, 0 the most urgent
 
 @RECIPES.register("given")
 def given(trace: Trace, rng: np.random.Generator) -> Assignment:
-    """Nothing added: the trace's own columns, and the defaults of a workload for those it lacks."""
+    """Add nothing: keep the trace's own columns, and the defaults of a workload for missing ones."""
     del trace, rng
     return Assignment({})
 
@@ -76,7 +76,8 @@ def proserve(
 ) -> Assignment:
     """Two priorities at random, half and half, weights 2 : 1; TTFT 1 s, TPOT 50 ms (8B-class models).
 
-    high_share: of priority 0. clients: how many clients send the requests (`_clients`); 0: nothing is said of clients.
+    high_share: share of priority 0. clients: number of clients that send the requests (`_clients`); 0: no client
+    column.
     Source: ProServe, evaluation. The paper prints no SLO values: these are the defaults of its engine.
     """
     priorities = _two_priorities(trace, rng, checked_share(high_share, "proserve: high_share"))
@@ -116,8 +117,9 @@ def industrial(
 ) -> Assignment:
     """As `proserve-32b`; meant for industrial-day arrivals.
 
-    Priorities are drawn whatever the time, so that they have alike arrival shapes (Fig. 1).
-    Source: ProServe, sections 1 and 5.7 (Qwen3-32B). Its weights are a business secret: 2 : 1 is ours.
+    Priorities do not depend on the time, so that both have the same shape of arrivals (Fig. 1).
+
+    Source: ProServe, sections 1 and 5.7 (Qwen3-32B). Its weights are not published: 2 : 1 is ours.
     """
     columns = _two_priorities(trace, rng, checked_share(high_share, "industrial: high_share"))
     return _one_class("industrial", columns, ttft_s, tpot_s, PROSERVE_32B_TPOT_S, idle_tpot_s)
@@ -136,8 +138,8 @@ def flowprefill(
 ) -> Assignment:
     """TTFT by request type (application) and model; requests of a trace without types are text.
 
-    model: llama3-8b, qwen2.5-14b or llama3-70b. scale: all TTFT SLOs times this (Fig. 9, second row).
-    ttft_s: four seconds instead of the model's, of text, image, search and file, as "0.25-0.5-4-6". tpot_s: likewise.
+    model: llama3-8b, qwen2.5-14b or llama3-70b. scale: factor on all TTFT SLOs (Fig. 9, second row).
+    ttft_s: TTFT SLOs in place of the model's, for text, image, search and file, as "0.25-0.5-4-6". tpot_s: likewise.
     TPOT is 100 ms for text and image, 200 ms for search and file; the paper judges it in co-located runs only.
     Source: FlowPrefill, Table 2 and section 6.
     """
@@ -180,10 +182,11 @@ def polyserve(
 ) -> Assignment:
     """TTFT 0.3, 0.5 or 1 s, each as likely; TPOT 20, 30, 50 or 100 ms for 10, 20, 30 and 40 %.
 
-    ttft_s, tpot_s: the values, ascending; shares: of the TPOT values, parts of their sum.
+    ttft_s, tpot_s: the values, ascending; shares: of the TPOT values, divided by their sum.
     Only SLOs that an idle engine can meet are assigned: TPOT above idle_tpot_s, and TTFT above prompt tokens /
-    idle_prefill_tokens_per_s; if no value fits, the loosest. If either is None, every value counts as met.
-    Source: PolyServe, section 5.1. Nothing is scaled: SLOs out of reach are left out instead.
+    idle_prefill_tokens_per_s; if no value fits, the loosest. If either is None, every value fits.
+
+    Source: PolyServe, section 5.1. SLOs are not scaled: those out of reach are left out.
     """
     ttfts = np.array(ascending(ttft_s, "polyserve: ttft_s"))
     tpots = np.array(ascending(tpot_s, "polyserve: tpot_s"))
@@ -222,9 +225,10 @@ def qoserve(
 ) -> Assignment:
     """Thirds: interactive (TTFT 6 s, TBT 50 ms), TTLT 600 s, TTLT 1800 s; the class is the application too.
 
-    shares: of these three classes, parts of their sum: "70-15-15". ttft_s, tpot_s: of the interactive class; ttlt_s:
-    of the two others. low_share: share of low importance (priority 1) in each class; 0.2 in the transient test.
-    Source: QoServe, Table 3 and section 4.3. It has no weights: 1 for all.
+    shares: of these three classes, such as "70-15-15", divided by their sum. ttft_s, tpot_s: of the interactive class;
+    ttlt_s: of the two others. low_share: share of low importance (priority 1) in each class; 0.2 in the transient test.
+
+    Source: QoServe, Table 3 and section 4.3. It has no weights: all are 1.
     """
     low_share = checked_share(low_share, "qoserve: low_share")
     ttlts = [np.inf, *of_classes(ttlt_s, "qoserve: ttlt_s", ("the second class", "the third")).values()]
@@ -241,9 +245,9 @@ def qoserve(
 
 @RECIPES.register("semantic")
 def semantic(trace: Trace, rng: np.random.Generator) -> Assignment:
-    """Five urgency levels, each as likely, 0 the most urgent; the priority is the urgency.
+    """Five equally likely urgency levels, 0 the most urgent; the priority is the urgency.
 
-    Source: semantic scheduling, section 4.1. It judges waiting times and has no SLOs: the workload's defaults.
+    Source: semantic scheduling, section 4.1. It measures waiting times and has no SLOs: the workload's defaults apply.
     """
     drawn = rng.integers(0, URGENCY_LEVELS, len(trace)).astype("i4")
     urgency = trace.given.get("urgency", drawn)
@@ -251,7 +255,7 @@ def semantic(trace: Trace, rng: np.random.Generator) -> Assignment:
 
 
 def _two_priorities(trace: Trace, rng: np.random.Generator, high_share: float = 0.5) -> dict[str, Any]:
-    """Priority 0 (high) and 1 (low) with weights, in agreement with a priority or weight the trace has."""
+    """Priority 0 (high) and 1 (low) with weights, consistent with a priority or weight that the trace has."""
     low = (rng.random(len(trace)) >= high_share).astype("i4")
     if "priority" in trace.given:
         priority = trace.given["priority"]
@@ -265,10 +269,10 @@ def _two_priorities(trace: Trace, rng: np.random.Generator, high_share: float = 
 def _clients(priority: np.ndarray, rng: np.random.Generator, clients: int) -> dict[str, np.ndarray]:
     """The client of each request, int32: half of the clients have high priority (even numbers), half a lower one (odd).
 
-    A client has one priority, as in ProServe (section 1, footnote). Within its half the k-th client has a share
-    proportional to 1 / k, which is ours: with 26 clients the largest two send 16 % of the requests each and the
-    largest five 52 %; of the 27 clients of the multi-tenant LMSYS arena trace (VTC's) the largest send 20 and 17 %,
-    the largest five 63 %. Drawn from a generator of its own: priorities are the same with clients or without.
+    A client has one priority, as in ProServe (section 1, footnote). The k-th client of each half has a share
+    proportional to 1 / k, which is our choice: of 26 clients the largest two send 16 % of the requests each and the
+    largest five 52 %; of the 27 clients of the multi-tenant LMSYS arena trace (VTC's) the largest two send 20 and 17 %,
+    the largest five 63 %. Clients are drawn from a generator of their own, so that priorities do not depend on them.
     """
     if clients == 0:
         return {}
@@ -287,7 +291,7 @@ def _one_class(
     usual_tpot_s: float,
     idle_tpot_s: float | None,
 ) -> Assignment:
-    """The columns with one TTFT and TPOT. tpot_s: as asked for, which is kept; None: the usual one (`_with_slack`)."""
+    """Add one TTFT and one TPOT SLO. tpot_s: is kept as it is; None: usual_tpot_s, scaled by `_with_slack`."""
     slos = {
         "ttft_slo_s": checked_positive(ttft_s, f"{recipe}: ttft_s"),
         "tpot_slo_s": usual_tpot_s if tpot_s is None else checked_positive(tpot_s, f"{recipe}: tpot_s"),
@@ -296,7 +300,7 @@ def _one_class(
 
 
 def _with_slack(columns: dict[str, Any], idle_tpot_s: float | None) -> Assignment:
-    """The columns, all TPOT SLOs scaled by one factor where the smallest is below twice the idle TPOT.
+    """Scale all TPOT SLOs by one factor if the smallest is below twice the idle TPOT.
 
     idle_tpot_s: time between tokens of a request alone on the device; None: no scaling.
     """
@@ -310,13 +314,13 @@ def _with_slack(columns: dict[str, Any], idle_tpot_s: float | None) -> Assignmen
 
 
 def _by_type(trace: Trace, values: Mapping[str, float]) -> np.ndarray:
-    """The value of each request's type, float64 of shape (requests,); without types that of text."""
+    """The value for each request's type, float64 of shape (requests,); without types, that of text."""
     if "application" not in trace.given:
         return np.full(len(trace), values["text"])
     types = trace.labels.get("application", ())
     if not types or not set(types) <= set(values):
         raise WorkloadError(
-            f"trace '{trace.name}': recipe flowprefill goes by the type of a request, so application should be"
+            f"trace '{trace.name}': recipe flowprefill depends on the type of a request, so application should be"
             f" {', '.join(values)}; it is {', '.join(types[:8]) or 'numbers'}"
         )
     return np.array([values[name] for name in types])[trace.given["application"]]

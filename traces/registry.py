@@ -1,6 +1,6 @@
-"""Registries to which readers, families, arrival processes and SLO recipes add themselves by name.
+"""Registries of readers, families, arrival processes and SLO recipes.
 
-A part is looked up by name, with parameters if it has any: "gamma:cv=4".
+An entry is looked up by name, with parameters if it has any: "gamma:cv=4".
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Part = TypeVar("Part")
 
 
 class Registry(Generic[Part]):
-    """Parts of one kind by name. `kind` is what an error calls them, such as "SLO recipe"."""
+    """Entries of one kind by name. kind: their name in error messages, such as "SLO recipe"."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._parts: dict[str, Part] = {}
 
     def register(self, name: str) -> Callable[[Part], Part]:
-        """A decorator that adds a part under `name`; a name is taken once."""
+        """Return a decorator that adds an entry under `name`. Raises ValueError for a name that is taken."""
 
         def add(part: Part) -> Part:
             if name in self._parts:
@@ -49,15 +49,15 @@ class Registry(Generic[Part]):
         return self._parts[name]
 
     def parameters(self, name: str) -> Mapping[str, inspect.Parameter]:
-        """The parameters of a part that is a function: its keyword-only arguments."""
+        """The parameters of an entry that is a function: its keyword-only arguments."""
         signature = inspect.signature(cast(Callable[..., Any], self[name]), eval_str=True)
         return {key: one for key, one in signature.parameters.items() if one.kind is one.KEYWORD_ONLY}
 
     def bound(self, text: str, **defaults: Any) -> Callable[..., Any]:
-        """The function that `text` asks for ("name" or "name:key=value,key=value") with its parameters set.
+        """Return the function of `text` ("name" or "name:key=value,key=value") with its parameters bound.
 
-        defaults: values for parameters that `text` does not set; those the part does not have are left out.
-        Raises WorkloadError for an unknown name or parameter, a wrong value, and one that is missing.
+        defaults: values of parameters that `text` does not set; names that the function does not have are ignored.
+        Raises WorkloadError for an unknown name or parameter, and a wrong or missing value.
         """
         name, _, settings = text.partition(":")
         part, parameters = self[name], self.parameters(name)
@@ -85,7 +85,7 @@ class Registry(Generic[Part]):
 
 
 def _value(text: str, parameter: inspect.Parameter, what: str) -> Any:
-    """`text` as the type the parameter is annotated with: text, a whole number, or a finite number."""
+    """Convert `text` to the type of the parameter's annotation: text, a whole number, or a finite number."""
     types = getattr(parameter.annotation, "__args__", (parameter.annotation,))
     if str in types:
         return text

@@ -1,8 +1,8 @@
-"""Other and longer traffic from one file: a circular block bootstrap over its own time (Politis and Romano, 1992).
+"""Resamples a file to other and longer traffic: a circular block bootstrap over its time (Politis and Romano, 1992).
 
-Blocks of the file's time, each beginning anywhere, are drawn with replacement and put one behind the other. What lies
-within a block stays as it was: bursts, the order of lengths, which share a prefix with which. A session goes whole with
-the block in which it begins.
+Blocks of the file's time, beginning anywhere, are drawn with replacement and concatenated. Within a block everything
+stays as it was: bursts, the order of lengths, shared prefixes. A session belongs as a whole to the block in which it
+begins.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.simulator.memory.prefixes import ranks
 from servegym.traces.trace import PrefixBlocks, Trace
 
-BLOCKS = 20  # blocks in the file's length: enough to differ, each long compared with a request's time
+BLOCKS = 20  # blocks in the file's time: enough for variety, and each long compared with the time of a request
 
 
 def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
-    """Draw a number of requests from a trace, fewer or more than it has. Without times a block is requests (or
-    sessions) in a row.
+    """Draw any number of requests from a trace. In a trace without times, a block is a run of consecutive requests (or
+    sessions).
 
     Raises WorkloadError for a trace that is too short to be cut into blocks.
     """
@@ -30,12 +30,12 @@ def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
     sessions = int(trace.begins.sum())
     if sessions < BLOCKS:
         what = "requests" if trace.turns is None else "sessions"
-        raise WorkloadError(f"{trace.name} has {sessions} {what}; {BLOCKS} or more can be resampled in blocks")
+        raise WorkloadError(f"{trace.name} has {sessions} {what}; resampling in blocks takes {BLOCKS} or more")
     times = np.cumsum(trace.begins) - 1.0 if trace.arrival_s is None else trace.arrival_s[first]
     times = times - times[0]
     if times[-1] == 0:
         raise WorkloadError(f"{trace.name}: all requests come at once, so there is no time to resample it in blocks of")
-    whole = times[-1] * sessions / (sessions - 1)  # with the gap from the last one back to the first
+    whole = times[-1] * sessions / (sessions - 1)  # includes a mean gap from the last one back to the first
     block = whole / BLOCKS
     around = np.concatenate([times, times + whole])
     drawn: list[np.ndarray] = []
@@ -55,7 +55,7 @@ def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
     if trace.arrival_s is not None:
         arrival_s = np.where(trace.begins[order], np.concatenate(when)[:requests], np.nan)
         taken = dataclasses.replace(taken, arrival_s=arrival_s)
-    if turns is not None:  # a session's rows lie as far from each other as before
+    if turns is not None:  # the distances between a session's rows do not change
         after = np.where(turns.after[order] < 0, -1, np.arange(requests) - (order - turns.after[order]))
         taken = dataclasses.replace(taken, turns=SessionDependencies(after, turns.think_s[order]))
     if blocks is not None:
@@ -64,8 +64,8 @@ def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
 
 
 def _renamed(blocks: PrefixBlocks, order: np.ndarray, spans: list[tuple[int, int]]) -> PrefixBlocks:
-    """The prefix blocks of the drawn rows. Those that occur in one drawn block only are named anew each time it is
-    drawn: else a conversation that is drawn twice would find its own KV."""
+    """The prefix blocks of the drawn rows. Those that occur within one drawn block only get new names each time that it
+    is drawn, as a conversation drawn twice would else find its own KV."""
     rows = len(blocks.offsets) - 1
     ids, taken = ranks(blocks.ids), dataclasses.replace(blocks, ids=ranks(blocks.ids)).take(order)
     kinds = int(ids.max(initial=-1)) + 1
@@ -78,7 +78,7 @@ def _renamed(blocks: PrefixBlocks, order: np.ndarray, spans: list[tuple[int, int
         end = min(at + high - low, len(order))
         here = names[taken.offsets[at] : taken.offsets[end]]
         own = (first[here] >= low) & (last[here] < high)
-        own |= (first[here] + rows >= low) & (last[here] + rows < high)  # after its end the file begins again
+        own |= (first[here] + rows >= low) & (last[here] + rows < high)  # circular: after its end the file begins again
         here[own] += kinds * (number + 1)
         at = end
     return dataclasses.replace(taken, ids=names)

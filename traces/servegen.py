@@ -1,8 +1,8 @@
-"""ServeGen's clients: how often and how burstily each sends requests in each window of a day, and how long these are.
+"""ServeGen's clients: the rate, burstiness and lengths of each client's requests in each window of a day.
 
-Two tables make a trace, `NAME_client_rates` and `NAME_length_pdfs` (.parquet, beside each other). Times:
-`rate_per_s`, `pattern` (Gamma or Weibull gaps) and the shape `param0` by client and window of 10 minutes.
-Lengths: the probabilities of token counts by client, for windows of hours.
+Two tables make a trace, `NAME_client_rates` and `NAME_length_pdfs` (.parquet, in one folder). Times: `rate_per_s`,
+`pattern` (Gamma or Weibull gaps) and the shape `param0` by client and window of 10 minutes. Lengths: the probabilities
+of token counts by client, for windows of hours.
 Source: alibaba/ServeGen, Apache-2.0 (Xiang et al., NSDI 2026).
 """
 
@@ -27,12 +27,12 @@ PDFS = ("client", "window_start_s", "field", "lengths", "probs")
 RATES_SUFFIX, PDFS_SUFFIX = "_client_rates", "_length_pdfs"
 FIELDS = ("input_tokens", "output_tokens")
 WINDOW_S = 600.0
-MAX_REQUESTS = 10_000_000  # requests of a client in a window: more means a broken file
+MAX_REQUESTS = 10_000_000  # of a client in a window; a file with more is damaged
 
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-    """Token counts int32 and the ends of their shares of [0, 1), float64, both of shape (counts,)."""
+    """A distribution of lengths: token counts, int32, and their cumulative probabilities, float64, both (counts,)."""
 
     tokens: np.ndarray
     ends: np.ndarray
@@ -45,9 +45,9 @@ class Lengths:
 class Tables:
     """The clients of a service.
 
-    rates: columns of RATES as arrays of shape (rows,), rows in order of time, of clients that have lengths.
-    windows_s: start of each window, increasing. lengths: by client and field, the start of validity of each
-    table and the table. left_out: share of the requests, of clients without lengths.
+    rates: columns of RATES as arrays of shape (rows,), in order of time, for clients that have lengths.
+    windows_s: start of each window, increasing. lengths: by client and field, each table and the time from which it is
+    valid. left_out: share of the requests whose clients have no lengths.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Tables:
     provenance: dict[str, Any]
 
     def lengths_of(self, client: int, field: str, window_s: float) -> Lengths:
-        """The table in force: the last one that starts at or before `window_s`, else the first."""
+        """The table valid at `window_s`: the last one that starts at or before it, else the first."""
         starts_s, tables = self.lengths[client, field]
         return tables[max(int(np.searchsorted(starts_s, window_s, "right")) - 1, 0)]
 
@@ -69,16 +69,16 @@ def is_rate_table(path: Path) -> bool:
 
 
 def read_tables(path: Path) -> Tables:
-    """The tables of a service, from its file of rates and the file of lengths beside it.
+    """Read the tables of a service from its file of rates and the file of lengths in the same folder.
 
     Raises WorkloadError for files that are missing, damaged, or hold anything else.
     """
     pdfs_path = path.with_name(path.name.replace(RATES_SUFFIX, PDFS_SUFFIX))
     if pdfs_path == path or not pdfs_path.is_file():
         raise WorkloadError(
-            f"{path.name} needs its lengths beside it: NAME{RATES_SUFFIX} and NAME{PDFS_SUFFIX}.parquet"
+            f"{path.name} needs its lengths in the same folder: NAME{RATES_SUFFIX} and NAME{PDFS_SUFFIX}.parquet"
         )
-    # Part of the key: a file that changes is read anew.
+    # Times of modification are part of the cache's key: a changed file is read again.
     return _read_tables(path, pdfs_path, path.stat().st_mtime_ns, pdfs_path.stat().st_mtime_ns)
 
 
@@ -118,9 +118,9 @@ def generate(
 ) -> Trace:
     """Draw the first requests from the start of a window on, with arrivals and clients.
 
-    In a window a client has the requests its rate says: gaps of its distribution, stretched to fill the window
-    and turned by a random phase (its bursts do not all begin with the window). Requests over the token limits
-    are left out. Raises WorkloadError where the windows to the last one hold fewer requests.
+    In a window a client sends rate x window requests, with gaps of its distribution, stretched to fill the window and
+    rotated by a random phase, so that bursts do not all begin with the window. Requests over the token limits are left
+    out. Raises WorkloadError if there are fewer requests up to the last window.
     """
     lengths_rng = generator(seed, Stream.LENGTHS)
     arrivals_rng = generator(seed, Stream.ARRIVALS)
@@ -164,7 +164,7 @@ def generate(
 def _window(
     tables: Tables, window_s: float, lengths_rng: np.random.Generator, arrivals_rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """All requests of a window in order of time: arrival_s, prompt_tokens, output_tokens, client."""
+    """Draw all requests of a window, in order of time: arrival_s, prompt_tokens, output_tokens, client."""
     here = tables.rates["window_start_s"] == window_s
     drawn: list[dict[str, np.ndarray]] = []
     for client, rate_per_s, pattern, shape in zip(

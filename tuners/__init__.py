@@ -1,4 +1,4 @@
-"""Training policies, and searching their parameters."""
+"""Trains policies, and searches their parameters."""
 
 if not __name__.startswith("servegym."):
     raise ImportError("this folder is the package servegym.tuners: import it under that name")

@@ -1,4 +1,4 @@
-"""PyTorch networks whose actors equal, number for number, the compiled policies made of them."""
+"""PyTorch networks whose actors give the same numbers as the compiled policies made of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Actor(nn.Module):
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         shape, first = self.shape, self.layers[0]
         if shape.has_slots:
-            # The numbers of the whole pass their part of the first layer once, not once for each slot.
+            # The numbers outside of slots pass through their part of the first layer once, not once for each slot.
             own = observation[..., shape.whole :].unflatten(-1, (shape.slots, shape.slot))
             of_whole = nn.functional.linear(observation[..., : shape.whole], first.weight[:, : shape.whole], first.bias)
             numbers = nn.functional.linear(own, first.weight[:, shape.whole :]) + of_whole.unsqueeze(-2)
@@ -51,7 +51,7 @@ class Actor(nn.Module):
 
 @torch.no_grad()
 def begin_with_base(actor: Actor, base_bias: BaseBias | None) -> None:
-    """Give the actor weights with which it follows the base (`follow_base`); those of hidden layers are orthogonal."""
+    """Set weights with which the actor follows the base policy (`follow_base`); hidden layers start orthogonal."""
     for layer in actor.layers[:-1]:
         nn.init.orthogonal_(layer.weight, float(np.sqrt(2)))
     layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in actor.layers]  # the same memory
@@ -60,13 +60,13 @@ def begin_with_base(actor: Actor, base_bias: BaseBias | None) -> None:
 
 @torch.no_grad()
 def load_network(layers: list[nn.Linear], network: Network) -> None:
-    """Give linear layers a network's weights."""
+    """Copy a network's weights into linear layers."""
     for layer, (weight, bias) in zip(layers, network.layers, strict=True):
         layer.weight[:], layer.bias[:] = torch.as_tensor(weight.copy()), torch.as_tensor(bias.copy())
 
 
 class Compilable(_Policy):
-    """A policy of Stable-Baselines3 with an `Actor` for its actor: all of it takes the place of `action_net`.
+    """A policy of Stable-Baselines3 with an `Actor` in place of its `action_net`.
 
     shape, base_bias: of the actor, and of its first weights (`begin_with_base`). If slots are scored, the noise of all
     scores has one standard deviation; the scores of empty slots are noise of deviation 1 without a gradient.
@@ -122,13 +122,13 @@ def actor_layers(model: Any) -> list[nn.Linear]:
 
 
 def network_of(layers: list[nn.Linear], shape: Shape) -> Network:
-    """The network whose outputs are the actor's in float64, to 1e-9. Raises PolicyError where they do not fit."""
+    """Convert an actor to a network with the same outputs in float64, to 1e-9. Raises PolicyError if they differ."""
     arrays = [(layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()) for layer in layers]
     return Network.from_layers(shape, arrays)
 
 
 def actor_in_float64(layers: list[nn.Linear], shape: Shape) -> Actor:
-    """The actor in PyTorch, cast to float64: what a network is compared with."""
+    """The PyTorch actor cast to float64, with which a network is compared."""
     actor = Actor(shape).double()
     for own, layer in zip(actor.layers, layers, strict=True):
         own.load_state_dict(layer.state_dict())

@@ -32,10 +32,10 @@ from servegym.tuners.validation import Judge
 
 @dataclasses.dataclass(frozen=True)
 class CloningConfig:
-    """`hyperparameters` of the algorithm bc; the budget's steps are the decisions shown.
+    """`hyperparameters` of the algorithm bc; the budget's steps count demonstrated decisions.
 
-    teacher: "name:key=value,..." of a policy in the base's place; "": the base. rounds: in the first the teacher acts,
-    in the others the network. epochs: of each round, over all decisions so far. batch_size, learning_rate: of Adam.
+    teacher: "name:key=value,..." of a policy to imitate; "": the base. rounds: the teacher acts in the first, the
+    network in the others. epochs: in each round, over all decisions so far. batch_size, learning_rate: of Adam.
     """
 
     teacher: str = ""
@@ -59,7 +59,7 @@ class CloningConfig:
 
 @dataclasses.dataclass
 class Shown:
-    """Decisions: observations float32[n, size], actions of the teacher, and of choices which were legal."""
+    """Demonstrated decisions: observations float32[n, size], actions of the teacher, and masks of legal choices."""
 
     observations: np.ndarray
     actions: np.ndarray
@@ -73,7 +73,7 @@ class Shown:
 
 
 def show(env: ServingEnv, teacher: Teacher, agent: Any, decisions: int, seed: int) -> Shown:
-    """Play episodes, the first reset with the seed, until `decisions` have been shown. agent: chooses the actions."""
+    """Collect `decisions` of the teacher in episodes, the first reset with the seed. agent: acts in them."""
     choices = env.interface.choices
     observations = np.zeros((decisions, env.interface.layout.size), "f4")
     actions = np.zeros((decisions, *(env.action_space.shape or ())), env.action_space.dtype)
@@ -94,7 +94,7 @@ def show(env: ServingEnv, teacher: Teacher, agent: Any, decisions: int, seed: in
 
 
 class Learner:
-    """An actor that is fitted to what was shown."""
+    """An actor that is fitted to demonstrated decisions."""
 
     def __init__(self, problem: Problem, settings: CloningConfig):
         config, head = problem.config, problem.head
@@ -124,7 +124,7 @@ class Learner:
         return sum(losses) / n
 
     def loss(self, observations: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of legal choices; else squared error of the actions, over filled slots."""
+        """Loss: cross-entropy over legal choices; for other actions, squared error over filled slots."""
         outputs, shape = self.actor(observations), self.problem.shape
         if isinstance(self.problem.venv.single_action_space, gym.spaces.Discrete):
             legal = outputs.masked_fill(~masks, -torch.inf)
@@ -144,10 +144,10 @@ class Learner:
 def train(
     config: TrainingConfig, out: str | Path, resume: bool = False, progress: Progress | None = None
 ) -> LearnedPolicy:
-    """Clone as configured in the folder `out`; returns the policy of the last round.
+    """Train as configured in the folder `out`; returns the policy of the last round.
 
     resume: start over in the folder of a stopped training; the result has the same bytes. progress: called after each
-    round. Raises TrainingError for what cannot be cloned, PolicyError for an unknown teacher.
+    round. Raises TrainingError for a configuration that cannot be trained, PolicyError for an unknown teacher.
     """
     settings, problem, folder = CloningConfig.of(config), problem_of(config), RunFolder(out)
     env = ServingEnv(problem.venv.interface, problem.source)
@@ -175,7 +175,7 @@ def learn(
     teacher: Teacher,
     progress: Progress | None,
 ) -> State:
-    """Round by round."""
+    """Collect decisions and fit the network, round by round."""
     config, state = problem.config, State()
     judge = Judge(problem.head, problem.validation_source, config.validation)
     watch, parts = Stopwatch(state), []
@@ -190,7 +190,7 @@ def learn(
         row = {"steps": (number + 1) * decisions, "minutes": watch.read() / 60, "loss": loss}
         row |= {**dataclasses.asdict(verdict), "is_best": number == settings.rounds - 1}
         state.rows.append(row)
-        state.best, state.best_row = network, row  # the aim is to imitate the teacher, not to earn most
+        state.best, state.best_row = network, row  # the aim is to imitate the teacher, not the highest gain
         if progress is not None:
             progress((number + 1) / settings.rounds, f"{row['steps']:,} decisions, loss {loss:.4f}")
     return state

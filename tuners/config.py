@@ -1,4 +1,4 @@
-"""The configuration of a training: one typed value, read from YAML and written beside its results."""
+"""The configuration of a training: a dataclass, read from YAML and saved with its results."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ REMOVED_ALGORITHMS = {"sac": "it fell behind its base; take ppo or cma, or expor
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
-    """The actor's network. hidden: sizes of its hidden layers. critic: those of the critic's, where there is one.
+    """The networks. hidden: sizes of the actor's hidden layers. critic: sizes of the critic's, if there is one.
 
-    base_bias: how strongly the base's own choice is preferred before anything is learned: added to the logit of the
-    choice; of a ranking, how far apart the scores of the first and the last slot are (before tanh). 0: not at all.
-    log_std: of the noise on continuous actions at the start, natural logarithm.
+    base_bias: initial preference for the base's choice: added to its logit; for a ranking, the initial distance between
+    the scores of the first and the last slot (before tanh). 0: none. log_std: natural logarithm of the initial standard
+    deviation of noise on continuous actions.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -51,7 +51,7 @@ class NetworkConfig:
 
 @dataclasses.dataclass(frozen=True)
 class BudgetConfig:
-    """When training ends: after a number of environment steps or minutes, whichever comes first."""
+    """The end of a training: after a number of environment steps or minutes, whichever comes first."""
 
     steps: int | None = None
     minutes: float | None = None
@@ -59,10 +59,8 @@ class BudgetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationConfig:
-    """How the policy is judged during training: on scenarios of the validation split, of seeds from first_seed on,
-    beside the base policy.
-
-    Training returns the policy that is best there by the mean of the objective.
+    """Validation during training: policy and base policy are compared on scenarios of the validation split, with seeds
+    from first_seed on. Training returns the policy with the best mean objective there.
     """
 
     scenarios: int = 48
@@ -75,12 +73,11 @@ class ValidationConfig:
 class TrainingConfig:
     """A training. Raises TrainingError for an invalid configuration.
 
-    environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: what differs from the
-    source that the environment has by default, as `ServingSpec.with_overrides` takes it.
-    environments: how many are stepped side by side. hyperparameters: of the algorithm, as its class takes them.
-    reward_scale: on rewards as the algorithm sees them. objective: what they are. start: path of a policy to start
-    from, instead of the base.
-    checkpoint_minutes: minutes between checkpoints. torch_threads: for the network.
+    environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: overrides of the
+    environment's default source (`ServingSpec.with_overrides`). environments: number in the vector. hyperparameters: of
+    the algorithm, as its class takes them. reward_scale: factor on rewards for the algorithm. objective: defines the
+    rewards. start: path of a policy to start from, in place of the base. checkpoint_minutes: minutes between
+    checkpoints. torch_threads: for the network.
     """
 
     environment: str
@@ -134,7 +131,7 @@ class TrainingConfig:
                 raise TrainingError(f"{path} is {as_plain(value)!r}; it should be {right}")
 
     def replaced(self, **changes: Any) -> TrainingConfig:
-        """This training with other values; None: as it is. steps, minutes: either of them replaces the whole budget."""
+        """This training with other values; None: unchanged. steps or minutes replace the whole budget."""
         budget = BudgetConfig(changes.pop("steps", None), changes.pop("minutes", None))
         given = {key: value for key, value in changes.items() if value is not None}
         if budget != BudgetConfig():
@@ -146,7 +143,7 @@ class TrainingConfig:
 
 
 def load_config(name: str | Path) -> TrainingConfig:
-    """The training of a YAML file, or of the name of one that ships. Raises TrainingError."""
+    """Load the training of a YAML file, or one that ships, by name. Raises TrainingError."""
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
         if str(name) not in config_names():
@@ -177,12 +174,12 @@ def config_names() -> list[str]:
 
 
 def to_text(config: TrainingConfig) -> str:
-    """As YAML, which `load_config` reads back."""
+    """Write as YAML, which `load_config` reads back."""
     return yaml.safe_dump(config.to_json(), sort_keys=False, allow_unicode=True)
 
 
 def as_plain(value: Any) -> Any:
-    """A configuration, or a part of it, as YAML and JSON have it."""
+    """Convert a configuration, or a part of it, to the types of YAML and JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -191,9 +188,9 @@ def as_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, document: Any, where: str) -> Any:
-    """A value of a type (a dataclass, a tuple of one type, a number, a text, or one of several) from YAML or JSON.
+    """Convert YAML or JSON to a type: a dataclass, a tuple of one type, a number, a text, or a union of these.
 
-    where: in the document, named in errors. Raises TrainingError.
+    where: place in the document, for errors. Raises TrainingError.
     """
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _dataclass_of(kind, document, where)
@@ -227,7 +224,7 @@ def _dataclass_of(kind: type, document: Any, where: str) -> Any:
             raise TrainingError(f"{prefix}{key} was removed: {why}")
         document = {name: value for name, value in document.items() if name != key}
     if unknown := [key for key in document if key not in fields]:
-        raise TrainingError(f"{prefix}{unknown[0]}: there is no such key; there are {', '.join(fields)}")
+        raise TrainingError(f"{prefix}{unknown[0]}: unknown key; known are {', '.join(fields)}")
     needed = [
         name
         for name, field in fields.items()

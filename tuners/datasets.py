@@ -1,4 +1,4 @@
-"""Episodes as Minari datasets (observations, actions, rewards), for offline learning, each with a card."""
+"""Exports episodes as Minari datasets (observations, actions, rewards) with a card, for offline learning."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from minari import MinariDataset
     from minari.data_collector import EpisodeBuffer
 
-FOLDER = "MINARI_DATASETS_PATH"  # where Minari looks for datasets; without it in the home folder
-FORMAT = "arrow"  # needs pyarrow, which is here anyway; Minari's default needs h5py
+FOLDER = "MINARI_DATASETS_PATH"  # environment variable: folder of Minari's datasets, by default in the home folder
+FORMAT = "arrow"  # needs only pyarrow, which servegym requires; Minari's default needs h5py
 
 
 def export(
@@ -38,16 +38,15 @@ def export(
     seed: int = 0,
     algorithm: str | None = None,
 ) -> MinariDataset:
-    """Play episodes and keep them as the local dataset `dataset_id` ("servegym/engine-batching/base-v0"), and
-    its card beside them; returns it.
+    """Play episodes and keep them as the local dataset `dataset_id` ("servegym/engine-batching/base-v0") with a card;
+    returns the dataset.
 
-    Episode i is reset with seed + i. With each step goes its info: the base policy's action, the action mask where
-    there is one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: the agent. An
-    environment that Minari makes again from the dataset has the scenarios it has by default; the description says which
-    these are.
-
-    Raises TrainingError for no episodes, an environment with no observation that is one array, and a dataset that is
-    there already or has a name that Minari does not take.
+    Episode i is reset with seed + i. The info of each step has the base policy's action, the action mask if there is
+    one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: name of the agent. An
+    environment that Minari recovers from the dataset has its default scenarios; the description names the scenarios of
+    the episodes.
+    Raises TrainingError for a count below 1, an environment whose observation is not one array, a dataset that exists,
+    and a name that Minari does not accept.
     """
     import minari
 
@@ -63,7 +62,7 @@ def export(
         except ValueError as error:
             raise TrainingError(f"dataset {dataset_id!r}: {error}") from None
         if exists:
-            raise TrainingError(f"dataset {dataset_id!r} is there already; another name or version would be right")
+            raise TrainingError(f"dataset {dataset_id!r} exists; choose another name or version")
         warnings.filterwarnings("ignore", message=".*is set to None", module="minari")
         dataset = minari.create_dataset_from_buffers(
             dataset_id,
@@ -80,7 +79,7 @@ def export(
 
 
 def played(env: gym.Env[Any, Any], agent: Agent, seed: int, number: int) -> EpisodeBuffer:
-    """One episode. (Minari's own collector needs jax.)"""
+    """Play one episode. (Minari's own collector needs jax.)"""
     from minari.data_collector import EpisodeBuffer
 
     observation, info = env.reset(seed=seed)
@@ -99,7 +98,7 @@ def played(env: gym.Env[Any, Any], agent: Agent, seed: int, number: int) -> Epis
 
 
 def kept(info: dict[str, Any]) -> dict[str, Any]:
-    """The entries of an info that are kept with a step; the terms of the reward by their names."""
+    """The entries of an info that are kept with a step, with the terms of the reward as entries of their own."""
     rest = {name: value for name, value in info.items() if name != "reward_terms"}
     if "action_mask" in rest:
         rest["action_mask"] = np.hstack(rest["action_mask"])  # of several choices one after the other
@@ -110,7 +109,7 @@ def kept(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_scenario(spec: EnvSpec | None) -> EnvSpec | None:
-    """The environment as Minari makes it again: JSON has no scenarios, so with those it has by default."""
+    """The environment's spec as Minari recovers it: without scenarios, which JSON cannot hold."""
     if spec is None:
         return None
     kwargs = {name: value for name, value in spec.kwargs.items() if name != "scenario"}
@@ -118,19 +117,19 @@ def without_scenario(spec: EnvSpec | None) -> EnvSpec | None:
 
 
 def described(env: ServingEnv) -> str:
-    """What the episodes are about: enough to draw the same ones again with their seeds."""
+    """Describe the episodes, with everything needed to draw the same ones from their seeds."""
     return f"{type(env).__name__} on scenarios {json.dumps(scenarios_of(env))}"
 
 
 def scenarios_of(env: ServingEnv) -> Any:
-    """The spec that episodes are drawn from, as JSON has it; of another source its name."""
+    """The spec from which episodes are drawn, with JSON's types; for another source, its name."""
     source = env.source
     return source.to_json() if hasattr(source, "to_json") else type(source).__name__
 
 
 @contextlib.contextmanager
 def datasets_in(folder: str | Path | None) -> Iterator[None]:
-    """Have Minari keep its datasets in a folder, which is made; None: where it keeps them anyway."""
+    """Set Minari's folder of datasets inside the with block, and make it; None: leave it."""
     if folder is None:
         yield
         return
@@ -151,7 +150,7 @@ CARD = "README.md"
 
 
 def write_card(dataset: MinariDataset, seeds: range, scenarios: Any) -> Path:
-    """Write the card into the dataset's folder; returns its path. scenarios: the spec that episodes were drawn from."""
+    """Write the card into the dataset's folder; returns its path. scenarios: the spec of the episodes."""
     path = Path(dataset.storage.data_path).parent / CARD
     path.write_text(card(dataset, seeds, scenarios), "utf-8")
     return path

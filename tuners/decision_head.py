@@ -1,4 +1,4 @@
-"""What a network decides in an environment, and the compiled policy it is then: a head for each kind of decision."""
+"""Decision heads: how a network's outputs are decisions in an environment, and make a compiled policy."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from servegym.simulator.policies.policy import Policy
 
 @dataclasses.dataclass(frozen=True)
 class BaseBias:
-    """How the base's own choice is written in what a slot shows, so that a network can begin by following it.
+    """Where a slot's observation has the base's choice, so that a network can start by following it.
 
-    columns: indices, among the inputs of a shared network, of the non-negative numbers that tell the choice. With
-    outputs weights @ numbers + bias (float[outputs, columns], float[outputs]) the base's choice has the highest output,
-    by 1.
+    columns: indices, among the inputs of a shared network, of the non-negative numbers that encode the choice. With
+    outputs weights @ numbers + bias (float[outputs, columns], float[outputs]), the base's choice has the highest output
+    by a margin of 1.
     """
 
     columns: tuple[int, ...]
@@ -42,7 +42,7 @@ class BaseBias:
 
     @staticmethod
     def by(layout: Layout, fields: tuple[str, ...], weights: np.ndarray, bias: np.ndarray) -> BaseBias:
-        """By the names of fields of a slot."""
+        """Make one from the names of fields of a slot."""
         names = [field.name for field in layout.slot_fields]
         return BaseBias(tuple(len(layout.whole_fields) + names.index(name) for name in fields), weights, bias)
 
@@ -58,9 +58,9 @@ def follow_base(
     """Change (weight[outputs, inputs], bias[outputs]) of a network's layers so that it follows the base.
 
     Biases and the last layer's weights become 0, except for the bias to the base's choice. The inputs that encode this
-    choice are carried to the last layer, each by one unit of every hidden layer. An input of 1 comes out as
-    activate(...activate(1)), for which the last layer's weights compensate. All of these are trained like the other
-    weights. Raises TrainingError if hidden layers have fewer units.
+    choice pass to the last layer through one unit of every hidden layer each. An input of 1 becomes
+    activate(...activate(1)), for which the last layer's weights compensate. All of these weights are trained like the
+    others. Raises TrainingError if a hidden layer has fewer units.
     """
     for _, bias in layers:
         bias[:] = 0.0
@@ -84,10 +84,10 @@ def follow_base(
 
 @dataclasses.dataclass(frozen=True)
 class DecisionHead:
-    """How a network decides in an environment. part: of the scenario that it replaces: "scheduler", "router" or
-    "scaler". base: the policy in that part. kind: of the network (`Shape`). outputs: of a slot, where it has slots;
-    else in all. is_choice: the highest output is done; else outputs, through tanh, are the action. base_bias: see
-    `BaseBias`; None: with all outputs 0 the base decides. build: network and name -> the compiled policy.
+    """How a network decides in an environment. part: the policy of the scenario that it replaces: "scheduler", "router"
+    or "scaler". base: that policy. kind: of the network (`Shape`). outputs: for each slot if there are slots, else in
+    all. is_choice: the highest output is chosen; else tanh of the outputs is the action. base_bias: see `BaseBias`;
+    None: with all outputs 0 the base decides. build: maps network and name to the compiled policy.
     """
 
     part: str
@@ -100,7 +100,7 @@ class DecisionHead:
     build: Callable[[Network, str], LearnedPolicy]
 
     def shape(self, hidden: tuple[int, ...], activation: str = "tanh") -> Shape:
-        """Of a network for these decisions."""
+        """The shape of a network for these decisions."""
         more: dict[str, Any] = {"hidden": hidden, "activation": activation}
         more["output"] = "plain" if self.is_choice else "tanh"
         if self.kind != "dense":
@@ -108,21 +108,21 @@ class DecisionHead:
         return Shape.dense_on(self.layout, self.outputs, **more)
 
     def policy(self, network: Network, name: str = "") -> LearnedPolicy:
-        """The network as a compiled policy. Raises PolicyError where it does not fit."""
+        """Make a compiled policy of a network. Raises PolicyError if the network does not fit."""
         return self.build(network, name)
 
     def with_policy(self, scenario: Scenario, policy: Policy | None = None) -> Scenario:
-        """The scenario with that policy in the base's place; None: with the base."""
+        """The scenario with `policy` in place of the base; None: with the base."""
         changes: dict[str, Any] = {self.part: self.base if policy is None else policy}
         return dataclasses.replace(scenario, **changes)
 
 
 def head_of(env: ServingEnv | ServingVectorEnv) -> DecisionHead:
-    """The head for an environment's decisions. Raises TrainingError where no compiled policy takes such decisions."""
+    """The head for an environment's decisions. Raises TrainingError if no compiled policy makes such decisions."""
     interface, source = env.interface, env.source
     kind = type(interface).__name__
     if kind not in HEADS:
-        raise TrainingError(f"{kind}: there is no compiled policy of that kind; there are {', '.join(HEADS)}")
+        raise TrainingError(f"{kind}: no compiled policy makes its decisions; train in one of {', '.join(HEADS)}")
     return HEADS[kind](interface, source)
 
 
@@ -157,7 +157,7 @@ def _routing(interface: Any, source: Any) -> DecisionHead:
     if interface.refuse:
         raise TrainingError("refuse=True: a learned router scores engines, and refuses nothing; train without it")
     base, sees = _base_of(source, "router"), interface.sees
-    # Where the base's costs are seen, engines that it finds nearly as good begin nearly as good.
+    # If the observation has the base's costs, engines with nearly equal costs start with nearly equal outputs.
     by_costs = sees in (CACHES, SESSIONS) and measure_of(base) >= 0
     field, weight = ("base_gap", -1.0) if by_costs else ("chosen", 1.0)
     base_bias = BaseBias.by(interface.layout, (field,), np.array([[weight]]), np.zeros(1))
@@ -198,18 +198,18 @@ HEADS: dict[str, Callable[[Any, Any], DecisionHead]] = {
 
 
 def _base_of(source: Any, part: str) -> Policy:
-    """The policy of that part that a source gives its scenarios. Raises TrainingError where it does not say."""
+    """The policy of that part in a source's scenarios. Raises TrainingError if it names none."""
     if isinstance(source, ServingSpec):
         base = policy_of(source, part)
     else:
         base = getattr(getattr(source, "scenario", None), part, None)
     if base is None:
-        raise TrainingError(f"the source of scenarios names no {part}; it should, for that is what is learned upon")
+        raise TrainingError(f"the source of scenarios names no {part}; it should name the base policy of the training")
     return base
 
 
 class NetworkAgent:
-    """A network as an agent: acts in a single environment as its compiled policy does in `simulate`."""
+    """A network as an agent, which acts in a single environment as its compiled policy does in `simulate`."""
 
     def __init__(self, interface: Interface, network: Network):
         self.interface, self.network = interface, network
@@ -226,12 +226,12 @@ class NetworkAgent:
         return np.array([self._best(row, np.ones(len(row)), int(own)) for row, own in zip(outputs, base, strict=True)])
 
     def _filled(self, observation: np.ndarray) -> int:
-        """Slots up to the last filled one."""
+        """The slots up to the last filled one."""
         layout = self.interface.layout
         return int(np.flatnonzero(layout.parts(observation)[layout.slot].any(-1)).max(initial=-1)) + 1
 
     @staticmethod
     def _best(scores: np.ndarray, mask: np.ndarray, base: int) -> int:
-        """The legal choice with the highest score; of equal ones the base's, else the first."""
+        """The legal choice with the highest score; among equal ones the base's, else the first."""
         legal = np.where(mask, scores, -np.inf)
         return base if scores[base] >= legal.max() else int(legal.argmax())

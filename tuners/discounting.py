@@ -1,7 +1,7 @@
-"""Discounting over time: a second is discounted alike whether one batch fills it or fifty.
+"""Discounting over time: the discount of a second does not depend on the number of batches in it.
 
-Batches take from a few milliseconds to seconds, and what a decision brings comes seconds later. With a discount a step
-the horizon of a policy would depend on the device, and on the policy's own choice of how long a batch takes.
+Batches take from a few milliseconds to seconds, and the gain of a decision comes seconds later. With a discount for
+each step, the horizon would depend on the device and on how long the policy makes its batches.
 
     advantage(t) = delta(t) + exp(-d / horizon) exp(-d / trace) advantage(t + 1)
     delta(t)     = reward(t) + exp(-d / horizon) value(t + 1) - value(t)          d: seconds that step t took
@@ -29,9 +29,9 @@ _MaskableRollout: Any = MaskableRolloutBuffer
 class Timed(_Buffer):
     """A rollout buffer that discounts by the seconds between decisions.
 
-    horizon_s: in which a reward is worth 1/e. trace_s: the same of the estimate's errors. `clock`: the environment,
-    which tells how long its last steps took, and the rewards that are known at the rollout's end only; to be set before
-    the first rollout.
+    horizon_s: time after which a reward counts 1/e. trace_s: the same for temporal-difference errors. `clock`: the
+    environment, which gives the durations of its last steps, and the rewards that are known only at the end of a
+    rollout; set it before the first rollout.
     """
 
     clock: Sb3VecEnv

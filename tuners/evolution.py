@@ -1,8 +1,8 @@
-"""Evolution: CMA-ES over the weights of a network, generation by generation (generations.py); its best is the mean.
+"""Evolution: CMA-ES over the weights of a network, in generations (generations.py); its result is the mean.
 
 Hansen and Ostermeier, "Completely Derandomized Self-Adaptation in Evolution Strategies", 2001; with many weights Ros
-and Hansen, "A Simple Modification in CMA-ES Achieving Linear Time and Space Complexity", 2008; both by the library
-cmaes.
+and Hansen, "A Simple Modification in CMA-ES Achieving Linear Time and Space Complexity", 2008; both implemented by the
+library cmaes.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ class EvolutionConfig:
     """`hyperparameters` of the algorithm cma.
 
     step: standard deviation of the candidates' weights in the first generation. population: candidates of a generation;
-    None: 4 + 3 ln(weights). scenarios: that each of them serves. separable: whether weights are taken to vary each by
-    itself; None: if there are more than 300. inputs: with "slot", a shared network's weights for the numbers of the
-    whole keep their first values, so fewer weights are searched; with names of numbers, "need, rank", those for all
-    others do; a name that the whole and a slot share is both.
+    None: 4 + 3 ln(weights). scenarios: number for each candidate. separable: use a diagonal covariance; None: with more
+    than 300 weights. inputs: which of a shared network's weights are searched: "slot", those for the numbers of slots;
+    names such as "need, rank", those for these numbers, in slots and outside. The others keep their first values.
     """
 
     step: float = 0.3
@@ -51,7 +50,7 @@ class EvolutionConfig:
 
     @staticmethod
     def of(config: TrainingConfig) -> EvolutionConfig:
-        """Raises TrainingError for what cannot be."""
+        """Read and check the hyperparameters. Raises TrainingError for invalid ones."""
         settings: EvolutionConfig = from_plain(EvolutionConfig, config.hyperparameters, "hyperparameters")
         checks = [
             ("step", 0 < settings.step < np.inf, "above 0"),
@@ -81,7 +80,8 @@ class Search:
         self.asked: list[np.ndarray] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        # The library leaves its random generator out, and half of the covariances, though rounding parts the halves.
+        # The library does not pickle its random generator, nor both halves of the covariances, which rounding makes
+        # unequal.
         return {**self.__dict__, "generator": self.optimizer._rng.get_state(), "covariances": self.optimizer._C}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class Search:
         return [self._network(numbers) for numbers in self.asked]
 
     def learn(self, scores: np.ndarray) -> None:
-        """float64[population]: how good they were, the higher the better."""
+        """Tell the search the scores of the candidates, float64[population]; higher is better."""
         self.optimizer.tell([(numbers, -float(score)) for numbers, score in zip(self.asked, scores, strict=True)])
 
     @property
@@ -113,7 +113,7 @@ class Search:
         return self.step < SMALLEST_STEP
 
     def said(self) -> dict[str, Any]:
-        """For the curve."""
+        """Figures of the search for a row of the curve."""
         return {"step_size": self.step}
 
     def _network(self, numbers: np.ndarray) -> Network:
@@ -123,8 +123,8 @@ class Search:
 
 
 def searched(shape: Shape, wanted: str, inputs: Sequence[str] = ()) -> np.ndarray:
-    """int64[...]: indices of the searched weights. wanted: as `inputs` of `EvolutionConfig`. inputs: names of the
-    network's inputs, in order. Raises TrainingError if there are none.
+    """int64[...]: indices of the searched weights. wanted: `inputs` of `EvolutionConfig`. inputs: names of the
+    network's inputs, in order. Raises TrainingError for unknown names.
     """
     if wanted == ALL:
         return np.arange(shape.count)
@@ -147,14 +147,15 @@ def searched(shape: Shape, wanted: str, inputs: Sequence[str] = ()) -> np.ndarra
 
 
 def inputs_of(layout: Layout, shape: Shape) -> list[str]:
-    """Names of a network's inputs: of all numbers that it sees or, shared, those of the whole and of one slot."""
+    """Names of a network's inputs: all numbers of its observation; for a shared network, those outside of slots and of
+    one slot."""
     if not shape.has_slots:
         return [name for name, _ in layout]
     return [field.name for field in (*layout.whole_fields, *layout.slot_fields)]
 
 
 def first_network(shape: Shape, base_bias: BaseBias | None, rng: np.random.Generator) -> Network:
-    """A network that decides as the base policy does (`follow_base`)."""
+    """Make a network that decides as the base policy does (`follow_base`)."""
     layers = [
         (rng.normal(0.0, 1.0 / np.sqrt(inputs), (outputs, inputs)), np.zeros(outputs))
         for inputs, outputs in shape.layers[:-1]
@@ -166,9 +167,9 @@ def first_network(shape: Shape, base_bias: BaseBias | None, rng: np.random.Gener
 
 
 def start_of(problem: Problem) -> Network:
-    """The network that training starts with: that of the policy `start`, or one that follows the base.
+    """The network with which training starts: that of the policy `start`, or one that follows the base.
 
-    Raises TrainingError where that policy is of another shape, PolicyError where it cannot be read.
+    Raises TrainingError if that policy has another shape, PolicyError if it cannot be read.
     """
     config, head = problem.config, problem.head
     if config.start is None:
@@ -191,10 +192,10 @@ def train(
 ) -> LearnedPolicy:
     """Train as configured in the folder `out`; returns the policy that was best in validation.
 
-    resume: go on from the last generation there; with a budget of steps the end is, byte for byte, that of a training
-    that was not stopped. A step is a scenario served. progress: called after each generation. runner: where scenarios
-    are served, None: in threads, one a core; what is learned is the same wherever. Raises TrainingError for what cannot
-    be trained, PolicyError for a policy to start from that cannot be read, Stopped after Ctrl-C.
+    resume: continue from the last generation there; with a budget of steps, the result has the same bytes as that of an
+    uninterrupted training. A step is a simulated scenario. progress: called after each generation. runner: runs
+    scenarios; None: threads, one a core; the result does not depend on it. Raises TrainingError for a configuration
+    that cannot be trained, PolicyError for a start policy that cannot be read, Stopped after Ctrl-C.
     """
     settings, problem = EvolutionConfig.of(config), problem_of(config)
     inputs = inputs_of(problem.head.layout, problem.shape)

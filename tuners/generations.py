@@ -1,9 +1,9 @@
-"""Generations: candidates of a search, each a compiled policy, serve whole scenarios, and the search is told their
-gains.
+"""Generations of a search: each candidate is a compiled policy that serves whole scenarios, and the search gets their
+scores.
 
-In each generation all candidates serve the same scenarios, drawn anew for it, so that they differ only by their
-decisions. Only the order of the candidates counts, so they need not be compared with the base. The best of the search
-is validated now and then; training returns the best by validation.
+All candidates of a generation serve the same scenarios, which are new in each generation. Only the order of the
+candidates counts, so they are not compared with the base. The best of the search is validated from time to time;
+training returns the one that was best in validation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from servegym.tuners.validation import Judge
 
 
 def score_of(runs: Sequence[Scenario], objective: Objective, index: int) -> float:
-    """Score of one of some scenarios, by the objective."""
+    """Score of a policy on one of some scenarios, by the objective."""
     if objective.is_gain_alone:
         return tdg_ratio(runs[index])
     outcome = outcome_of(runs, index)
@@ -52,14 +52,14 @@ def scores_of(
 
 
 def scenarios_of(problem: Problem, generation: int, count: int) -> list[Scenario]:
-    """The scenarios of a generation, with seeds of its own, counted on from the training's."""
+    """The scenarios of a generation, with the next seeds of the training."""
     config, first = problem.config, problem.config.seed + generation * count
     room = config.validation.first_seed  # the seeds from there on are for validation
     return [problem.source(np.random.default_rng(seed % room)) for seed in range(first, first + count)]
 
 
 class Candidates(Protocol):
-    """A search that evolution can do: it is asked for candidates and told how good they were. It can be pickled."""
+    """The interface of a search, which proposes candidates and takes their scores. It can be pickled."""
 
     def candidates(self) -> Sequence[Any]: ...
 
@@ -84,7 +84,7 @@ def evolve(
     progress: Progress | None,
     runner: Runner | None,
 ) -> LearnedPolicy:
-    """`train`, with any search, whose candidates are policies by policy_of. scenarios: of a generation."""
+    """Train with any search. policy_of: makes a policy of a candidate. scenarios: number in a generation."""
     found = folder.last_checkpoint() if resume else None
     run = found[1]["run"] if found else Evolution(search())
     if not resume:
@@ -97,7 +97,7 @@ def evolve(
 
 
 class Evolution:
-    """The state of a training, as a checkpoint holds it."""
+    """The state of a training, which checkpoints save."""
 
     def __init__(self, search: Candidates):
         self.search, self.state = search, State()
@@ -134,7 +134,7 @@ class Evolution:
             folder.checkpoint(self.steps, {"run": self}, lambda draft: None)
 
     def _share_used(self, config: TrainingConfig) -> float:
-        """Of the budget; 1 also where the search has come to an end."""
+        """Share of the budget used; 1 also if the search has ended."""
         budget = config.budget
         shares = [self.steps / budget.steps] if budget.steps else []
         shares += [self.state.elapsed_s / (60 * budget.minutes)] if budget.minutes else []
@@ -149,7 +149,7 @@ class Evolution:
         return by_time or (every.every_steps is not None and self.steps - rows[-1]["steps"] >= every.every_steps)
 
     def _validate(self, policy_of: Callable[[Any], LearnedPolicy], judge: Judge) -> None:
-        """Judge the best of the search; keep it if it is the best so far."""
+        """Validate the best of the search; keep it if it is the best so far."""
         state, found = self.state, self.search.best
         if state.rows and state.rows[-1]["steps"] == self.steps:
             return

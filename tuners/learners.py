@@ -22,7 +22,7 @@ from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, Timed
 from servegym.tuners.problem import Problem
 
 CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO}
-OURS = {"policy", "env", "policy_kwargs", "tensorboard_log", "verbose", "seed", "device"}  # not hyperparameters
+OURS = {"policy", "env", "policy_kwargs", "tensorboard_log", "verbose", "seed", "device"}  # arguments that we set
 # Hyperparameters of ours: what the learning rate falls to, in proportion to the budget used; and, of PPO, discounting
 # over time instead of steps (tuners/discounting.py).
 END = "learning_rate_end"
@@ -32,7 +32,8 @@ BUFFERS: dict[str, Any] = {"ppo": TimedRolloutBuffer, "maskable-ppo": TimedMaska
 
 
 class Annealed:
-    """A learning rate that falls from one number to another. share: of the budget used, to be kept up to date."""
+    """A learning rate that falls linearly from one number to another. share: of the budget used; the caller updates
+    it."""
 
     def __init__(self, begin: float, end: float):
         self.begin, self.end, self.share = begin, end, 0.0
@@ -43,7 +44,7 @@ class Annealed:
 
 
 def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
-    """A model that acts as the base policy does, or as the policy to start from. Raises TrainingError."""
+    """Make a model that acts as the base policy, or as the policy to start from. Raises TrainingError."""
     config = problem.config
     check_suits(problem)
     check_credit(problem)
@@ -73,7 +74,7 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
 
 
 def with_clock(model: BaseAlgorithm, env: VecEnv) -> BaseAlgorithm:
-    """The model, whose rollouts are timed by the environment where they are discounted over time."""
+    """Set the clock of a model's rollout buffer if it discounts over time; returns the model."""
     buffer = getattr(model, "rollout_buffer", None)
     if isinstance(buffer, Timed):
         assert isinstance(env, Sb3VecEnv)
@@ -82,13 +83,13 @@ def with_clock(model: BaseAlgorithm, env: VecEnv) -> BaseAlgorithm:
 
 
 def load_model(problem: Problem, env: VecEnv, path: Path) -> BaseAlgorithm:
-    """A model that was saved."""
+    """Load a saved model."""
     model: BaseAlgorithm = CLASSES[problem.config.algorithm].load(path, env=env, device="cpu")
     return with_clock(model, env)
 
 
 def check_suits(problem: Problem) -> None:
-    """Raise TrainingError where the algorithm does not suit the environment's actions."""
+    """Raise TrainingError if the algorithm does not suit the environment's actions."""
     config = problem.config
     if config.algorithm not in CLASSES:
         raise TrainingError(f"algorithm is {config.algorithm!r}; here it should be one of {', '.join(CLASSES)}")
@@ -98,30 +99,30 @@ def check_suits(problem: Problem) -> None:
 
 
 def check_credit(problem: Problem) -> None:
-    """Raise TrainingError where decisions cannot be rewarded by request."""
+    """Raise TrainingError if decisions cannot be rewarded by request."""
     config = problem.config
     if not config.objective.by_request:
         return
     if problem.venv.interface.stop_at != AT_ROUTES:
         raise TrainingError(f"objective.by_request: {config.environment} has no decisions about single requests")
     if OVER_TIME[0] not in config.hyperparameters:
-        raise TrainingError(f"objective.by_request takes discounting over time: {', '.join(OVER_TIME)}")
+        raise TrainingError(f"objective.by_request needs discounting over time: {', '.join(OVER_TIME)}")
 
 
 def hyperparameters(problem: Problem) -> dict[str, Any]:
-    """As the algorithm's class takes them. Raises TrainingError for one that it does not have."""
+    """The hyperparameters as the algorithm's class takes them. Raises TrainingError for an unknown one."""
     config = problem.config
     known = set(inspect.signature(CLASSES[config.algorithm]).parameters) - OURS | {END, *OVER_TIME}
     known = {name for name in known if not name.startswith("_")}
     given = dict(config.hyperparameters)
     if unknown := sorted(set(given) - known):
         raise TrainingError(
-            f"hyperparameters.{unknown[0]}: {config.algorithm} has no such; it has {', '.join(sorted(known))}"
+            f"hyperparameters.{unknown[0]}: unknown to {config.algorithm}; it has {', '.join(sorted(known))}"
         )
     lacking = [name for name in OVER_TIME if (name in given) != any(one in given for one in OVER_TIME)]
     if lacking:
         raise TrainingError(
-            f"hyperparameters.{lacking[0]} is missing; discounting over time takes both {', '.join(OVER_TIME)}"
+            f"hyperparameters.{lacking[0]} is missing; discounting over time needs both {', '.join(OVER_TIME)}"
         )
     for name, value in given.items():
         if isinstance(value, str) and value.lower().replace("e-", "").replace(".", "").isdigit():
@@ -144,7 +145,7 @@ def policy_arguments(problem: Problem) -> dict[str, Any]:
 
 
 def start_from(model: BaseAlgorithm, problem: Problem, path: str) -> None:
-    """Give the model's actor the weights of a policy's network. Raises TrainingError where they do not fit."""
+    """Copy the weights of a policy's network into the model's actor. Raises TrainingError if they do not fit."""
     network = getattr(load(path), "network", None)
     if network is None or network.shape != problem.shape:
         shape = "no network" if network is None else network.shape.to_json()

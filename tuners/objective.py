@@ -1,4 +1,4 @@
-"""The objective of a training: TDG ratio, SLO attainment beside it, less what engines cost."""
+"""The objective of a training: TDG ratio, plus weighted SLO attainment, less the cost of engines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """TDG ratio, and SLO attainment less the cost of engines, which an episode earns at its end.
+    """TDG ratio by step; at the end of an episode, SLO attainment less the cost of engines.
 
-    paired: the gain of the base policy on the same requests, up to the same time, is taken from rewards: what is left
-    is what the agent's decisions changed, without what the requests happen to be worth. by_request: a decision about a
-    request earns what that request gains, and whether it attains its SLOs (`credit`; of the algorithms ppo and
-    maskable-ppo).
-    attainment: weight of SLO attainment beside the TDG ratio: where nearly all tokens are in time, it tells more.
-    cost: what an engine that is in service all the time costs, in TDG ratio (for scalers).
+    paired: subtract the gain of the base policy on the same requests up to the same time, which leaves the effect of
+    the agent's decisions. by_request: reward a decision about a request with the gain of that request and its SLO
+    attainment (for the algorithms ppo and maskable-ppo).
+
+    attainment: weight of SLO attainment, which distinguishes policies better if nearly all tokens are in time.
+    cost: cost of an engine in service all the time, in TDG ratio (for scalers).
     """
 
     paired: bool = False
@@ -30,13 +30,13 @@ class Objective:
         return self.attainment == 0 and self.cost == 0
 
     def beside_gain(self, summary: Mapping[str, Any]) -> float:
-        """What an episode earns beside its gain. summary: `slo_attainment`, of which nan (none was served) counts as 1,
-        and with a cost `engines_in_service`."""
+        """The reward at the end of an episode, beside its gain. summary: `slo_attainment`, in which nan (no request)
+        counts as 1, and with a cost `engines_in_service`."""
         attainment = summary["slo_attainment"]
         return self.attainment * (1.0 if math.isnan(attainment) else attainment) - self.cost_of(summary)
 
     def cost_of(self, summary: Mapping[str, Any]) -> float:
-        """What the engines of an episode cost, in TDG ratio."""
+        """The cost of an episode's engines, in TDG ratio."""
         return self.cost * summary["engines_in_service"] if self.cost > 0 else 0.0
 
 

@@ -20,7 +20,7 @@ Progress = Callable[[float, str], None]  # share of the budget used, message
 
 
 class Stopped(Exception):
-    """Ctrl-C: a checkpoint was written. steps: done."""
+    """Ctrl-C stopped the training after a checkpoint. steps: number done."""
 
     def __init__(self, steps: int):
         super().__init__(f"{steps:,} steps are kept")
@@ -32,14 +32,14 @@ class State:
     """The state of a training, except for the model."""
 
     elapsed_s: float = 0.0
-    cpu_s: float = 0.0  # of processors, in this process: all its threads, compiling too
+    cpu_s: float = 0.0  # processor time of this process, with all its threads and compilation
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the curve
     best: Network | None = None
     best_row: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Stopwatch:
-    """Adds the time from now on to the times of a state."""
+    """Adds elapsed time to the times of a state."""
 
     def __init__(self, state: State):
         self.state = state
@@ -77,7 +77,7 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
 
 
 def validation_provenance(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the curve as an artifact's provenance has it."""
+    """Convert a row of the curve for an artifact's provenance."""
     validation = {f"{name}_tdg_ratio": row[name] for name in ("policy", "base", "difference", "half_width")}
     return {"steps": row["steps"], "minutes": row["minutes"], "validation": validation}
 
@@ -93,7 +93,7 @@ def save_policy(problem: Problem, network: Network, path: Path, **how: Any) -> L
 
 
 def provenance(problem: Problem, **how: Any) -> dict[str, Any]:
-    """What an artifact says of a training: training cases, configuration, versions."""
+    """The provenance of a trained artifact: training cases, configuration, versions."""
     config: TrainingConfig = problem.config
     return {
         "trained_on": problem.trained_on,
@@ -111,9 +111,9 @@ DOTS_PER_INCH = 150
 
 
 def plot_curve(rows: Sequence[Mapping[str, Any]], title: str, path: str | Path) -> Path:
-    """Draw the difference to the base as a PNG and return `path`.
+    """Plot the difference to the base over time as a PNG; returns `path`.
 
-    rows: in order, each with minutes, base, difference and half_width (see `validation.Verdict`), and is_best.
+    rows: in order of time, each with minutes, base, difference and half_width (`validation.Verdict`), and is_best.
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Networks of one's own as policies of every command: a model of Stable-Baselines3, or a module of PyTorch."""
+"""Exports a user's network as a compiled policy: a model of Stable-Baselines3, or a PyTorch module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from servegym.tuners.decision_head import DecisionHead, head_of
 from servegym.tuners.problem import cases_of
 
 ACTIVATIONS: dict[type, str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
-PASSED_OVER = (nn.Identity, nn.Flatten, nn.Dropout)  # no effect on its decisions
+PASSED_OVER = (nn.Identity, nn.Flatten, nn.Dropout)  # layers without effect on deterministic decisions
 SLOTS = "it scores each slot by the numbers of the whole and of the slot, with the same weights for all"
 
 
@@ -33,17 +33,16 @@ def export_sb3(model: Any, env: Any, path: str | Path, trained_on: Mapping[str, 
 
         servegym.export_sb3(model, env, "mine.json")    # then: servegym compare --scheduler learned:mine.json
 
-    It decides as `model.predict(observation, deterministic=True)` does. env: that it was trained in, or one made like
-    it. trained_on: {"traces": [...], "devices": [...], "loads": [...], "seeds": [...]}; None: what the environment
-    draws.
+    It decides as `model.predict(observation, deterministic=True)` does. env: the training environment, or an equal one.
+    trained_on: {"traces": [...], "devices": [...], "loads": [...], "seeds": [...]}; None: what the environment draws.
 
-    Raises TrainingError for an actor or an environment of which no compiled policy can be made.
+    Raises TrainingError for an actor or an environment that cannot become a compiled policy.
     """
     normalised = getattr(model, "get_vec_normalize_env", lambda: None)()
     if normalised is not None and normalised.norm_obs:
         raise TrainingError(
-            "the model's VecNormalize changes its observations, and a policy is given them as they are; they are about "
-            "1 already: train with norm_obs=False"
+            "the model's VecNormalize changes its observations, which a policy gets unchanged; they are about 1 "
+            "already: train with norm_obs=False"
         )
     return export_module(_actor_of(model.policy), env, path, trained_on)
 
@@ -77,7 +76,7 @@ def export_module(
 
 
 def _servegym_env(env: Any) -> Any:
-    """The environment, or the vector of them, inside whatever is around it."""
+    """The servegym environment, or vector, inside wrappers. Raises TrainingError if there is none."""
     while not hasattr(env, "interface"):
         inner = next((getattr(env, name) for name in ("venv", "env") if hasattr(env, name)), None)
         if inner is None and hasattr(env, "envs"):
@@ -89,7 +88,7 @@ def _servegym_env(env: Any) -> Any:
 
 
 def _actor_of(policy: Any) -> nn.Module:
-    """The part of a policy of Stable-Baselines3 that its deterministic action comes from."""
+    """The part of a policy of Stable-Baselines3 that computes its deterministic action."""
     extractor = getattr(getattr(policy, "actor", None), "features_extractor", None) or policy.features_extractor
     if list(extractor.parameters()):
         raise TrainingError(
@@ -104,7 +103,7 @@ def _actor_of(policy: Any) -> nn.Module:
 
 
 def _layers_of(module: nn.Module) -> tuple[list[Any], str, str]:
-    """The linear layers of a module in their order, the activation between them, and what the outputs go through."""
+    """The linear layers of a module in order, the activation between them, and the activation of the outputs."""
     leaves = [leaf for leaf in module.modules() if not list(leaf.children()) and not isinstance(leaf, PASSED_OVER)]
     output = "tanh" if len(leaves) % 2 == 0 else "plain"
     layers, between = leaves[::2], leaves[1:-1:2]
@@ -126,8 +125,8 @@ def _check_fits(layers: list[Any], shape: Shape, head: DecisionHead) -> None:
     if (layers[0].in_features, layers[-1].out_features) != (inputs, outputs):
         why = "" if head.kind == "dense" else f"; {SLOTS} (servegym.tuners.actors has policies for SB3 that do)"
         raise TrainingError(
-            f"the network takes {layers[0].in_features} numbers and says {layers[-1].out_features}; here it should "
-            f"take {inputs} and say {outputs}{why}"
+            f"the network takes {layers[0].in_features} numbers and gives {layers[-1].out_features}; here it should "
+            f"take {inputs} and give {outputs}{why}"
         )
 
 
@@ -144,16 +143,14 @@ def _check_is_a_row(module: nn.Module, layers: list[Any], shape: Shape) -> None:
     said = module.eval()(numbers)
     module.train(was_training)
     if said.shape != found.shape or not torch.allclose(said, found, atol=1e-5):
-        raise TrainingError(
-            "the module does something else than its layers one after the other; it should do just that"
-        )
+        raise TrainingError("the module is not its layers one after the other; it should be")
 
 
 def _cases_of(source: Any) -> dict[str, Any]:
-    """What is drawn for episodes, as `trained_on` has it."""
+    """The cases that an environment draws, in the form of `trained_on`."""
     if not isinstance(source, ServingSpec):
         raise TrainingError(
-            'nothing says what it was trained on, as the scenarios are given; say so: trained_on={"traces": [...], '
+            'the training cases are unknown, as the environment has given scenarios; give trained_on={"traces": [...], '
             '"devices": [...], "loads": [...], "seeds": [{"first": 0, "last": 99}]}'
         )
     return cases_of(source, SPLITS[source.demand.split or "train"])

@@ -34,12 +34,12 @@ class Problem:
 
     @property
     def validation_source(self) -> ServingSpec:
-        """The scenarios that policies are judged on while they are trained: other requests of the same kind."""
+        """The source of validation scenarios: other requests of the same distribution."""
         return self.source.with_overrides({"split": "validation"})
 
     @property
     def notes(self) -> list[str]:
-        """What was put right in the traces, and what recipes changed, over the scenarios of validation."""
+        """Repairs to traces, and changes by recipes, in the scenarios of validation."""
         config, source = self.config.validation, self.validation_source
         seeds = range(config.first_seed, config.first_seed + config.scenarios)
         drawn = (draw_episode(source, np.random.default_rng(seed)).workload for seed in seeds)
@@ -47,13 +47,13 @@ class Problem:
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        """What an evaluation has to know so as to judge on something else: traces, devices, loads, seeds."""
+        """The training cases, which an evaluation has to avoid: traces, devices, loads, seeds."""
         # Validation chose the policy.
         return cases_of(self.source, range(SPLITS["train"].start, SPLITS["validation"].stop))
 
 
 def cases_of(source: ServingSpec, seeds: range) -> dict[str, Any]:
-    """What is drawn with these seeds: traces, devices, loads (none where there is a rate instead), seeds."""
+    """The cases that a source draws with these seeds: traces, devices, loads (none with a rate), seeds."""
     devices = listed_json(source["device"])
     named = [pool.device for pool in source["pools"] or ()]
     return {
@@ -89,7 +89,7 @@ def problem_of(config: TrainingConfig) -> Problem:
         raise TrainingError(f"scenarios: {error}") from None
     if source.demand.split != "train":
         raise TrainingError(
-            f"scenarios.split is {source.demand.split!r}; training is on 'train', what is not is for evaluation"
+            f"scenarios.split is {source.demand.split!r}; training uses 'train', the others are for evaluation"
         )
     venv.source = source
     head = head_of(venv)
@@ -100,7 +100,7 @@ def plain_arguments(config: TrainingConfig) -> Mapping[str, Any]:
     """The environment's arguments: lists as tuples; the discount of shaping, if not given, the algorithm's."""
     arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in config.arguments.items()}
     if "scenario" in arguments:
-        raise TrainingError("arguments.scenario: say under `scenarios` what is to be drawn")
+        raise TrainingError("arguments.scenario: describe the scenarios under `scenarios`")
     if arguments.get("shaping") and "discount" not in arguments and "gamma" in config.hyperparameters:
         arguments["discount"] = config.hyperparameters["gamma"]
     return arguments

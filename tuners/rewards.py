@@ -1,9 +1,9 @@
-"""Rewards of a training: those of the environment, less the base policy's, less what an objective asks for at the end.
+"""Rewards of a training: those of the environment less the base policy's, and the objective's terms at the end.
 
-The arrivals of an episode move its rewards far more than decisions do. The base policy is run on the same requests,
-and what it has gained by the same time is taken off: a control variate that depends on the requests alone (Mao and
-others, "Variance Reduction for Reinforcement Learning in Input-Driven Environments", 2019). The rewards of an episode
-sum to its TDG ratio less the base's.
+The arrivals of an episode change its rewards far more than decisions do. The base policy is run on the same requests,
+and its gain up to the same time is subtracted: a control variate that depends on the requests alone (Mao and others,
+"Variance Reduction for Reinforcement Learning in Input-Driven Environments", 2019). The rewards of an episode sum to
+its TDG ratio less the base's.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from servegym.tuners.objective import GAIN_ALONE, Objective
 
 @dataclasses.dataclass
 class Episode:
-    """That is going on. attainment: weight of requests that attain their SLOs. base: float64[requests], what they earn
-    under the base; 0, where rewards are not paired. begin: the step of the rollout from which on its decisions have not
-    been settled."""
+    """A running episode. attainment: weight of requests that attain their SLOs. base: float64[requests], the rewards of
+    requests under the base; 0 if rewards are not paired. begin: first step of the rollout whose decision has no reward
+    yet."""
 
     simulation: Simulation
     ideal_gain: float
@@ -34,7 +34,7 @@ class Episode:
     begin: int = 0
 
     def earned(self, run: SimulationState) -> np.ndarray:
-        """float64[requests]: what each has earned so far in a run of the same requests."""
+        """float64[requests]: the rewards of requests so far, in a run of the same requests."""
         earned: np.ndarray = run.outcomes["gain"] / self.ideal_gain
         if self.attainment > 0:
             earned = earned + self.attainment * attained(run, self.simulation.scenario.workload) / len(earned)
@@ -42,27 +42,27 @@ class Episode:
 
 
 class Credits:
-    """Of n environments side by side, for one rollout after the other."""
+    """Assigns rewards of requests to decisions, in n environments, rollout by rollout."""
 
     def __init__(self, n: int):
         self._episodes: list[Episode | None] = [None] * n
-        self._requests: list[list[int]] = []  # of each step, of each environment: which the decision is about
+        self._requests: list[list[int]] = []  # [step][environment]: the request that the decision is about
         self._settled: list[tuple[int, slice, np.ndarray]] = []  # environment, steps, rewards
 
     def begin(self, i: int, episode: Episode) -> None:
-        """Begin a new episode of environment i; the one before is over."""
+        """Begin a new episode of environment i, after the end of the last one."""
         if self._episodes[i] is not None:
             self._settle(i, is_over=True)
         self._episodes[i] = dataclasses.replace(episode, begin=len(self._requests))
 
     def decide(self) -> None:
-        """A step begins: every environment decides."""
+        """Record the requests that the decisions of a step are about."""
         self._requests.append(
             [one.simulation.arrays.status["deciding_request"].item() for one in self._episodes if one is not None]
         )
 
     def rewards(self) -> np.ndarray:
-        """float32[steps, n]: of the decisions since the last call."""
+        """Return the rewards of the decisions since the last call, float32[steps, n]."""
         for i in range(len(self._episodes)):
             self._settle(i, is_over=False)
         found = np.zeros((len(self._requests), len(self._episodes)), np.float32)
@@ -73,7 +73,7 @@ class Credits:
         return found
 
     def _settle(self, i: int, is_over: bool) -> None:
-        """Reward the decisions of an episode as far as their gains are known."""
+        """Reward the decisions of an episode with the gains known so far."""
         episode = self._episodes[i]
         assert episode is not None
         steps = slice(episode.begin, len(self._requests))
@@ -90,7 +90,7 @@ POINTS = 1024  # points of a base run's gain over time, evenly spaced
 
 
 class TrainingVecEnv(Sb3VecEnv):
-    """`Sb3VecEnv` with the rewards of an objective. head: whose base policy is run beside."""
+    """`Sb3VecEnv` with the rewards of an objective. head: has the base policy that is run for comparison."""
 
     def __init__(
         self, venv: ServingVectorEnv, head: DecisionHead, objective: Objective = GAIN_ALONE, reward_scale: float = 1.0
@@ -135,7 +135,7 @@ class TrainingVecEnv(Sb3VecEnv):
         return 0.0 if self.credits is None else self.reward_scale * self.credits.rewards()
 
     def _begin(self, episodes: list[int] | range) -> None:
-        """Run the base on what has just begun."""
+        """Run the base on the requests of episodes that have just begun."""
         if self.credits is not None:
             return self._begin_credits(self.credits, episodes)
         if not self.objective.paired:
@@ -162,7 +162,7 @@ class TrainingVecEnv(Sb3VecEnv):
             credits.begin(i, episode)
 
     def _at(self, now_s: np.ndarray) -> np.ndarray:
-        """float64[n]: the base's gain by then, as shares of the ideal gain."""
+        """float64[n]: the base's gain up to these times, as shares of the ideal gain."""
         place = np.clip(now_s / self._ends_s, 0.0, 1.0) * (POINTS - 1)
         first = np.minimum(place.astype(int), POINTS - 2)
         rows = np.arange(self.num_envs)
@@ -171,7 +171,7 @@ class TrainingVecEnv(Sb3VecEnv):
 
 
 def gain_over_time(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
-    """float64[batches + 1], twice: seconds and gain before each batch of a run, and at its end."""
+    """Two arrays float64[batches + 1]: time, s, and gain before each batch of a run and at its end."""
     status, seen = simulation.arrays.status, []
     while simulation.step():
         seen.append((status["now_s"].item(), status["gain"].item()))

@@ -1,9 +1,9 @@
 """The folder of a training: its configuration, its progress, and everything needed to resume it.
 
-config.yaml  versions.json     what it was
-curve.jsonl  training_curve.png  tensorboard/     how it went
-checkpoints/STEPS/    the state after so many steps; the last two are kept
-policy.json  policy.safetensors  summary.json     what came of it
+config.yaml  versions.json     configuration and versions of packages
+curve.jsonl  training_curve.png  tensorboard/     progress
+checkpoints/STEPS/    the state after STEPS steps; the last two are kept
+policy.json  policy.safetensors  summary.json     results
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunFolder:
     def begin(self, config: TrainingConfig) -> None:
         """Write the configuration. Raises TrainingError if the folder already holds a training."""
         if (self.path / CONFIG).exists():
-            raise TrainingError(f"{self.path}: there is a training in it; --resume {self.path} goes on with it")
+            raise TrainingError(f"{self.path} has a training; --resume {self.path} continues it")
         self.path.mkdir(parents=True, exist_ok=True)
         write(self.path / VERSIONS, json.dumps(versions(), indent=2) + "\n")
         write(self.path / CONFIG, to_text(config))
@@ -58,14 +58,14 @@ class RunFolder:
     def config(self) -> TrainingConfig:
         """The configuration of the training here. Raises TrainingError if there is none."""
         if not (self.path / CONFIG).is_file():
-            raise TrainingError(f"{self.path}: there is no training to go on with (no {CONFIG})")
+            raise TrainingError(f"{self.path} has no training to continue (no {CONFIG})")
         return load_config(self.path / CONFIG)
 
     def checkpoint(self, steps: int, state: Mapping[str, Any], save: Callable[[Path], None]) -> Path:
         """Write a state (pickled) and the files of `save` into a folder, atomically."""
         folder = self.path / CHECKPOINTS
         final = folder / f"{steps:012d}"
-        for draft in folder.glob(".*.draft"):  # of a training that was killed
+        for draft in folder.glob(".*.draft"):  # left by a killed training
             shutil.rmtree(draft, ignore_errors=True)
         with replacing(final) as draft:
             draft.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Serving a scenario to its end for a training, and what the objective asks of it."""
+"""Simulates a scenario to its end for a training, and takes the figures that the objective needs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from servegym.simulator.runs.simulation import Simulation
 class Outcome(NamedTuple):
     """TDG ratio, SLO attainment, p99 of the time to a first token, s, and engines in service on average.
 
-    1 and 0 s where nothing arrived. A run that its policies bring to a standstill counts as if nothing had been served,
-    on all engines, up to the latest time of a run: figures of the part that was served would flatter it.
+    Ratios are 1 and times 0 s if nothing arrived. A run that its policies bring to a standstill counts as if nothing
+    had been served, with all engines in service, up to the latest time of a run: figures of the served part would be
+    too good.
     """
 
     gain_ratio: float
@@ -27,7 +28,7 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(runs: Sequence[Scenario], index: int) -> Outcome:
-    """That of one of some scenarios. (All of them are sent once to where they run.)"""
+    """The outcome of one of some scenarios. (All scenarios are sent to a worker once.)"""
     try:
         summary = Simulation(runs[index]).run().summary
     except StalledError:

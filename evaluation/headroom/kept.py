@@ -1,4 +1,4 @@
-"""Searches with a ledger each: their gains are kept round by round, so that the same command goes on from there."""
+"""Searches with a ledger each: their gains are kept round by round, so that the same command continues from there."""
 
 from __future__ import annotations
 

@@ -155,7 +155,8 @@ def test_a_stopped_process_is_gone_on_with(tmp_path, how):
         assert stdout == ""
         last = stderr.splitlines()[-1]
         assert last == (
-            f"servegym: interrupted: {kept} of 40 runs are kept in out/cells.jsonl; the same command goes on from there"
+            f"servegym: interrupted: {kept} of 40 runs are kept in out/cells.jsonl; the same command continues from "
+            "there"
         )
     else:
         assert process.returncode == -signal.SIGKILL

@@ -89,7 +89,7 @@ def test_routers_on_engines_of_both_roles(servegym):
         (("--scheduler", "edf", "--scheduler", "sjf", "--slo", "mine"), "mine"),
         (("--scheduler", "edf", "--scheduler", "sjf", "--device", "b200"), "unknown profile 'b200'"),
         (("--scheduler", "edf", "--scheduler", "sjf", "--load", "0"), "a load of '0'"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--prefill", "2"), "they need each other"),
+        (("--scheduler", "edf", "--scheduler", "sjf", "--prefill", "2"), "no decode engines; give both"),
         (("--scheduler", "edf", "--scheduler", "sjf", "--out", "setup.cfg"), "--out setup.cfg"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_stopped_process_is_gone_on_with(tmp_path):
     assert (process.returncode, stdout) == (130, "")
     last = stderr.splitlines()[-1]
     assert last == (
-        f"servegym: interrupted: {kept} of 80 runs are kept in out/runs; the same command goes on from there"
+        f"servegym: interrupted: {kept} of 80 runs are kept in out/runs; the same command continues from there"
     )
     lines = ledger.read_bytes().splitlines()
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

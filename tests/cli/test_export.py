@@ -30,7 +30,7 @@ def test_named_policies_become_an_artifact(servegym, tmp_path):
 def test_a_trace_of_other_columns(servegym, tmp_path):
     (tmp_path / "log.csv").write_text("when,input,output\n2,100,10\n1,300,10\n3,50,0\n")
     named = ("export", "--scheduler", "edf", "--slo", "proserve", "--trace", "log.csv", "--out", "it.json")
-    assert "say which columns" in servegym(*named).stderr
+    assert "name these columns" in servegym(*named).stderr
     done = servegym(*named, "--columns", "arrival=when,prompt=input,output=output", "--sort", "--drop-empty")
     assert done.status == 0, done.stderr
     assert load_artifact("it.json").workload["first_token_weight"] == 20
@@ -57,7 +57,7 @@ def test_targets(servegym, tmp_path, target, beside):
         (("--scheduler", "edf", "--device", "b200"), "unknown profile 'b200'"),
         (("--scheduler", "edf", "--slo", "mine", "--trace", "azure-conv"), "mine"),
         (("--scheduler", "edf", "--slo", "proserve"), "say --trace NAME too"),
-        (("--scheduler", "edf", "--sort"), "--sort: how a file is read that --trace names"),
+        (("--scheduler", "edf", "--sort"), "--sort: only for a file that --trace names"),
         (("--scheduler", "edf", "--target", "tgi"), "unknown target 'tgi'"),
         (("--router", "gorouting", "--target", "vllm"), "vLLM takes a scheduler"),
         (("--scheduler", "edf", "--target", "xllm"), "xLLM does not have this scheduler"),

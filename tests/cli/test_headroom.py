@@ -55,7 +55,7 @@ def test_what_was_not_searched_is_said(servegym):
     arguments.remove("2")
     done = servegym("evaluate", "--panel", "headroom", *arguments, "--headroom", "--json", "-")
     assert done.status == 0
-    assert "of 2 of 2 scenarios there is no search in out/headroom" in " ".join(done.stderr.split())
+    assert "for 2 of 2 scenarios there is no search in out/headroom" in " ".join(done.stderr.split())
     assert {row["score"] for row in json.loads(done.stdout)["groups"]} == {"tdg_ratio", "slo_attainment"}
 
 

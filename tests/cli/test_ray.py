@@ -318,7 +318,7 @@ class TestUnusable:
     def test_training_that_has_nothing_to_spread(self, servegym):
         done = servegym("train", "ppo-scheduling-overload", "--ray", "local")
         assert done.status == 2
-        assert "--ray local: of the algorithms only cma serves scenarios" in done.stderr
+        assert "--ray local: only the algorithm cma has scenarios" in done.stderr
 
     def test_ctrl_c_keeps_the_rows_and_ends_the_cluster(self, tmp_path):
         arguments = ("compare", "--ray", "local", "--jobs", "1", "--load", "1.4", "--seeds", "60", "--out", "out")
@@ -335,7 +335,7 @@ class TestUnusable:
         stdout, stderr = started.communicate(timeout=60)
         assert (started.returncode, stdout) == (130, "")
         kept = ledger.read_bytes().count(b"\n") - 1
-        assert f"interrupted: {kept} of 480 runs are kept in out/cells.jsonl; the same command goes on" in stderr
+        assert f"interrupted: {kept} of 480 runs are kept in out/cells.jsonl; the same command continues" in stderr
         until_s = time.monotonic() + 20
         while session(started.pid):
             assert time.monotonic() < until_s, f"still there: {session(started.pid)}"

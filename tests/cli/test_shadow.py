@@ -27,7 +27,7 @@ def test_what_it_says(servegym: Callable[..., Any], log: Path, tmp_path: Path, m
     assert done.status == 0, done.stderr
     document = json.loads(done.stdout)
     assert [one["label"] for one in document["others"]] == ["min-load", "edf"]
-    assert "round-robin, measured" in done.stderr and "off in the second" in done.stderr
+    assert "round-robin, measured" in done.stderr and "error of the simulated TDG ratio" in done.stderr
     assert load_profile(profile).device.coefficients.sum() > load_profile(DEVICE).device.coefficients.sum()
 
 

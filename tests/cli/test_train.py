@@ -25,7 +25,7 @@ def test_what_it_writes_other_commands_take(servegym, tmp_path):
     assert done.status == 0 and json.loads(done.stdout)["finished"] == 20
     done = servegym("train", "mine.yaml", "--out", "runs/mine")
     assert (done.status, done.stdout) == (2, "")
-    assert done.stderr == "servegym: runs/mine: there is a training in it; --resume runs/mine goes on with it\n"
+    assert done.stderr == "servegym: runs/mine has a training; --resume runs/mine continues it\n"
 
 
 @pytest.mark.slow
@@ -67,8 +67,8 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_pa
         (("ppo-scheduling-overload", "--minutes", "0"), "budget.minutes is 0.0; it should be above 0"),
         (("ppo-scheduling-overload", "--steps", "0"), "--steps"),
         (("ppo-scheduling-overload", "--out", "bad.yaml"), "--out bad.yaml: bad.yaml is a file; name a folder"),
-        (("--resume", "nowhere"), "nowhere: there is no training to go on with (no config.yaml)"),
-        (("--resume", "nowhere", "--seed", "1"), "--resume goes on with what is in its folder"),
+        (("--resume", "nowhere"), "nowhere has no training to continue (no config.yaml)"),
+        (("--resume", "nowhere", "--seed", "1"), "--resume continues with the configuration in its folder"),
     ],
 )
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
@@ -89,6 +89,6 @@ def test_a_missing_extra_is_named(tmp_path, missing):
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"servegym: training takes packages that are not installed ({missing}): pip install 'servegym[train]'\n"
+        f"servegym: training needs packages that are not installed ({missing}): pip install 'servegym[train]'\n"
     )
     assert not list(tmp_path.iterdir())

@@ -38,10 +38,10 @@ def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
         (("profile", "from-config", "small.json", "--gpu", "h100", "--precision", "fp2"), ("fp2",)),
         (("validate", "requests.csv"), ("--profile",)),
         (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("there is no file requests.csv",)),
-        (("validate",), ("takes files of requests", "python -m experiments validate")),
-        (("validate", "--fit", "mine"), ("takes files of requests", "--profile")),
+        (("validate",), ("takes files of served requests", "python -m experiments validate")),
+        (("validate", "--fit", "mine"), ("takes files of served requests", "--profile")),
         (("validate", "run.csv", "--profile", "a100-llama3-8b", "--fit", "My GPU"), ("--fit My GPU", "small letters")),
-        (("validate", "a/run.csv", "b/run.csv", "--profile", "a100-llama3-8b"), ("two runs are named run",)),
+        (("validate", "a/run.csv", "b/run.csv", "--profile", "a100-llama3-8b"), ("two files have the name run",)),
         (("profile", "from-config", "small.json", "--gpu", "h100", "--kv-precision", "int4"), ("int4", "fp8")),
     ],
 )

@@ -289,7 +289,7 @@ def test_values_that_make_no_source(values, says):
         ({"gains": {}}, "unknown 'gains'"),
         ({"fleet": {"load": 1.0}}, "unknown 'load'; fleet has device, "),
         ({"fleet": 4}, "fleet is 4; it should be keys with values"),
-        ({"fleet": {"engines": 2}, "engines": 3}, "engines is said twice"),
+        ({"fleet": {"engines": 2}, "engines": 3}, "engines is given twice"),
     ],
 )
 def test_documents_that_make_no_source(document, says):

@@ -174,4 +174,5 @@ def test_interrupt_says_what_is_kept(servegym, capsys, monkeypatch):
 
     monkeypatch.setattr("experiments.claims.harness.study.Study._row", interrupted)
     assert servegym("proserve-mape", "--quick") == 130
-    assert "0 runs of proserve-mape are kept in results/reproduce; the same command goes on" in capsys.readouterr().err
+    kept = "0 runs of proserve-mape are kept in results/reproduce; the same command continues"
+    assert kept in capsys.readouterr().err

@@ -246,8 +246,8 @@ def test_a_configuration_of_xllm(tmp_path):
 @pytest.mark.parametrize(
     "target, texts, device, problem",
     [
-        ("vllm", {"router": "gorouting"}, True, "gorouting: vLLM takes a scheduler, and there is none in it"),
-        ("ray", {"scheduler": "edf"}, True, "edf: Ray Serve takes a router, and there is none in it"),
+        ("vllm", {"router": "gorouting"}, True, "gorouting: vLLM takes a scheduler, and the artifact has none"),
+        ("ray", {"scheduler": "edf"}, True, "edf: Ray Serve takes a router, and the artifact has none"),
         ("xllm", {"scheduler": "edf"}, True, "xLLM does not have this scheduler"),
         ("vllm", {"scheduler": "edf"}, False, "it is not said what batches take, which vLLM needs to know"),
         ("ray", {"router": "gorouting"}, False, "it is not said what batches take, which Ray Serve needs to know"),

@@ -100,7 +100,7 @@ def test_what_is_served_at_its_own_times(tmp_path):
     path.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,5\n4,100,5\n")
     spec = ServingSpec().replaced(trace=str(path))
     assert spec.build().workload.table["arrival_s"].tolist() == [0, 4]
-    with pytest.raises(SpecError, match="at its own times; say load or rate_per_s too"):
+    with pytest.raises(SpecError, match="at its own times; give load or rate_per_s too"):
         spec.replaced(cv=2.0).build()
 
 
@@ -185,11 +185,11 @@ def test_what_is_said_last_counts():
     ("words", "says"),
     [
         ({"load": 1.0, "rate_per_s": 2.0}, "load and rate_per_s .* are both given"),
-        ({"engines": 2, "prefill": 1, "decode": 1}, "either co-located, or"),
+        ({"engines": 2, "prefill": 1, "decode": 1}, "give one of the two"),
         ({"pools": POOLS, "engines": 2}, "pools are given, and engines"),
         ({"pools": [{"engine": 2}]}, "a pool: .*engine"),
-        ({"signal_delay_s": 0.1}, "one engine, which has no router"),
-        ({"decode_scheduler": "edf"}, "edf is to be the scheduler of decode engines, of which there are none"),
+        ({"signal_delay_s": 0.1}, "there is one engine, without a router"),
+        ({"decode_scheduler": "edf"}, "edf is the scheduler of decode engines, and there are none"),
         ({"link_gb_per_s": 3.0}, "a link between prefill and decode engines"),
         ({"window": "last"}, "window is 'last'"),
         ({"keep_slos": "no"}, "keep_slos is 'no'; it should be true or false"),
@@ -215,9 +215,9 @@ def test_engines_that_take_time_to_start_and_what_they_cost():
     with pytest.raises(DeploymentError, match="4 engines are started at first; there are 3"):
         spec.replaced(started=4).build()
     for words, says in (
-        ({"scaler": None}, "nothing starts them; say which scaler does"),
-        ({"engines": 1}, "it should be 2 engines or more"),
-        ({"startup_s": None}, "none is ever off; say startup_s"),
+        ({"scaler": None}, "nothing starts them; name a scaler"),
+        ({"engines": 1}, "give 2 engines or more"),
+        ({"startup_s": None}, "engines are always up; give startup_s"),
         ({"startup_s": -1}, "a number of 0 or more"), ({"startup_s": float("inf")}, "a number of 0 or more"),
         ({"price_per_hour": -1}, "a number of 0 or more"), ({"idle_w": float("nan")}, "a number of 0 or more"),
         ({"started": 0.5}, "a whole number"),
@@ -235,8 +235,8 @@ def test_engines_that_change_their_roles():
     pools = SMALL.replaced(pools=both, role_change_s=0, scaler="pd-ratio").build().deployment.pools
     assert [pool.role_change_s for pool in pools] == [None, 0.0, 0.0]
     for words, says in (
-        ({"scaler": None}, "nothing decides when; say which scaler does"),
-        ({"prefill": 0, "decode": 0}, "no engine has one; say --prefill P --decode D"),
+        ({"scaler": None}, "nothing decides when; name a scaler"),
+        ({"prefill": 0, "decode": 0}, "engines have no roles; give --prefill P --decode D"),
         ({"role_change_s": -1}, "a number of 0 or more"), ({"prefix_caching": "on"}, "leave out role_change_s"),
         ({"lockstep": 2}, "leave out role_change_s"), ({"prefix_store_tokens": 10}, "leave out role_change_s"),
     ):  # fmt: skip

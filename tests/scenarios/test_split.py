@@ -33,7 +33,7 @@ def test_a_split_keeps_the_prefixes_of_its_requests(trace, split):
 
 def test_prefix_stores_need_prefixes_in_a_split_too():
     spec = ServingSpec().with_overrides({"split": "train", "requests": 6, "prefix_store_tokens": 10_000})
-    with pytest.raises(SpecError, match="does not say which prompts begin alike"):
+    with pytest.raises(SpecError, match="has no prefix blocks"):
         spec(np.random.default_rng(3))
 
 

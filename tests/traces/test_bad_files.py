@@ -29,7 +29,7 @@ def refused(path) -> str:
         ("", "empty"),
         ("\n", "empty"),
         (HEAD + "\n", "no rows"),
-        ("a,b\n1,2\n", "has columns a, b; a trace of one's own needs prompt_tokens, output_tokens"),
+        ("a,b\n1,2\n", "has columns a, b; a trace of your own needs prompt_tokens, output_tokens"),
         ("prompt_tokens\n1\n", "missing: output_tokens"),
         ("prompt_tokens,prompt_tokens,output_tokens\n1,2,3\n", "prompt_tokens more than once"),
         (HEAD + "\n0,x,1\n", "row 1: prompt_tokens is 'x'; it should be a whole number of tokens"),
@@ -120,11 +120,11 @@ def test_bad_jsonl(tmp_path, text, said):
         ("[]", "empty"),
         ("[", "item 1 is not JSON"),
         ("[1]", "item 1 is not a JSON object"),
-        ('[{"prompt_tokens": 1, "output_tokens": 2}', "item 1: no comma"),
+        ('[{"prompt_tokens": 1, "output_tokens": 2}', "item 1: neither a comma"),
         ('[{"prompt_tokens": 1, "output_tokens": 2}, {"prompt_tok', "item 2 is not JSON"),
         ('[{"prompt_tokens": 1, "output_tokens": 2},]', "item 2 is not JSON"),
-        ('[{"prompt_tokens": 1, "output_tokens": 2} {"prompt_tokens": 1}]', "item 1: no comma"),
-        ('[{"prompt_tokens": 1, "output_tokens": 2}] more', "goes on after the end"),
+        ('[{"prompt_tokens": 1, "output_tokens": 2} {"prompt_tokens": 1}]', "item 1: neither a comma"),
+        ('[{"prompt_tokens": 1, "output_tokens": 2}] more', "has something after the end"),
         ("[" * 100_000, "item 1 is not JSON"),
         (
             '[{"prompt_tokens": 1, "output_tokens": 2}, {"prompt_tokens": 0, "output_tokens": 2}]',
@@ -145,7 +145,7 @@ def test_files_that_are_no_traces(tmp_path):
     assert "not a file" in refused(folder)
     other = tmp_path / "t.xlsx"
     other.write_text("x")
-    assert "ends in .csv, .jsonl, .json (each maybe with .gz) or .parquet" in refused(other)
+    assert "ends in .csv, .jsonl, .json (also with .gz) or .parquet" in refused(other)
     with pytest.raises(WorkloadError, match=r"unknown trace 'azure-cod' \(did you mean 'azure-code'\?\)"):
         build_workload("azure-cod", rate_per_s=1)
 

@@ -129,8 +129,8 @@ def test_empty_answers_are_dropped_on_request_and_counted(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ("arrival", "'arrival' says no column; it should be NAME=COLUMN"),
-        ("arrival=a,arrival_s=b", "arrival_s is said twice"),
+        ("arrival", "'arrival' names no column; it should be NAME=COLUMN"),
+        ("arrival=a,arrival_s=b", "arrival_s is given twice"),
         ("arival=a", "unknown column 'arival' (did you mean 'arrival'?)"),
         ("arrival=nothing", "t.csv has no column nothing, which --columns names for arrival_s"),
     ],
@@ -143,7 +143,7 @@ def test_what_columns_cannot_say(tmp_path, columns, said):
 
 
 def test_families_have_no_columns():
-    with pytest.raises(WorkloadError, match="--columns, --sort: of a file of requests, and those of azure-conv are"):
+    with pytest.raises(WorkloadError, match="--columns, --sort: for files of requests, and those of azure-conv are"):
         build_workload("azure-conv", rate_per_s=1, reading=Reading("arrival=t", sort=True))
 
 
@@ -153,10 +153,10 @@ def test_mooncakes_shape_in_seconds_is_an_error_until_the_unit_is_said(tmp_path)
         return file_of(tmp_path, "m.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
     fractions = written(0.0, 0.2, 0.4)
-    assert "2 of 3 are fractions; say --time-unit s" in refused(fractions)
+    assert "2 of 3 are fractions; give --time-unit s" in refused(fractions)
     assert read_trace(fractions, None, Reading(time_unit="s")).arrival_s == pytest.approx([0, 0.2, 0.4])
     assert read_trace(fractions, None, Reading(time_unit="ms")).arrival_s == pytest.approx([0, 2e-4, 4e-4])
-    assert "that is 1,500 requests/s; say --time-unit s" in refused(written(0, 0, 1, 2))
+    assert "that is 1,500 requests/s; give --time-unit s" in refused(written(0, 0, 1, 2))
     assert read_trace(written(0, 100, 200)).arrival_s.tolist() == [0, 0.1, 0.2]
 
 
@@ -188,7 +188,7 @@ def test_sessions_of_burstgpt(tmp_path):
     assert trace.turns.think_s.tolist() == [0, 0, 38.5, 0, 0]  # 60 - 13 - 8.5
     assert trace.provenance["notes"] == [
         "1 row with 0 prompt or output tokens dropped",
-        "1 turn came before the end of the one before: now at that end",
+        "1 turn before the end of the last one: moved to that end",
     ]
 
 
@@ -202,7 +202,7 @@ def test_conversations_of_bailian(tmp_path):
     assert trace.arrival_s == pytest.approx([0, *[np.nan] * 3, 1], nan_ok=True)
     assert trace.turns.after.tolist() == [-1, 0, 0, 2, -1]  # the dropped turn's own follows what that followed
     assert trace.turns.think_s.tolist() == [0, 2, 4.5, 5.5, 0]
-    assert "1 turn whose parent does not stand above: each begins a conversation" in trace.provenance["notes"]
+    assert "1 turn whose parent is not in an earlier row: each begins a conversation" in trace.provenance["notes"]
 
 
 def test_ids_go_with_their_requests(tmp_path):
@@ -232,7 +232,7 @@ def test_a_spec_says_how_its_trace_is_read(tmp_path, columns):
     spec = ServingSpec().with_overrides({"trace": str(path), "columns": columns, "slo": "given"})
     assert ServingSpec.from_json(spec.to_json()) == spec
     assert spec.workload().table["arrival_s"].tolist() == [0, 1.5]
-    with pytest.raises(SpecError, match="says no column"):
+    with pytest.raises(SpecError, match="names no column"):
         spec.replaced(columns="arrival")
     with pytest.raises(SpecError, match="one of s, ms, us, ns"):
         spec.replaced(time_unit="minutes")

@@ -244,7 +244,7 @@ def test_classes_by_shares():
         ("classes:chat=0.8", "class chat has no SLO; it should have"),
         ("classes:chat=0.8:ttft=2:tpot_s=0.06", r"class chat: unknown setting 'ttft' \(did you mean 'ttft_s'\?\)"),
         ("classes:chat=much:ttlt_s=2", "class chat: its share is 'much'; it should be a number above 0"),
-        ("classes:chat=1:ttlt_s=2:ttlt_s=3", "class chat: .* says something twice"),
+        ("classes:chat=1:ttlt_s=2:ttlt_s=3", "class chat: .* sets something twice"),
         ("classes:a=1:ttlt_s=2,a=1:ttlt_s=3", "a is set twice"),
     ],
 )
@@ -258,4 +258,4 @@ def test_the_traces_own_slos_are_told_to_win(tmp_path):
     path.write_text("arrival_s,prompt_tokens,output_tokens,ttft_slo_s\n0,5,5,3\n1,5,5,4\n")
     workload = build_workload(path, slo="ttft_s=2,tpot_s=0.06")
     assert workload.table["ttft_slo_s"].tolist() == [3, 4]
-    assert workload.provenance["slo_notes"] == ["the trace's own ttft_slo_s come before those that are asked for"]
+    assert workload.provenance["slo_notes"] == ["the trace's own ttft_slo_s take precedence over the given ones"]

@@ -93,7 +93,7 @@ def test_what_is_no_service(write):
     with pytest.raises(WorkloadError, match="no client has lengths"):
         build_workload(write(RATES[RATES.client == 9]))
     (path.parent / "m_length_pdfs.parquet").unlink()
-    with pytest.raises(WorkloadError, match="needs its lengths beside it"):
+    with pytest.raises(WorkloadError, match="needs its lengths in the same folder"):
         build_workload(path)
 
 

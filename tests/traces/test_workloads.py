@@ -171,7 +171,7 @@ BY_OTHER_APPLICATIONS = {("code-and-writing", slo) for slo in ("flowprefill", "f
 @pytest.mark.parametrize("trace", trace_names())
 def test_every_family_with_every_recipe(trace, slo):
     if (trace, slo) in BY_OTHER_APPLICATIONS:
-        with pytest.raises(WorkloadError, match="goes by the type of a request"):
+        with pytest.raises(WorkloadError, match="depends on the type of a request"):
             build_workload(trace, requests=20, rate_per_s=1, slo=slo)
     else:
         assert len(build_workload(trace, requests=20, rate_per_s=1, slo=slo)) == 20

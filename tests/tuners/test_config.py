@@ -57,7 +57,7 @@ def test_either_budget_replaces_the_other(tmp_path: Path) -> None:
     [
         ({"environment": None}, "environment is missing"),
         ({"environment": "3"}, "environment is 3; it should be a text"),
-        ({"speed": "3"}, "speed: there is no such key; there are environment, algorithm,"),
+        ({"speed": "3"}, "speed: unknown key; known are environment, algorithm,"),
         ({"algorithm": "dqn"}, "algorithm is 'dqn'; it should be one of ppo, maskable-ppo, cma, bc"),
         ({"algorithm": "sac"}, "algorithm sac was removed: it fell behind its base; take ppo or cma, or export what"),
         ({"curriculum": "{references: [sjf]}"}, "curriculum was removed: no policy trained with it was ahead of"),
@@ -67,7 +67,7 @@ def test_either_budget_replaces_the_other(tmp_path: Path) -> None:
         ({"environments": "true"}, "environments is True; it should be a whole number"),
         ({"network": "{hidden: 64}"}, "network.hidden is 64; it should be a list"),
         ({"network": "{hidden: [64, wide]}"}, "network.hidden[1] is 'wide'; it should be a whole number"),
-        ({"network": "{layers: 2}"}, "network.layers: there is no such key; there are hidden,"),
+        ({"network": "{layers: 2}"}, "network.layers: unknown key; known are hidden,"),
         ({"network": "[64]"}, "network is [64]; it should be keys with values"),
         ({"network": "{activation: gelu}"}, "network.activation is 'gelu'; it should be one of tanh, relu"),
         ({"budget": "{}"}, "budget is {'steps': None, 'minutes': None}; it should be steps or minutes, or both"),

@@ -84,7 +84,7 @@ def test_what_is_no_policy_is_told(tmp_path: Path) -> None:
         ),
         (nn.Sequential(nn.Linear(inputs, 3), nn.Linear(3, outputs)), "it should be Linear layers"),
         (nn.Linear(inputs + 1, outputs), f"takes {inputs + 1} numbers"),
-        (Around(), "something else than its layers"),
+        (Around(), "is not its layers"),
     ):
         with pytest.raises(TrainingError, match=words):
             servegym.export_module(module, env, path)

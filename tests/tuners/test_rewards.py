@@ -145,5 +145,5 @@ def test_a_longer_step_discounts_more() -> None:
 
 def test_discounting_over_time_takes_both_numbers() -> None:
     problem = problem_of(tiny("ppo-scheduling", hyperparameters={"horizon_s": 2.0}))
-    with pytest.raises(TrainingError, match=r"^hyperparameters.trace_s is missing; discounting over time takes both"):
+    with pytest.raises(TrainingError, match=r"^hyperparameters.trace_s is missing; discounting over time needs both"):
         new_model(problem, TrainingVecEnv(problem.venv, problem.head))

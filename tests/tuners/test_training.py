@@ -154,7 +154,7 @@ def test_a_stopped_process_is_gone_on_with(how: signal.Signals, tmp_path: Path) 
     assert steps > 0 and stdout == "" and "Traceback" not in stderr
     if how == signal.SIGINT:
         assert process.returncode == 130
-        how = "servegym train --resume run goes on from the last checkpoint"
+        how = "servegym train --resume run continues from the last checkpoint"
         assert stderr.splitlines()[-1] == f"servegym: interrupted: {steps:,} steps are kept; {how}"
     else:
         assert process.returncode == -signal.SIGKILL
@@ -250,18 +250,18 @@ def test_equal_scenarios_are_run_once_and_have_no_interval() -> None:
         ("ppo-request-ranking", {"algorithm": "maskable-ppo"}, "for RequestRanking-v0 it should be ppo$"),
         ("maskable-ppo-cluster-routing", {"algorithm": "ppo"}, "for ClusterRouting-v0 it should be maskable-ppo$"),
         ("ppo-engine-batching", {"objective": {"by_request": True}}, "objective.by_request: EngineBatching-v0 has no"),
-        ("maskable-ppo-cluster-routing", {"objective": {"by_request": True}}, "takes discounting over time: horizon_s"),
+        ("maskable-ppo-cluster-routing", {"objective": {"by_request": True}}, "needs discounting over time: horizon_s"),
         ("ppo-engine-batching", {"arguments": {"speed": 3}}, "arguments of EngineBatching-v0: .*speed"),
-        ("ppo-engine-batching", {"arguments": {"scenario": 3}}, "arguments.scenario: say under `scenarios`"),
+        ("ppo-engine-batching", {"arguments": {"scenario": 3}}, "arguments.scenario: describe the scenarios under"),
         ("ppo-engine-batching", {"scenarios": {"laod": 1.0}}, "scenarios: unknown 'laod'"),
         ("ppo-engine-batching", {"scenarios": SCENARIOS | {"split": "test"}}, "scenarios.split is 'test'"),
-        ("ppo-engine-batching", {"hyperparameters": {"n_step": 3}}, "hyperparameters.n_step: ppo has no such; it has"),
+        ("ppo-engine-batching", {"hyperparameters": {"n_step": 3}}, "hyperparameters.n_step: unknown to ppo; it has"),
         ("ppo-engine-batching", {"hyperparameters": {"n_steps": "many"}}, "hyperparameters of ppo: "),
         (
             "ppo-engine-batching",
             {"environment": "DisaggregatedRouting-v0", "scenarios": {"prefill": 1, "decode": 1, "engines": 1},
              "arguments": {"prefill": 1, "decode": 1}},
-            "DisaggregatedRouting: there is no compiled policy of that kind; there are EngineBatching",
+            "DisaggregatedRouting: no compiled policy makes its decisions; train in one of EngineBatching",
         ),
     ],
 )  # fmt: skip
@@ -274,10 +274,10 @@ def test_what_cannot_be_trained(name: str, changes: dict, problem: str, tmp_path
 
 def test_folders_that_are_not_for_it(tmp_path: Path) -> None:
     config = tiny("ppo-engine-batching")
-    with pytest.raises(TrainingError, match="there is no training to go on with"):
+    with pytest.raises(TrainingError, match="has no training to continue"):
         RunFolder(tmp_path).config()
     RunFolder(tmp_path).begin(config)
-    with pytest.raises(TrainingError, match=r"there is a training in it; --resume .* goes on with it"):
+    with pytest.raises(TrainingError, match=r"has a training; --resume .* continues it"):
         train(config, tmp_path)
 
 

@@ -27,13 +27,11 @@ def read_trace(
     """Read a trace file of any registered format.
 
     path: a .csv, .jsonl, .json (a list of objects) or .parquet file (.csv.gz, .jsonl.gz and .json.gz too).
-    tokenizer: for a file of texts, and for no other: "characters/4", or a function from text to tokens or
-        their number.
-    reading: which column is what, where a file has other names than servegym's, in what unit times are, and what is to
-        be put right.
+    tokenizer: only for a file of texts: "characters/4", or a function from text to tokens or their number.
+    reading: names of columns, unit of times, and repairs, for a file that differs from servegym's format.
     Returns its requests as a Trace, with the file's name, SHA-256, rows and format as provenance.
-    Raises WorkloadError, with the row where there is one, for a file that is missing, damaged or
-    holds anything but requests.
+    Raises WorkloadError, with the row if there is one, for a file that is missing, damaged or
+    has anything but requests.
     """
     path, reading = Path(path), reading or Reading()
     names = files.column_names(path)
@@ -52,8 +50,8 @@ def read_trace(
 
 
 def recognised(file: str, names: list[str], reading: Reading = Reading()) -> type[Reader]:  # noqa: B008 (it is frozen)
-    """The reader of the format that has these columns; of several, the one that needs the most of them. Where columns
-    are named it is servegym's own. Raises WorkloadError."""
+    """The reader of the format with these columns; of several, the one that needs the most of them; servegym's own if
+    `reading` names columns. Raises WorkloadError."""
     own, readers = READERS["own"], list(READERS)
     if reading.columns:
         sessions = READERS["sessions"]
@@ -70,15 +68,15 @@ def recognised(file: str, names: list[str], reading: Reading = Reading()) -> typ
         missing = [name for name in own.needs if name not in names]
         others = ", ".join(reader.name for reader in READERS if reader is not own)
         raise WorkloadError(
-            f"{file} has columns {_shortened(names)}; a trace of one's own needs {', '.join(own.needs)}"
-            f" (missing: {', '.join(missing)}): say which columns these are, such as {suggested(names)}"
-            f" (formats of others, known by their columns: {others})"
+            f"{file} has columns {_shortened(names)}; a trace of your own needs {', '.join(own.needs)}"
+            f" (missing: {', '.join(missing)}): name these columns, such as {suggested(names)}"
+            f" (other formats, recognised by their columns: {others})"
         )
     return max(fitting, key=lambda reader: len(reader.needs))
 
 
 def check_times(file: Reader) -> None:
-    """Raise WorkloadError for a file that was read without times, and has a column that looks like times."""
+    """Raise WorkloadError for a file that was read without times though it has a column that looks like times."""
     if file.reading.names.get("arrival_s") == NONE:
         return
     for column in file.ignored:
@@ -86,7 +84,7 @@ def check_times(file: Reader) -> None:
             said = ",".join(f"{name}={column}" for name, column in file.reading.names.items())
             option = f"--columns {said + ',' if said else ''}arrival="
             raise WorkloadError(
-                f"{file.path.name}: column {column} looks like the times of requests, and nothing reads it; say "
+                f"{file.path.name}: column {column} looks like the times of requests, but is not read; give "
                 f"{option}{column}, or {option}{NONE} to draw arrivals instead"
             )
 

@@ -17,12 +17,12 @@ FORMAT_OF = "SemiAnalysisAI/InferenceX (in ajith-sirra-amd/InferenceMAX_Rocm_Tea
 
 
 class ConversationReader(Reader):
-    """Turns that follow each other, without arrivals: they begin at a rate, or as clients are free."""
+    """Turns that follow each other, without arrivals: sessions begin at a rate, or when a client is free."""
 
     block_tokens = 64
 
     def conversations(self, trace: Trace, session: np.ndarray, turn: np.ndarray, think_s: np.ndarray) -> Trace:
-        """The trace with its turns. A turn before which no pause is known begins a session."""
+        """Add the turns to a trace. A turn whose pause is not known begins a new session."""
         order = ordered(session, turn, np.zeros(len(session)))
         trace, session, think_s = trace.take(order), session[order], think_s[order]
         begins = np.r_[True, session[1:] != session[:-1]] | np.isnan(think_s)
@@ -30,7 +30,7 @@ class ConversationReader(Reader):
         cut = int(begins.sum() - len(np.unique(session)))
         notes = [f"{cut} conversations go on after a pause that is not known, as sessions of their own"] if cut else []
         if trace.prefix_blocks is None:
-            notes.append("what prompts share is told by their lengths (traces/sessions.py, shared_context_tokens)")
+            notes.append("shared prefixes are inferred from lengths (traces/sessions.py, shared_context_tokens)")
             kept = shared_context_tokens(trace.prompt_tokens, trace.output_tokens, after)
             blocks = context_blocks(trace.prompt_tokens, trace.output_tokens, after, kept, self.block_tokens or 64)
             trace = dataclasses.replace(trace, prefix_blocks=blocks)
@@ -40,7 +40,7 @@ class ConversationReader(Reader):
 
 @reader
 class AgentXTurnsReader(ConversationReader):
-    """`session, agent_depth, turn, prompt_tokens, output_tokens, think_s`: many conversations, prompts not named."""
+    """`session, agent_depth, turn, prompt_tokens, output_tokens, think_s`: many conversations, without block hashes."""
 
     name = "agentx-turns"
     needs = ("session", "agent_depth", "turn", "prompt_tokens", "output_tokens", "think_s")

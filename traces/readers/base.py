@@ -27,8 +27,8 @@ READERS: Registry[type[Reader]] = Registry("trace format")
 class Reader(ABC):
     """A format of trace files; an instance reads one file.
 
-    name: what the format is called. needs: the columns it is recognised by. optional: columns it also reads.
-    ticks_per_s: unit of its times. block_tokens: size of its prefix blocks. of_texts: it needs a tokenizer.
+    name: of the format. needs: the columns by which it is recognised. optional: other columns that it reads.
+    ticks_per_s: unit of its times. block_tokens: size of its prefix blocks. of_texts: whether it needs a tokenizer.
     """
 
     name: ClassVar[str]
@@ -41,12 +41,12 @@ class Reader(ABC):
     def __init__(
         self, path: Path, names: list[str], tokenizer: Tokenizer | str | None = None, reading: Reading | None = None
     ) -> None:
-        """path: the file. names: its columns, `needs` among them or in `reading`. tokenizer: where `of_texts`."""
+        """names: columns of the file; `needs` are among them, or named in `reading`. tokenizer: for `of_texts`."""
         self.path = path
         self.tokenizer = tokenizer
         self.reading = reading or Reading()
         self.labels = Labels()
-        self.zones: set[str] = set()  # of its dates
+        self.zones: set[str] = set()  # time zones of its dates
         of_file = {name: name for name in names} | self.reading.names
         read = (*self.needs, *self.optional)
         self.wanted = {name: column for name, column in of_file.items() if name in read and column != NONE}
@@ -54,11 +54,11 @@ class Reader(ABC):
         self.notes: list[str] = []
 
     def _reaches_into(self, name: str) -> bool:
-        """Whether the reading names a nested field of this column."""
+        """Whether `reading` names a nested field of this column."""
         return any(column.startswith(f"{name}.") for column in self.wanted.values())
 
     def chunks(self, rows: int | None = None) -> Iterator[Chunk]:
-        """The rows of the file, as `files.chunks`, under the names of this format."""
+        """Read the rows of the file as `files.chunks` does, with this format's names of columns."""
         ids = [column for name, column in self.wanted.items() if name == "request_id"]
         for chunk in files.chunks(self.path, dict.fromkeys(self.wanted.values()), rows, ids):
             yield chunk.renamed(self.wanted)
@@ -75,29 +75,29 @@ class Reader(ABC):
 
     @property
     def units_per_s(self) -> float:
-        """Units of its times in a second: those of the reading, or the format's own."""
+        """Units of its times in a second: from `reading`, else the format's own."""
         return self.ticks_per_s if self.reading.time_unit is None else UNITS[self.reading.time_unit]
 
     @abstractmethod
     def columns(self, chunk: Chunk) -> Columns:
-        """Some rows as arrays by name, the same names for each chunk of a file.
+        """Convert a chunk to arrays by name, the same names for each chunk of a file.
 
-        prompt_tokens and output_tokens; `ticks` where there are times; `block_counts` (one a row) and
-        `block_ids` (those of all rows) where there are prefix blocks; any other field of `WORKLOAD`. `settled` finds
-        them all, and others, in `rows`.
+        prompt_tokens and output_tokens; `ticks` if there are times; `block_counts` (one a row) and `block_ids` (of all
+        rows) if there are prefix blocks; any other field of `WORKLOAD`. Other names are left in `self.rows` for
+        `settled`.
         """
 
     def tokens_of_a_block(self, columns: Columns) -> int | None:
-        """Size of the prefix blocks, given all rows; None: not known. Raises WorkloadError."""
+        """Size of the prefix blocks, from all rows; None if it is not known. Raises WorkloadError."""
         del columns
         return self.block_tokens
 
     @abstractmethod
     def settled(self, trace: Trace) -> Trace:
-        """The trace as it is handed out, from the rows as the file has them (`arrival_s` still in ticks)."""
+        """Finish the trace, given the rows in the file's order with `arrival_s` in ticks."""
 
     def read(self) -> Trace:
-        """The trace in the file. Raises WorkloadError."""
+        """Read the trace. Raises WorkloadError."""
         parts = [self.columns(chunk) for chunk in self.chunks()]
         rows = sum(len(part["prompt_tokens"]) for part in parts)
         if not rows:
@@ -137,7 +137,7 @@ class Reader(ABC):
         )
 
     def check_blocks(self, blocks: PrefixBlocks, prompt_tokens: np.ndarray) -> None:
-        """Raise WorkloadError for the first row that has more blocks than its prompt; a row without a prompt may."""
+        """Raise WorkloadError for the first row with more blocks than its prompt has, unless its prompt is empty."""
         if blocks.block_tokens is None:
             return
         counts, most = np.diff(blocks.offsets), -(-prompt_tokens // blocks.block_tokens)
@@ -146,8 +146,8 @@ class Reader(ABC):
             at = int(np.argmax(too_many))
             raise WorkloadError(
                 f"{self.path.name}, row {at + 1}: {counts[at]} prefix blocks of {blocks.block_tokens} tokens, and a "
-                f"prompt of {prompt_tokens[at]}; it should be at most {most[at]} (a file of one's own says in "
-                "prefix_block_tokens how long blocks are)"
+                f"prompt of {prompt_tokens[at]}; it should be at most {most[at]} (the column prefix_block_tokens of "
+                "your own file sets the size of blocks)"
             )
 
 
@@ -156,7 +156,7 @@ def check_span(file: str, seconds: float) -> None:
     if seconds > LONGEST_SPAN_S:
         raise WorkloadError(
             f"{file}: from first to last arrival are {seconds:g} s; a trace spans at most {LONGEST_SPAN_S:g} "
-            "(--time-unit s, ms, us or ns says in what times are)"
+            "(--time-unit s, ms, us or ns sets the unit of times)"
         )
 
 

@@ -14,8 +14,8 @@ from servegym.traces.trace import Trace
 class BurstGptReader(PublicReader):
     """CSV as format_of, of releases 1 and 2. The log type (conversation or API) becomes the application.
 
-    Of release 2: rows of a Session ID are turns of a session, each after the end of the one before (Elapsed time after
-    its Timestamp); blank is none. Written from the documented columns; no file of it was at hand.
+    In release 2, rows with the same Session ID are turns of a session, each after the end of the one before (Timestamp
+    + Elapsed time); a blank ID is no session. Written from the documented columns, not tested with a file of release 2.
     """
 
     name = "burstgpt"
@@ -54,7 +54,7 @@ class BurstGptReader(PublicReader):
         assert trace.arrival_s is not None
         session, after = self.rows["session"][self.kept], np.full(len(trace), -1)
         rows = np.flatnonzero(session >= 0)
-        rows = rows[np.argsort(session[rows], kind="stable")]  # each session's in a row, by time
+        rows = rows[np.argsort(session[rows], kind="stable")]  # grouped by session, each in order of time
         follows = np.flatnonzero(session[rows][1:] == session[rows][:-1]) + 1
         after[rows[follows]] = rows[follows - 1]
         pause_s = trace.arrival_s - trace.arrival_s[np.maximum(after, 0)]
@@ -63,5 +63,5 @@ class BurstGptReader(PublicReader):
         elif len(follows):
             self.notes.append(NO_ENDS)
         if early := int(((pause_s < 0) & (after >= 0)).sum()):
-            self.notes.append(f"{early} turn{'s' * (early > 1)} came before the end of the one before: now at that end")
+            self.notes.append(f"{early} turn{'s' * (early > 1)} before the end of the last one: moved to that end")
         return in_sessions(trace, after, np.maximum(pause_s, 0.0))

@@ -1,4 +1,4 @@
-"""Request traces of NVIDIA Dynamo (`DYN_REQUEST_TRACE=1`): a line an event, of which `request_end` has the request."""
+"""Request traces of NVIDIA Dynamo (`DYN_REQUEST_TRACE=1`): a line an event; `request_end` events are the requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "dynamo.request.trace.v1"
-REQUEST = "request_end"  # the event that says how long a request was and how it was served
-# Where `request` has them; times in milliseconds.
+REQUEST = "request_end"  # the event with the lengths and times of a request
+# Names of the fields in `request`; times in milliseconds.
 FIELDS = {
     "arrival_ms": "request_received_ms", "prompt_tokens": "input_tokens", "output_tokens": "output_tokens",
     "ttft_ms": "ttft_ms", "e2e_ms": "total_time_ms",
@@ -25,7 +25,7 @@ FIELDS = {
 
 
 def requests_in(rows: Chunk) -> pd.DataFrame:
-    """Read the requests of some events: `FIELDS`, and of a request's replay `blocks` and `block_tokens` (0: none).
+    """Read the requests among events: `FIELDS`, and `blocks` and `block_tokens` of the replay record (0: none).
 
     Raises WorkloadError, with the row, for an event of another schema, and for a request without a field.
     """
@@ -57,9 +57,10 @@ def _check(value: Any, most: int, what: str) -> None:
 
 @reader
 class DynamoReader(PublicReader):
-    """JSON lines of events; shards are one file after `cat *.jsonl.gz > all.jsonl.gz`. Events of tools are passed over.
+    """JSON lines of events; join shards with `cat *.jsonl.gz > all.jsonl.gz`. Events of tools are skipped.
 
-    Prompts' block hashes are those of the request's replay record. A session's turns come at their recorded times.
+    Block hashes of prompts are those of the request's replay record. The turns of a session arrive at their recorded
+    times.
     """
 
     name = "dynamo"

@@ -7,15 +7,15 @@ from servegym.traces.readers.base import reader
 from servegym.traces.readers.public import PublicReader
 from servegym.traces.trace import Trace
 
-HIGHEST_RATE_PER_S = 1000.0  # a higher one is taken for another unit
+HIGHEST_RATE_PER_S = 1000.0  # above this, times are taken to be in another unit
 
 
 @reader
 class MooncakeReader(PublicReader):
-    """JSON lines as format_of, or the same columns as Parquet. Times come in ticks of 3 s.
+    """JSON lines as format_of, or the same columns as Parquet. Mooncake's times are multiples of 3 s.
 
-    Files of this shape that others write may have seconds: fractions, or a rate that no cluster serves, are an error
-    unless the unit is said.
+    Files of others with these columns may have seconds: fractions, or a rate that no cluster serves, are an error
+    unless the unit is given.
     """
 
     name = "mooncake"
@@ -35,7 +35,7 @@ class MooncakeReader(PublicReader):
             why = f"{fractions} of {len(ticks)} are fractions" if fractions else f"that is {rate_per_s:,.0f} requests/s"
             if fractions or rate_per_s > HIGHEST_RATE_PER_S:
                 raise WorkloadError(
-                    f"{self.path.name}: timestamp is in milliseconds in files of this shape (Mooncake's), and {why}; "
-                    "say --time-unit s if these are seconds, or --time-unit ms"
+                    f"{self.path.name}: timestamp is in milliseconds in files of this format (Mooncake's), and {why}; "
+                    "give --time-unit s if these are seconds, or --time-unit ms"
                 )
         return super().settled(trace)

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry with the attributes of GenAI, such as vLLM's, as a collector's file exporter writes them."""
+"""OpenTelemetry spans with GenAI attributes, such as vLLM's, as a collector's file exporter writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from servegym.traces.readers.public import PublicReader
 if TYPE_CHECKING:
     import pandas as pd
 
-# By attribute; the first two are the semantic conventions' names, the others vLLM's.
+# The first two attributes are those of the semantic conventions, the others vLLM's.
 ATTRIBUTES = {
     "gen_ai.usage.input_tokens": "prompt_tokens", "gen_ai.usage.output_tokens": "output_tokens",
     "gen_ai.usage.prompt_tokens": "prompt_tokens", "gen_ai.usage.completion_tokens": "output_tokens",
@@ -26,10 +26,10 @@ COLUMNS = ("arrival_ns", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
 
 
 def requests_in(rows: Chunk) -> pd.DataFrame:
-    """Read the spans that say how many tokens a request had: `COLUMNS`. Other spans are passed over.
+    """Read `COLUMNS` from the spans that have token counts; other spans are skipped.
 
-    e2e_s: the attribute's, or the span's length. ttft_s: nan where no attribute says it. Raises WorkloadError, with the
-    row, for spans without times and for attributes that are no numbers.
+    e2e_s: of the attribute, else the span's length. ttft_s: nan without the attribute. Raises WorkloadError, with the
+    row, for spans without times and for attributes that are not numbers.
     """
     import pandas as pd
 
@@ -81,13 +81,13 @@ def _nanoseconds(span: dict[str, Any], name: str, where: str) -> int:
 
 @reader
 class OpenTelemetryReader(PublicReader):
-    """OTLP JSON, a line an export. Spans with GenAI's numbers of tokens are requests, which come when they start."""
+    """OTLP JSON, a line an export. Spans with GenAI's token counts are requests, which arrive when the span starts."""
 
     name = "opentelemetry"
     needs = ("resourceSpans",)
     format_of = "OpenTelemetry's OTLP JSON, attributes of GenAI"
     ticks_per_s = 1e9
-    first_ns: int | None = None  # times since 1970 in nanoseconds are beyond 2^53: ticks count from the first span
+    first_ns: int | None = None  # ticks count from the first span, as nanoseconds since 1970 exceed 2^53
 
     def columns(self, chunk: Chunk) -> Columns:
         table = requests_in(chunk)

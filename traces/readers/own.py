@@ -1,4 +1,4 @@
-"""A trace of one's own: CSV, JSON lines or Parquet in servegym's words."""
+"""The reader of servegym's own format: CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from servegym.traces.reading import UNITS
 from servegym.traces.trace import Trace
 
 _LABELLED = ("client", "application", "urgency")
-BLOCK_TOKENS = 512  # of a prefix block, unless the file says otherwise; Mooncake's
+BLOCK_TOKENS = 512  # default size of a prefix block, Mooncake's
 
 
 @reader
 class OwnReader(Reader):
-    """`prompt_tokens, output_tokens`, mostly `arrival_s` (from the start of the run), and what recipes set.
-
+    """`prompt_tokens, output_tokens`, usually `arrival_s` (from the start of the run), and columns that recipes set.
     priority: whole number, 0 is the highest. weight and SLOs: above 0; without ttlt_slo_s: interactive.
-    predicted_output_tokens: what a predictor says, above 0; empty where it says nothing.
+    predicted_output_tokens: of a predictor, above 0; empty for no prediction.
     client, application, urgency: whole numbers, or names, which become codes in order of appearance.
     adapter: of LoRA, a number or name; 0 or empty for the model itself.
-    prefix_blocks: whole numbers, equal where prompts share a block. prefix_block_tokens: its size, on all rows alike.
-    request_id: what the request is called in the results.
-    Columns that `Reading` names may have times that are dates, or count from any origin. Nothing is put right that it
-    does not ask for: a wrong row is an error.
+    prefix_blocks: whole numbers, equal where prompts share a block. prefix_block_tokens: its size, the same on all
+    rows.
+    request_id: name of the request in the results.
+    Columns that `Reading` names may have times that are dates, or that count from any origin. Only the repairs that it
+    asks for are made: a wrong row is an error.
     """
 
     name = "own"
@@ -49,7 +49,7 @@ class OwnReader(Reader):
         "request_id",
     )
     block_tokens = BLOCK_TOKENS
-    origin: Any = None  # of times that count from anywhere: the first one in the file
+    origin: Any = None  # the first time in the file, for times that count from any origin
 
     def columns(self, chunk: Chunk) -> Columns:
         columns = {name: self.lengths(chunk, name) for name in self.needs}
@@ -58,13 +58,13 @@ class OwnReader(Reader):
         return columns | self.more_columns(chunk)
 
     def lengths(self, chunk: Chunk, name: str) -> np.ndarray:
-        """Tokens; 0 only where rows of 0 are left out."""
+        """Read token counts; 0 is an error unless rows with 0 are dropped."""
         if self.reading.drop_empty:
             return chunk.lengths(name, least=0, empty=0.0)
         return chunk.lengths(name, hint=" (--drop-empty leaves such rows out)")
 
     def seconds(self, chunk: Chunk) -> np.ndarray:
-        """float64[rows]: arrivals. Dates, and numbers whose unit is said, count from the first row's."""
+        """Read arrivals, float64[rows]. Dates, and numbers with a given unit, count from the first row's."""
         unit, named = self.reading.time_unit, "arrival_s" in self.reading.names
         if not named and unit is None:
             times = chunk.times("arrival_s", "seconds")
@@ -86,7 +86,7 @@ class OwnReader(Reader):
         return (times - self.origin) / per_s
 
     def more_columns(self, chunk: Chunk) -> Columns:
-        """What a recipe would set else, and prefix blocks."""
+        """Read the columns that a recipe would else set, and prefix blocks."""
         columns: Columns = {}
         if "priority" in chunk:
             columns["priority"] = chunk.codes("priority")
@@ -148,7 +148,7 @@ class OwnReader(Reader):
         return dataclasses.replace(trace, arrival_s=arrival_s)
 
     def without_empty(self, trace: Trace) -> Trace:
-        """The requests that have prompt and output tokens, where others are to be left out."""
+        """Drop requests without prompt or output tokens, if `reading` asks for it."""
         served = (trace.prompt_tokens > 0) & (trace.output_tokens > 0)
         if served.all():
             return trace

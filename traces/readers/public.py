@@ -1,4 +1,4 @@
-"""Formats that others publish: read as they are, repaired where that needs no guess; those of one column a number."""
+"""Published formats: repaired where no guess is needed; and the readers of formats with one number a column."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class PublicReader(Reader):
     """A reader of a published format; its repairs are listed in the provenance.
 
     Rows without prompt or output tokens (failed requests, in the services' logs) are dropped and counted;
-    rows out of order are sorted; the first arrival is at 0. `format_of` says whose format it is: a file that has it
-    may be anybody's, so nothing is said of its licence. prompt, output: the columns of lengths; time: that of arrivals,
-    and its unit. A column `hash_ids` has the blocks of the prompts.
+    rows out of order are sorted; the first arrival is at 0. format_of: source of the format. A file with it may come
+    from anywhere, so the provenance names no licence. prompt, output: columns of lengths. time: column of arrivals and
+    its unit. A column `hash_ids` has the blocks of prompts.
     """
 
     format_of: ClassVar[str]
     prompt: ClassVar[str]
     output: ClassVar[str]
     time: ClassVar[tuple[str, str] | None] = None
-    kept: np.ndarray  # int64[requests]: the rows of the file that the trace has, once it is settled
+    kept: np.ndarray  # int64[requests]: rows of the file that the trace keeps, set by `settled`
 
     def columns(self, chunk: Chunk) -> Columns:
         columns = {} if self.time is None else {"ticks": chunk.times(*self.time)}
@@ -95,7 +95,7 @@ class VidurReader(PublicReader):
 
 @reader
 class VtcReader(PublicReader):
-    """VTC's arena trace, of chatbot-arena users, squeezed to ten minutes. The adapter is the client."""
+    """VTC's trace of chatbot-arena users, compressed to ten minutes. The adapter becomes the client."""
 
     name = "vtc-arena"
     needs = ("adapter_dir", "prompt_len", "output_len", "req_time")

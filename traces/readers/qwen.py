@@ -15,8 +15,8 @@ ROOT = -1  # in place of a parent
 class QwenReader(PublicReader):
     """JSON lines as format_of. The type (text, search, image, file) becomes the application.
 
-    A request with a `parent_chat_id` is a turn after that one, if the file has it; -1 begins a conversation. Written
-    from the documented fields; no file of it was at hand.
+    A request with a `parent_chat_id` is the turn after that one, if the file has it; -1 begins a conversation. Written
+    from the documented fields, not tested with a published file.
     """
 
     name = "qwen-bailian"
@@ -50,14 +50,14 @@ class QwenReader(PublicReader):
             parent = said = int(self.rows["parent_chat_id"][at])
             passed: set[int] = set()
             while parent not in seen and parent in parents and parent not in passed:
-                passed.add(parent)  # it was dropped: after what that followed
+                passed.add(parent)  # the parent was dropped: follow the parent's parent
                 parent = parents[parent]
             after[row] = seen.get(parent, -1)
             lost += said != ROOT and after[row] < 0
             seen[int(self.rows["chat_id"][at])] = row
         if lost:
             self.notes.append(
-                f"{lost} turn{'s' * int(lost > 1)} whose parent does not stand above: each begins a conversation"
+                f"{lost} turn{'s' * int(lost > 1)} whose parent is not in an earlier row: each begins a conversation"
             )
         if (after >= 0).any():
             self.notes.append(NO_ENDS)

@@ -1,4 +1,4 @@
-"""RAGPulse: a week of a service that answers from documents. Prompts are parts with ids."""
+"""RAGPulse: a week of a retrieval-augmented service. Prompts are composed of parts with ids."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from servegym.traces.readers.public import PublicReader
 from servegym.traces.sessions import BLOCK_TOKENS, NO_ENDS, ordered
 from servegym.traces.trace import Trace
 
-END_OF_PARTS = 2**40  # above all ids: for prompt tokens that are in no part
+END_OF_PARTS = 2**40  # above all ids; stands for prompt tokens that are in no part
 
 
 @reader
 class RagPulseReader(PublicReader):
     """`arrival_s, session, turn, prompt_tokens, output_tokens, part_ids, part_tokens`.
 
-    Ends of answers are not recorded, so the time between two arrivals is taken as the pause after an answer. Sessions
-    last longer than they did, by the time of their answers (seconds, where pauses have a median of 40 s). Blocks of 16
-    tokens are named by the parts they lie in; a few tokens of each prompt that are in no part are taken to be its last.
+    Ends of answers are not recorded, so the time between two arrivals is taken as the pause after an answer. Simulated
+    sessions are longer than the recorded ones by the time of their answers (seconds; the median pause is 40 s). Blocks
+    of 16 tokens are named by the parts that they lie in; the few tokens of a prompt in no part are taken as its last.
     """
 
     name = "ragpulse"
@@ -77,8 +77,8 @@ class RagPulseReader(PublicReader):
 def blocks_of_parts(
     prompt_tokens: np.ndarray, counts: np.ndarray, ids: np.ndarray, tokens: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """int64[rows], int64[...]: how many blocks of 16 tokens each prompt has, and numbers that are equal where blocks
-    lie in the same parts (with equal blocks before them, they are equal)."""
+    """int64[rows]: number of blocks of 16 tokens of each prompt. int64[...]: numbers of the blocks, equal for blocks
+    that lie in the same parts; such blocks have equal tokens if those before them do."""
     numbers: dict[tuple[int, ...], int] = {}
     found: list[int] = []
     ends = np.cumsum(counts)

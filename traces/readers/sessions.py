@@ -1,4 +1,4 @@
-"""Sessions of one's own: turns that come when the turn before has ended. docs/sessions.md, "Files"."""
+"""Sessions in servegym's own format: turns that arrive after the end of another. docs/sessions.md, "Files"."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LONGEST_THINK_S = LONGEST_SPAN_S
 
 @reader
 class SessionsReader(OwnReader):
-    """`session, turn, output_tokens`, and prompt_tokens (all of the context) or new_tokens (what is new in it).
+    """`session, turn, output_tokens`, and prompt_tokens (the whole prompt) or new_tokens (its new part).
 
-    session: a whole number or a name. turn: a whole number, once in a session. think_s: seconds from the end of the
-    turn it follows to its coming; needed but for a session's first turn. after: the turn of the session that it
-    follows; empty: the one before. arrival_s: when a session begins, on its first turn; no other turn has one.
-    shared_tokens: how many tokens of the context of the turn it follows its prompt begins with; empty: all of them, or
-    as many as lengths allow (`sessions.shared_context_tokens`). prefix_blocks, prefix_block_tokens: as in other files;
-    without them blocks of 16 tokens are named by what turns share. And all that a file of one's own may have.
+    session: a whole number or a name. turn: a whole number, unique in its session. think_s: seconds from the end of the
+    turn that it follows to its arrival; needed for all but the first turn. after: the turn that it follows; empty: the
+    one before. arrival_s: of the session, on its first turn only. shared_tokens: how many tokens of the context of the
+    turn that it follows its prompt begins with; empty: all of them, or as many as lengths allow
+    (`sessions.shared_context_tokens`). prefix_blocks, prefix_block_tokens: as in `OwnReader`; without them, blocks of
+    16 tokens are named by what turns share. All other columns of `OwnReader` are read too.
     """
 
     name = "sessions"
@@ -60,7 +60,7 @@ class SessionsReader(OwnReader):
 
     @staticmethod
     def _times(chunk: Chunk, name: str, hint: str = "") -> np.ndarray:
-        """float64[rows], NaN where there is none."""
+        """Read seconds, float64[rows]; NaN for an empty cell."""
         if name not in chunk:
             return np.full(len(chunk), np.nan)
         right = f"seconds, 0 to {LONGEST_THINK_S:g}, or empty{hint}"
@@ -70,7 +70,7 @@ class SessionsReader(OwnReader):
 
     @staticmethod
     def _whole(chunk: Chunk, name: str) -> np.ndarray:
-        """float64[rows], NaN where there is none."""
+        """Read whole numbers, float64[rows]; NaN for an empty cell."""
         if name not in chunk:
             return np.full(len(chunk), np.nan)
         right = "a whole number of 0 or more, or empty"
@@ -97,11 +97,11 @@ class SessionsReader(OwnReader):
         after = linked(self.path.name, rows["session"], rows["turn"], rows["after"])
         self._check(rows, "think_s", np.isnan(rows["think_s"]) & (after >= 0), "seconds: it follows another turn")
         timed = ~np.isnan(rows["begins_s"])
-        self._check(rows, "begins_s", timed & (after >= 0), "empty: it comes when another turn has ended")
+        self._check(rows, "begins_s", timed & (after >= 0), "empty: it arrives when another turn has ended")
         if timed.any():
             self._check(rows, "begins_s", ~timed & (after < 0), "seconds, as other sessions have")
         rows["prompt_tokens"], kept = self._prompts(rows, after)
-        right = f"at most {MAX_TOKENS} tokens, what it goes on with among them"
+        right = f"at most {MAX_TOKENS} tokens, with the context that it continues"
         self._check(rows, "prompt_tokens", rows["prompt_tokens"] > MAX_TOKENS, right)
         blocks = trace.prefix_blocks
         if blocks is None:
@@ -116,7 +116,7 @@ class SessionsReader(OwnReader):
         )
 
     def _prompts(self, rows: Columns, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """int64[rows] twice: the tokens of each prompt, and how many of them are of the context before."""
+        """Returns the tokens of each prompt, and how many of them are shared with the context before, int64[rows]."""
         prompt, output = rows["prompt_tokens"].astype("i8"), rows["output_tokens"].astype("i8")
         shared, before = rows["shared_tokens"], np.maximum(after, 0)
         is_shared = ~np.isnan(shared) & (after >= 0)
@@ -135,7 +135,7 @@ class SessionsReader(OwnReader):
         return prompt, np.where(is_shared, np.nan_to_num(shared), kept).astype("i8")
 
     def _check(self, rows: Columns, name: str, bad: np.ndarray, right: str) -> None:
-        """Raise WorkloadError for the first true of `bad`."""
+        """Raise WorkloadError for the first row where `bad`, bool[rows], is true."""
         if bad.any():
             at = int(np.argmax(bad))
             shown = "empty" if np.isnan(rows[name][at]) else f"{rows[name][at]:g}"
@@ -146,6 +146,6 @@ class SessionsReader(OwnReader):
             )
 
     def _session(self, rows: Columns, at: int) -> str:
-        """As the file calls it."""
+        """The file's name of the session of a row."""
         names = self.labels.by_column().get("session")
         return str(rows["session"][at] if names is None else names[rows["session"][at]])

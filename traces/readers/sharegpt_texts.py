@@ -15,7 +15,7 @@ from servegym.traces.trace import Trace
 class ShareGptReader(PublicReader):
     """A JSON list of conversations; turns are `{"from": ..., "value": text}`, as vLLM's benchmark reads them.
 
-    Of a conversation the first turn is the prompt and the second the answer; those with fewer are dropped.
+    The first turn of a conversation is the prompt and the second the answer; shorter conversations are dropped.
     """
 
     name = "sharegpt"
@@ -42,7 +42,7 @@ class ShareGptReader(PublicReader):
 
 
 def _exchange(conversation: Any) -> tuple[str, str] | None:
-    """The texts of the first two turns, empty where there are fewer; None for what is no conversation."""
+    """The texts of the first two turns, empty for missing turns; None for anything that is not a conversation."""
     if not isinstance(conversation, (list, np.ndarray)):
         return None
     texts = [

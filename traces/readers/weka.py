@@ -16,13 +16,13 @@ from servegym.traces.sessions import NO_ENDS, context_blocks, shared_context_tok
 from servegym.traces.trace import Trace
 
 SUBAGENT = "subagent"
-KINDS = ("n", "s", SUBAGENT)  # answered whole, streamed, requests of another agent
-SIZES = (16, 32, 64, 128, 256, 512, 1024)  # of blocks, where the file does not say
+KINDS = ("n", "s", SUBAGENT)  # not streamed, streamed, requests of another agent
+SIZES = (16, 32, 64, 128, 256, 512, 1024)  # candidates for the size of blocks if the file has none
 
 
 @dataclasses.dataclass
 class Turn:
-    """A request: which one above it follows (-1: none), how long after that one's end, and its blocks."""
+    """A request: the earlier one that it follows (-1: none), the pause after the end of that one, and its blocks."""
 
     after: int
     think_s: float
@@ -35,10 +35,10 @@ class Turn:
 class WekaReader(Reader):
     """A conversation an object: `requests`, each with `t, in, out, type`, mostly `hash_ids`; `block_size` tokens.
 
-    A request follows the one before it, `think_time` after its end; without that, after the difference of their `t`
-    (less `api_time`, if it is given). A subagent's first request follows the agent's request before it, and its later
-    ones follow each other, while the agent goes on. Hashes are those of the conversation alone. Conversations begin at
-    a rate, or as clients are free.
+    A request follows the one before it, `think_time` after its end; without think_time, the difference of their `t`
+    less `api_time`, if given. A subagent's first request follows the agent's request before it, and its later ones
+    follow each other, while the agent continues. Hashes are compared within a conversation only. Conversations begin at
+    a rate, or when a client is free.
     """
 
     name = "weka"
@@ -74,7 +74,8 @@ class WekaReader(Reader):
         }
 
     def _read(self, requests: Any, where: str, turns: list[Turn], begun_by: int, begun_s: float = 0.0) -> None:
-        """Add the requests of an agent, which was begun by a request of another (-1: none) at a time."""
+        """Add the requests of an agent to `turns`. begun_by, begun_s: the request (-1: none) that started the agent,
+        and when."""
         if not isinstance(requests, list | np.ndarray):
             raise WorkloadError(f"{where}: requests should be a list")
         last, last_s, api_s = begun_by, begun_s, 0.0  # the request that the next one follows
@@ -107,7 +108,7 @@ class WekaReader(Reader):
         if not len(blocks.ids):
             lengths = trace.prompt_tokens, trace.output_tokens, turns.after
             blocks = context_blocks(*lengths, shared_context_tokens(*lengths))
-            self.notes.append("what prompts share is told by their lengths: there are no hash_ids")
+            self.notes.append("shared prefixes are inferred from lengths: there are no hash_ids")
         else:  # blocks of different conversations differ, even with equal numbers
             conversation = np.repeat(self.rows["conversation"], np.diff(blocks.offsets))
             pairs = np.stack([conversation, blocks.ids], axis=1)
@@ -117,7 +118,7 @@ class WekaReader(Reader):
 
 
 def _block_size(given: Any, turns: list[Turn], where: str) -> int:
-    """As the file says, or the power of two that makes all prompts as many blocks as they have."""
+    """The size in the file, else the power of two for which all prompts have their number of blocks."""
     if given is not None and given == given:
         if not isinstance(given, int | float | np.number) or not 1 <= given <= MAX_TOKENS or given != int(given):
             raise WorkloadError(f"{where}: block_size is {given!r}; it should be a whole number of tokens")

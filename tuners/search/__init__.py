@@ -1,1 +1,1 @@
-"""Searching the parameters of policies: spaces, samplers, studies and where they are kept (Optuna)."""
+"""Searches the parameters of policies with Optuna: spaces, samplers, studies and their storages."""

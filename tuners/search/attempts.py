@@ -1,12 +1,11 @@
-"""The work of a study: the trials asked for, by index, and the attempts at each.
+"""The work of a study: its indices, and the attempts at each.
 
-A study of N trials has the indices 0 to N - 1; an attempt at one is a trial of Optuna's, with a number. An index is
-finished once an attempt is COMPLETE or PRUNED; one whose attempts have all FAILed (their workers died or were
-stopped) is open again. So what is left to do is read off the trials, and nothing has to be put back into a queue by a
-worker that may die before it does so.
+A study of N trials has the indices 0 to N - 1; an attempt at one is an Optuna trial with a number. An index is finished
+once an attempt is COMPLETE or PRUNED, and open if all its attempts have FAILed (their workers died or were stopped). So
+the open work follows from the trials, and no worker has to return it to a queue before it dies.
 
-Should two attempts at an index be alive (the lock under which indices are taken can be lost with a database), the one
-with the lowest number stays; numbers are given in the order of appearance, so all workers agree which it is.
+If two attempts at an index run at once (a database can lose the lock under which indices are taken), the one with the
+lower number counts; numbers follow the order of creation, so all workers agree on it.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-INDEX = "slot"  # the attribute's name in studies that are stored
+INDEX = "slot"  # name of the trial's attribute in stored studies
 WORKER = "worker"
-ENDED = "ended"  # why a trial FAILed; of one whose worker's heart stopped beating the reason is missing
+ENDED = "ended"  # attribute: the reason why a trial FAILed; missing if its worker's heartbeat stopped
 DIED = "its worker died"
 
 
@@ -40,7 +39,7 @@ class Attempts:
 
     @property
     def waiting(self) -> FrozenTrial | None:
-        """The waiting trial of a worker that died before starting it."""
+        """The trial in state WAITING of a worker that died before it started the trial."""
         return self.live[0] if self.live and self.live[0].state.name == "WAITING" else None
 
     @property
@@ -53,11 +52,11 @@ class Attempts:
 
     @property
     def deaths(self) -> int:
-        """Number of workers that died while running it."""
+        """Number of workers that died while running an attempt."""
         return sum(trial.user_attrs.get(ENDED, DIED) == DIED for trial in self.failed)
 
     def redundant(self, number: int) -> bool:
-        """Whether another attempt makes that of this number unnecessary."""
+        """Whether another attempt makes the one with this number unnecessary."""
         return self.finished is not None or bool(self.live and self.live[0].number < number)
 
 
@@ -77,7 +76,7 @@ def index_of(trial: FrozenTrial) -> int | None:
 
 
 def worker_of(trial: FrozenTrial) -> str:
-    """Which worker ran a trial: HOST-PROCESS-RANDOM."""
+    """Name of the worker that ran a trial: HOST-PROCESS-RANDOM."""
     return str(trial.user_attrs.get(WORKER, "unknown"))
 
 

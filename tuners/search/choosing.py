@@ -1,4 +1,4 @@
-"""Which parameters are searched, over which ranges: makes a `Space` from names."""
+"""Makes a `Space` from the names and ranges of the parameters to search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Member = tuple[str, str]  # role, parameter
 class Range:
     """The range searched for a parameter, if narrower than the one that the policy declares.
 
-    tie: ("role.parameter", ...) that are one variable. Those of equal name, unit, bounds and default are one anyway.
+    tie: ("role.parameter", ...) to search as one variable; parameters of equal name, unit, bounds and default are one
+    anyway.
     """
 
     low: float | None = None
@@ -31,10 +32,10 @@ class Range:
 
 
 def build_space(policies: Mapping[str, Policy], tune: Mapping[str, Range] | None = None) -> Space:
-    """The space of a search.
+    """Make the space of a search.
 
-    policies: by role. tune: by name, "parameter" (of every policy that has it; the same quantity in several is one
-    variable) or "role.parameter" (of this one alone), the range; none: `searched_by_default` of each policy.
+    policies: by role. tune: ranges by name, "parameter" (of every policy that has it; the same quantity in several is
+    one variable) or "role.parameter" (of this role only); empty: `searched_by_default` of each policy.
 
     Raises SearchError for a name that no policy has, one given twice, a range that is empty, without an end or beyond
     what the policy declares, and a seed.
@@ -56,8 +57,8 @@ def build_space(policies: Mapping[str, Policy], tune: Mapping[str, Range] | None
 
 
 def searched_by_default(policy: Policy) -> list[str]:
-    """Names of the parameters that are searched where none is named: the numbers whose source is a paper or a system,
-    which are the policy's own; of a policy that has none such, all numbers. Never a seed, nor what is set already."""
+    """Names of the parameters to search by default: numbers with a paper or a system as their source; if a policy has
+    none, all its numbers. Seeds, and parameters that are set, are left out."""
     numbers = [
         parameter
         for parameter in policy.parameters
@@ -68,7 +69,7 @@ def searched_by_default(policy: Policy) -> list[str]:
     return [parameter.name for parameter in published or numbers]
 
 
-Group = tuple[str, list[Member], Range]  # name of the variable, what it sets, what was asked
+Group = tuple[str, list[Member], Range]  # name of the variable, parameters that it sets, given range
 
 
 def _by_default(policies: Mapping[str, Policy]) -> list[Group]:
@@ -97,7 +98,7 @@ def _named(policies: Mapping[str, Policy], tune: Mapping[str, Range]) -> list[Gr
 
 
 def _alike(policies: Mapping[str, Policy], members: list[Member], asked: Range) -> list[Group]:
-    """Parameters of one name, those that are the same quantity together."""
+    """Group parameters of one name by quantity: equal unit, bounds and default."""
     found: dict[tuple[object, ...], list[Member]] = {}
     for role, name in members:
         p = _parameter(policies[role], name)
@@ -143,7 +144,7 @@ def _variable(policies: Mapping[str, Policy], name: str, members: list[Member], 
         parameters.append(parameter)
     first = parameters[0]
     if SEED in (parameter.name for parameter in parameters):
-        raise SearchError(f"{name}: a seed is not searched; the luckiest one says nothing of other requests")
+        raise SearchError(f"{name}: a seed is not searched; the best one has no meaning for other requests")
     if len({(p.unit, p.integer, bool(p.choices)) for p in parameters}) > 1:
         raise SearchError(f"{name}: {', '.join('.'.join(member) for member in members)} are not the same quantity")
     if first.choices:
@@ -199,8 +200,8 @@ def _related(policies: Mapping[str, Policy], variables: list[Variable]) -> list[
 
 
 def _as_share(variable: Variable, role: str, lower: str, upper: str, source: str) -> Variable:
-    """`lower` as a share of what there is below `upper`: every draw keeps the relation, and samplers that take the
-    variables for independent of each other see a box."""
+    """Search `lower` as a share of its range below `upper`: every draw keeps the relation, and samplers that treat
+    variables as independent see a box."""
     if len(variable.members) > 1:
         raise SearchError(f"{variable.name}: {lower} is to be below {upper} in {role}; it cannot be tied to others")
     return dataclasses.replace(
@@ -213,7 +214,7 @@ def _as_share(variable: Variable, role: str, lower: str, upper: str, source: str
 def _number(policy: Policy, name: str) -> float:
     value = policy.chosen()[name]
     if isinstance(value, Fact | str):
-        raise SearchError(f"{policy.name}: {name} bounds what is searched, so it should be set to a number")
+        raise SearchError(f"{policy.name}: {name} bounds a searched parameter, so it should be set to a number")
     return float(value)
 
 

@@ -1,4 +1,4 @@
-"""A study in a database, for any number of workers anywhere; each call waits for a database that is away."""
+"""Studies in a database, for any number of workers on any machines; calls wait while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Answer = TypeVar("Answer")
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
-LOCK_KEY = int.from_bytes(b"servegym", "big")  # of PostgreSQL's advisory lock: any 64-bit number that is ours
-HOLDER_LIMIT = "60s"  # a holder silent for this long (a stopped process) loses the lock
-POSTGRESQL = {  # what libpq is told where the URL does not, so that a network that went away is noticed
+LOCK_KEY = int.from_bytes(b"servegym", "big")  # key of PostgreSQL's advisory lock: a 64-bit number
+HOLDER_LIMIT = "60s"  # a holder that is idle for this long (a stopped process) loses the lock
+POSTGRESQL = {  # defaults of libpq's parameters, so that a lost network is noticed
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -45,9 +45,9 @@ POSTGRESQL = {  # what libpq is told where the URL does not, so that a network t
 
 
 class Patience:
-    """Calls a database's methods, again and again while it is away, with growing waits.
+    """Calls a backend's methods, and repeats a call while the database is unavailable, with growing waits.
 
-    backend: whose methods they are. limit_s: for how long; StorageError then.
+    limit_s: time after which a call raises StorageError.
     """
 
     def __init__(self, backend: RDBStorage, name: str, limit_s: float) -> None:
@@ -72,7 +72,7 @@ class Patience:
                 if time.monotonic() - started_s >= self.limit_s:
                     raise StorageError(
                         f"{self.name} has not answered for {self.limit_s:g} s ({reason(cause)}); "
-                        "finished trials are kept, the same command goes on"
+                        "finished trials are kept; the same command continues"
                     ) from None
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
@@ -81,9 +81,9 @@ class Patience:
 class SharedDatabase(_CachedStorage):
     """A database that several workers share; Optuna's cache over its tables.
 
-    beats_every_s: a running trial's worker says so often that it lives. grace_s: one that has not said so for longer is
-    dead. Workers of this machine that were killed are known at once, see `presence`. patience_s: for how long each call
-    waits for a database that is away.
+    beats_every_s: interval of the heartbeat of a running trial's worker. grace_s: a worker without a heartbeat for
+    longer counts as dead. Killed workers of this machine are noticed at once (`presence`). patience_s: time that a call
+    waits for an unavailable database.
     """
 
     def __init__(self, url: str, beats_every_s: int, grace_s: int, patience_s: float) -> None:
@@ -109,7 +109,8 @@ class SharedDatabase(_CachedStorage):
         super().__init__(self._patience)  # type: ignore[arg-type]  # answers as the backend does
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        """As Optuna's. Repeating the same call is allowed, since a database may die between doing and answering."""
+        """As Optuna's, but the same call may be repeated, since a database may fail after the change and before its
+        answer."""
         try:
             return super().set_trial_state_values(trial_id, state, values)
         except UpdateFinishedTrialError:
@@ -152,7 +153,7 @@ class SharedDatabase(_CachedStorage):
 
     @contextlib.contextmanager
     def impatient(self) -> Iterator[None]:
-        """Do not wait for the database any more: for the last calls of a worker that leaves."""
+        """Stop waiting for the database, for the last calls of a worker that leaves."""
         limit_s, self._patience.limit_s = self._patience.limit_s, 0.0
         try:
             yield
@@ -166,12 +167,12 @@ def checked_url(url: str) -> sqlalchemy.URL:
     except (ArgumentError, ValueError):
         raise StorageError(f"no storage {url!r}; {KNOWN}") from None
     if parsed.drivername in ("postgresql", "postgres"):
-        raise StorageError(f"storage {parsed.drivername}://...: say which driver, postgresql+psycopg://...")
+        raise StorageError(f"storage {parsed.drivername}://...: name the driver, postgresql+psycopg://...")
     if parsed.drivername not in ("postgresql+psycopg", "sqlite", "sqlite+pysqlite"):
         raise StorageError(f"no storage of the kind {parsed.drivername!r}; {KNOWN}")
     if parsed.get_backend_name() == "sqlite":
         if parsed.database in (None, "", ":memory:"):
-            raise StorageError("a study in memory cannot go on: sqlite:///FILE names a file")
+            raise StorageError("a study in memory cannot be continued: use a file, sqlite:///FILE")
         warnings.warn(
             "SQLite is for one worker on one machine; for several, leave --storage out (a journal in the study's "
             "folder) or name a PostgreSQL database",
@@ -199,7 +200,7 @@ def translated(name: str) -> Iterator[None]:
 
 
 def trouble(error: BaseException | None) -> DBAPIError | None:
-    """The driver's error that says the database is away, too busy or shutting down; None for any other error."""
+    """The driver's error if the database is unavailable, too busy or shutting down; None for any other error."""
     while error is not None:
         if isinstance(error, OperationalError | InterfaceError):
             return error
@@ -211,7 +212,7 @@ def trouble(error: BaseException | None) -> DBAPIError | None:
 
 
 def reason(error: BaseException) -> str:
-    """What the database said, without SQL and hints."""
+    """The message of a database's error, without SQL and hints."""
     said = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
     said = said.orig if isinstance(said, DBAPIError) and said.orig else said
     return (str(said).strip().splitlines() or [type(said).__name__])[0].strip()

@@ -1,7 +1,7 @@
-"""A study in a file: Optuna's journal, made safe against writers that are killed.
+"""Studies in a file: Optuna's journal, made safe against killed writers.
 
-The journal is JSON lines, one for each change. What a killed writer may leave is a last line without its line feed; it
-is dropped before the next line is written, so that it cannot run into it.
+The journal has a line of JSON for each change. A killed writer may leave an incomplete last line, which is dropped
+before the next line is written.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LINE_START = b'{"op_code":'
 
 
 class KernelLock(JournalFileOpenLock):
-    """Keeps the journal's writers apart, and mends its end before each of them writes.
+    """Excludes other writers of the journal, and drops an incomplete last line before writing.
 
-    Optuna's own lock is a file, which stays when its holder is killed: the others then wait 30 s. This one is the
-    kernel's, which gives it back at once.
+    Optuna's own lock is a file, which stays when its holder is killed, and others wait 30 s. This one is the operating
+    system's, which releases it at once.
     """
 
     def __init__(self, journal: Path, lock: Path) -> None:
@@ -73,23 +73,23 @@ class Journal(JournalFileBackend):
             super().append_logs(logs)
         except OSError as error:
             raise StorageError(
-                f"cannot write {self._path}: {error.strerror}; what it holds is kept, the same command goes on"
+                f"cannot write {self._path}: {error.strerror}; its contents are kept, and the same command continues"
             ) from None
 
 
 class SharedJournal(JournalStorage):
     """A journal that several workers share.
 
-    folder: where it lies, as `study.journal`; its locks are in `study.journal.locks`. grace_s: for how long a running
-    trial of a worker nothing is known of (on another machine, where the file system has no locks across them) is left
-    alone before it is taken for dead.
+    folder: has the files `study.journal` and, for locks, `study.journal.locks`. grace_s: time after which a running
+    trial counts as dead if nothing is known of its worker, which is on another machine with a file system without
+    shared locks.
     """
 
     def __init__(self, folder: Path, grace_s: float) -> None:
         self.path = folder / "study.journal"
         self.name = str(self.path)
         self.grace_s = grace_s
-        self.beats_every_s: float | None = None  # a journal has no heartbeats: the kernel's locks do that
+        self.beats_every_s: float | None = None  # a journal has no heartbeats, as file locks show which workers live
         locks = folder / "study.journal.locks"
         self.presence = Presence(locks)
         self._claims = locks / "claims"
@@ -107,7 +107,7 @@ class SharedJournal(JournalStorage):
         except StorageError:
             raise
         except (AssertionError, KeyError, TypeError, ValueError):
-            raise StorageError(f"{self.path} is damaged: its lines do not make a study; {START_OVER}") from None
+            raise StorageError(f"{self.path} is damaged: its lines are not those of a study; {START_OVER}") from None
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -116,11 +116,11 @@ class SharedJournal(JournalStorage):
             yield
 
     def beat(self, trial_id: int) -> None:
-        """Nothing to do: see `presence`."""
+        """Do nothing, as file locks show which workers live (`presence`)."""
 
     @contextlib.contextmanager
     def impatient(self) -> Iterator[None]:
-        """A file is there or is not: there is nothing to wait for."""
+        """Do nothing, as calls never wait for a file."""
         yield
 
 
@@ -128,7 +128,7 @@ START_OVER = "name another folder, or remove it to start over"
 
 
 def drop_torn_line(journal: Path) -> None:
-    """Cut off a last line that has no line feed. Raises StorageError if it is not the start of a journal's line."""
+    """Cut off a last line without a line feed. Raises StorageError if it is not the start of a journal's line."""
     with journal.open("r+b") as file:
         end = file.seek(0, 2)
         torn = b""

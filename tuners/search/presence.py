@@ -1,7 +1,7 @@
-"""Which workers are alive: each locks a file of its own, and the kernel releases the lock when the worker dies.
+"""Tells which workers are alive: each locks a file, and the operating system releases the lock when the worker dies.
 
-Unlike a process number, the lock means the same in containers that share the folder, and on other machines where the
-file system has locks across them (NFS 4); a number that is used again cannot be mistaken for it.
+Unlike a process number, the lock is valid in containers that share the folder, and on other machines if the file system
+has shared locks (NFS 4); and it is not confused by process numbers that are used again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Presence:
 
     @contextlib.contextmanager
     def enter(self) -> Iterator[str]:
-        """Be a worker, for as long as the context lasts: gives its name, HOST-PROCESS-RANDOM.
+        """Be present as a worker inside the with block; yields its name, HOST-PROCESS-RANDOM.
 
-        Raises StorageError where the folder cannot be written, or its file system has no locks.
+        Raises StorageError if the folder cannot be written, or its file system has no locks.
         """
         worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         try:
@@ -55,7 +55,7 @@ class Presence:
             file.close()
 
     def alive(self, worker: str) -> bool | None:
-        """Whether a worker lives; None if that is unknown because its file is not in this folder."""
+        """Whether a worker is alive; None if its file is not in this folder."""
         if worker in _here:
             return True
         try:

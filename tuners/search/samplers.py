@@ -1,4 +1,4 @@
-"""Samplers and pruners by name, each with a seed. Incompatible choices are refused before anything runs."""
+"""Samplers and pruners by name, each with a seed. Incompatible choices raise errors before anything runs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class SeededSampler(BaseSampler):
     """Makes a new sampler for each trial, seeded by (seed, the trial's index).
 
-    make: a sampler of a seed. All that it knows must be in the study, as it is for Optuna's TPE, GP, CMA-ES, NSGA-II
-    and random samplers. (A grid needs none: its points are given to `work` as first points.)
+    make: makes a sampler from a seed. The sampler must keep all its knowledge in the study, as Optuna's TPE, GP,
+    CMA-ES, NSGA-II and random samplers do. (A grid needs no sampler: `work` gets its points as first points.)
     """
 
     def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
@@ -64,8 +64,8 @@ class SeededSampler(BaseSampler):
         self._sampler.after_trial(study, self._told(trial), state, values)
 
     def _told(self, trial: FrozenTrial) -> FrozenTrial:
-        """The trial, as the sampler is shown it. CMA-ES adds the trial's number to its seed: it sees the index instead,
-        which a retry does not change."""
+        """The trial for the sampler, with the index as its number: CMA-ES adds the number to its seed, and a retry must
+        not change it."""
         index = index_of(trial)
         if index is None or not isinstance(self._sampler, CmaEsSampler):
             return trial
@@ -76,10 +76,10 @@ class SeededSampler(BaseSampler):
 
 SAMPLERS = ("tpe", "gp", "cmaes", "nsga2", "grid", "random")
 PRUNERS = ("none", "wilcoxon")
-NEEDS = {"gp": "torch", "cmaes": "cmaes"}  # packages that Optuna does not bring
-STARTUP_TRIALS = 10  # drawn at random before a model says where to look
-POPULATION = 20  # population of NSGA-II: with Optuna's 50, 200 trials are only four generations
-P_THRESHOLD = 0.1  # of Wilcoxon's test, as Optuna has it
+NEEDS = {"gp": "torch", "cmaes": "cmaes"}  # packages that Optuna does not require
+STARTUP_TRIALS = 10  # random trials before a sampler uses its model
+POPULATION = 20  # of NSGA-II: with Optuna's 50, 200 trials would be only four generations
+P_THRESHOLD = 0.1  # of Wilcoxon's test, Optuna's default
 
 
 def check_search(sampler: str, pruner: str, space: Space, objectives: int = 1, constrained: bool = False) -> None:
@@ -90,7 +90,7 @@ def check_search(sampler: str, pruner: str, space: Space, objectives: int = 1, c
         raise SearchError(f"unknown pruner {pruner!r}; there are {', '.join(PRUNERS)}")
     package = NEEDS.get(sampler)
     if package is not None and importlib.util.find_spec(package) is None:
-        raise SearchError(f"sampler {sampler} takes a package that is not installed ({package})")
+        raise SearchError(f"sampler {sampler} needs a package that is not installed ({package})")
     words = [variable.name for variable in space.variables if variable.choices]
     clashes = [
         (pruner != "none" and objectives > 1,
@@ -112,8 +112,8 @@ def check_search(sampler: str, pruner: str, space: Space, objectives: int = 1, c
 
 
 def make_sampler(name: str, seed: int, defaults: Mapping[str, Value] | None = None) -> BaseSampler:
-    """A sampler of Optuna. defaults: where cmaes begins. Of a grid the points are enqueued (`first_points`), and the
-    sampler is asked for nothing."""
+    """Make an Optuna sampler. defaults: starting point of cmaes. The points of a grid are enqueued (`first_points`), so
+    its sampler draws nothing."""
     from optuna import samplers
 
     made: dict[str, Callable[[], Any]] = {
@@ -133,7 +133,7 @@ def make_sampler(name: str, seed: int, defaults: Mapping[str, Value] | None = No
 
 
 def make_pruner(name: str, groups: int) -> BasePruner:
-    """A pruner of Optuna. groups: number of instances that run before it is first asked."""
+    """Make an Optuna pruner. groups: number of instances that run before it is first called."""
     from optuna import pruners
 
     if name == "none":

@@ -63,7 +63,7 @@ class Variable:
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def suggest(self, trial: Any) -> Value:
-        """What an Optuna trial draws."""
+        """Draw a value with an Optuna trial."""
         drawn: Value
         if self.choices:
             drawn = trial.suggest_categorical(self.name, self.choices)
@@ -74,7 +74,7 @@ class Variable:
         return drawn
 
     def levels(self, count: int) -> list[Value]:
-        """`count` values over the range, evenly spaced on its scale (a whole number is there once); or all choices."""
+        """`count` values over the range, evenly spaced on its scale, without repeated whole numbers; or all choices."""
         if self.choices:
             return list(self.choices)
         if count == 1:
@@ -84,14 +84,14 @@ class Variable:
         return list(dict.fromkeys(values))
 
     def check_has(self, value: Value) -> None:
-        """Raise SearchError for a default outside of what is searched."""
+        """Raise SearchError for a default outside of the searched range."""
         if value in self.choices if self.choices else self.low <= float(value) <= self.high:
             return
         searched = ", ".join(self.choices) or f"{self.low:g} to {self.high:g}"
         written = value if isinstance(value, str) else f"{value:g}"
         raise SearchError(
-            f"{self.name}: its default {written} is outside of what is searched, {searched}; a search begins with the "
-            "defaults, so its range should include them"
+            f"{self.name}: its default {written} is outside of the searched range, {searched}; a search begins with "
+            "the defaults, so its range should include them"
         )
 
     def _at(self, share: float) -> float | int:
@@ -119,13 +119,13 @@ class Space:
         return {variable.name: variable.distribution for variable in self.variables}
 
     def suggest(self, trial: Any) -> dict[str, Value]:
-        """What an Optuna trial draws, by variable."""
+        """Draw a value of each variable with an Optuna trial."""
         return {variable.name: variable.suggest(trial) for variable in self.variables}
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
         """The settings of each policy, from a value of each variable.
 
-        Drawn numbers are rounded to `DIGITS` significant digits, so that reports show exactly what was run.
+        Drawn numbers are rounded to `DIGITS` significant digits, so that reports show them exactly.
         """
         settings: Settings = {role: {} for role in self.policies}
         for variable in sorted(self.variables, key=lambda variable: variable.share_of is not None):
@@ -147,7 +147,7 @@ class Space:
         return min(max(float(f"{value:.{DIGITS}g}"), low), high)
 
     def changed(self, settings: Settings, variable: Variable, value: Value) -> Settings:
-        """Settings with one variable at another value; a parameter that it bounds keeps its share and moves along."""
+        """Settings with one variable at another value; a parameter that it bounds keeps its share of the range."""
         values: dict[str, Value] = {}
         for other in self.variables:
             role, parameter = other.members[0]
@@ -162,10 +162,10 @@ class Space:
         return {role: policy.with_settings(**settings.get(role, {})) for role, policy in self.policies.items()}
 
     def defaults(self, fact_of: Mapping[str, Fact]) -> dict[str, Value]:
-        """The policies' own defaults, by variable: where a search begins.
+        """The policies' defaults by variable, with which a search begins.
 
-        fact_of: by role, what gives the facts that defaults depend on. Raises SearchError where a default is outside
-        the range of its variable: the search would begin, and be held against, something it cannot reach.
+        fact_of: by role, the function for facts on which defaults depend. Raises SearchError for a default outside the
+        range of its variable, as the search could not reach the point with which it begins and is compared.
         """
         for variable in self.variables:  # those that depend on nothing first: facts take a workload, and minutes
             role, parameter = variable.members[0]
@@ -196,7 +196,7 @@ class Space:
         return share
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for the identity of a study."""
+        """The space with JSON's types, for the identity of a study."""
         return {
             "policies": {role: policy.to_json() for role, policy in self.policies.items()},
             "variables": [dataclasses.asdict(variable) for variable in self.variables],

@@ -1,7 +1,7 @@
-"""Where studies are kept, and how a study is identified.
+"""Storages of studies, and the identity of a study.
 
-A journal file in the study's folder serves every worker that can see the folder; a PostgreSQL database serves workers
-anywhere. Both survive the end of any worker at any time.
+A journal file in the study's folder serves all workers with access to the folder; a PostgreSQL database serves workers
+on any machine. Both survive the end of any worker at any time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ForeignStudyError", "StorageError", "WorkError", "open_storage", "open_study", "shared"]
 
-IDENTITY = "servegym"  # the attribute of a study that says all that its results depend on
+IDENTITY = "servegym"  # attribute of a study with everything on which its results depend
 
 
 class Shared(Protocol):
-    """What workers need of a storage besides Optuna's interface."""
+    """The methods of a storage that workers use beside Optuna's interface."""
 
     name: str
     presence: Presence
@@ -44,16 +44,14 @@ class Shared(Protocol):
 def open_storage(
     url: str | None, folder: Path, *, beats_every_s: int = 10, grace_s: int = 60, patience_s: float = 300.0
 ) -> BaseStorage:
-    """A storage for `open_study`.
+    """Open a storage for `open_study`.
 
-    url: None for a journal, `study.journal` in the folder (made where it is missing); "postgresql+psycopg://..." for a
-    database; "sqlite:///FILE" warns that it is for one worker.
-    beats_every_s, grace_s: a worker says every so many seconds (or thrice a grace) that it lives, and is taken for dead
-    when nothing was heard of it for longer than the grace. (Those killed on this machine, or over a journal, are known
-    at once.)
-    patience_s: how long a worker waits for a database that is away, before it ends with StorageError.
-
-    Raises StorageError: what is wrong with the storage, in one line.
+    url: None for a journal, `study.journal` in the folder (made if missing); "postgresql+psycopg://..." for a database;
+    "sqlite:///FILE" warns that it is for one worker.
+    beats_every_s: interval of a worker's heartbeat, by default a third of grace_s. grace_s: a worker without a
+    heartbeat for longer counts as dead. (Killed workers of this machine, or of a journal, are noticed at once.)
+    patience_s: time that a worker waits for an unavailable database before it ends with StorageError.
+    Raises StorageError with one line about what is wrong with the storage.
     """
     if grace_s < 0 or (url is not None and grace_s < 1):
         raise StorageError(f"a grace of {grace_s} s; of a database it is at least 1 s")
@@ -74,12 +72,12 @@ def open_study(
     sampler: BaseSampler,
     pruner: BasePruner,
 ) -> Study:
-    """Make a study, or go on with it.
+    """Make a study, or continue one.
 
-    identity: everything its results depend on (space, panel, objective, first points, digests, versions), as JSON.
+    identity: everything on which its results depend (space, panel, objective, first points, digests, versions), as
+    JSON.
     directions: "maximize" or "minimize" for each objective.
-
-    Raises ForeignStudyError if the study of this name has another identity (it says what differs) or none;
+    Raises ForeignStudyError, which names the differences, if the study of this name has another identity or none;
     StorageError if the storage is lost.
     """
     import optuna
@@ -99,7 +97,7 @@ def open_study(
         if IDENTITY not in attributes:
             if attributes or study.get_trials(deepcopy=False):
                 raise ForeignStudyError(f"{place} was not made by servegym tune; take another name")
-            study.set_user_attr(IDENTITY, ours)  # new, or of a worker that was killed just before this
+            study.set_user_attr(IDENTITY, ours)  # a new study, or one whose maker was killed just before this
         elif attributes[IDENTITY] != ours:
             found_one = attributes[IDENTITY]
             of_a_study = isinstance(found_one, Mapping)
@@ -115,7 +113,7 @@ def open_study(
 
 
 def shared(storage: BaseStorage) -> Shared:
-    """The storage, as workers see it. Raises StorageError for one that `open_storage` did not make."""
+    """The storage with the interface of workers. Raises StorageError for one that `open_storage` did not make."""
     if not hasattr(storage, "exclusive"):
         raise StorageError(f"a {type(storage).__name__} cannot be shared by workers; use open_storage")
     return cast(Shared, storage)
@@ -123,7 +121,7 @@ def shared(storage: BaseStorage) -> Shared:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Of Optuna, only errors are heard."""
+    """Silence Optuna's messages except errors."""
     import optuna
 
     level = optuna.logging.get_verbosity()

@@ -1,8 +1,8 @@
-"""Workers: any number of processes that do the trials of one study, each exactly once.
+"""Workers: any number of processes that run the trials of one study, each exactly once.
 
-A worker takes an index (see `attempts`) by making a trial for it, under a lock, and runs it. If it dies, the others or
-the next worker notice: its trial is marked FAILed and its index is open again. A worker that was wrongly taken for dead
-finds its trial FAILed, drops the result and goes on.
+A worker takes an index (see `attempts`) by making a trial for it, under a lock, and runs it. If it dies, another or a
+later worker marks its trial as FAILed, which opens the index again. A worker that wrongly counted as dead finds its
+trial FAILed, drops the result and continues.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Worker:
         self.trials = trials
         self.enqueue = enqueue
         self.retries = retries
-        self.raw: BaseStorage = study._storage  # private, and the only way from a study to its storage
+        self.raw: BaseStorage = study._storage  # private, but a study has no other access to its storage
         self.storage: Shared = shared(self.raw)
         self.study_id = self.raw.get_study_id_from_name(study.study_name)
-        self.unheard: dict[str, float] = {}  # workers nothing is known of -> since when, s
+        self.unheard: dict[str, float] = {}  # worker of which nothing is known -> time since when, s
 
     def run(self, progress: Progress) -> list[FrozenTrial]:
         with quiet(), self.storage.presence.enter() as name:
@@ -102,7 +102,7 @@ class Worker:
                 reap_at_s = -math.inf
 
     def claim(self, name: str) -> tuple[Claim | None, list[Attempts]]:
-        """Take the first open index, None where all are finished or taken; and the attempts as they were."""
+        """Take the first open index. Returns it (None: all are finished or taken), and the attempts before."""
         with self.storage.exclusive():
             attempts = self._attempts()
             opened = next((index for index, one in enumerate(attempts) if one.open), None)
@@ -123,7 +123,7 @@ class Worker:
             return Claim(opened, trial_id, number), attempts
 
     def do(self, claim: Claim) -> None:
-        """Run a trial to its end; do nothing where its index has another one."""
+        """Run a trial to its end; do nothing if its index has another one."""
         if self._attempts()[claim.index].redundant(claim.number):
             self._fail(claim.trial_id, SUPERFLUOUS)
             return
@@ -185,7 +185,7 @@ class Worker:
         return time.monotonic() - self.unheard[worker] > self.storage.grace_s
 
     def leave(self, name: str, why: str) -> None:
-        """Give back this worker's index, if the storage is reachable."""
+        """Open this worker's index again, if the storage is reachable."""
         with contextlib.suppress(StorageError), self.storage.impatient():
             for attempts in self._attempts():
                 for trial in attempts.live:
@@ -211,7 +211,7 @@ class Worker:
             parameters = next((trial.params for trial in reversed(attempts.failed) if trial.params), {})
             raise WorkError(
                 f"{attempts.deaths} workers died of trial {index} (numbers {numbers} in the study), at {parameters}: "
-                "see what ends them (memory?) before going on"
+                "find out what ends them (memory?) before you continue"
             )
 
     def _fail(self, trial_id: int, why: str) -> None:
@@ -221,7 +221,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _beating(self, trial_id: int) -> Iterator[None]:
-        """Report regularly that this worker lives."""
+        """Send heartbeats regularly."""
         every_s = self.storage.beats_every_s
         if every_s is None:
             yield
@@ -262,14 +262,14 @@ def work(
     """Run trials of a study until `trials` of them are finished, along with the other workers.
 
     study: of `open_study`. objective: as Optuna's; TrialPruned finishes a trial, any other exception ends this worker
-    (and leaves the trial's index open). enqueue: parameters of the first trials (fixed; those that one leaves out are
-    drawn). progress: told (finished, trials) at the start and whenever more are finished, by any worker.
-    retries: how many workers may die of one trial, besides the first.
+    (and leaves the trial's index open). enqueue: fixed parameters of the first trials; missing ones are drawn.
+    progress: called with (finished, trials) at the start and whenever any worker has finished more.
+    retries: how many more workers may die of a trial after the first.
 
-    Returns the finished trials, one for each index, in order: what results are made of. (The study itself
-    has failed trials too.) `worker_of` says which worker ran one.
+    Returns the finished trials, one for each index, in order. (The study itself has failed trials too.) `worker_of`
+    tells which worker ran one.
 
-    Raises WorkError for a trial whose objective is not a number or of which workers die; StorageError where the storage
-    is lost: finished trials are kept, calling again goes on.
+    Raises WorkError for a trial whose objective is not a number or whose workers die; StorageError if the storage is
+    lost: finished trials are kept, and another call continues.
     """
     return Worker(study, objective, trials, enqueue, retries).run(progress or (lambda finished, trials: None))

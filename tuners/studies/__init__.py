@@ -1,1 +1,1 @@
-"""Studies on panels: from candidates to a winner, and what the test says of it (`servegym tune`)."""
+"""Studies on panels: from candidates to a winner and its test (`servegym tune`)."""

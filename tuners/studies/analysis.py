@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from optuna.distributions import BaseDistribution
 
-NEARLY_ALL = 0.99  # of a share that is to be maximised
+NEARLY_ALL = 0.99  # a share from which on there is hardly room to improve
 FEWEST_TRIALS = 20  # complete trials needed to estimate importance
 
 
 class Optimism(NamedTuple):
-    """By how much the best trial was better than the defaults: on the panel it was chosen on, and on fresh seeds.
+    """Lead of the best trial over the defaults: on the panel on which it was chosen, and on fresh seeds.
 
-    validation: None where the trial was not among those that were run again.
+    validation: None if the trial was not run again.
     """
 
     trial: int
@@ -38,7 +38,7 @@ def verdict(change: Interval, larger_is_better: bool = True) -> str:
 
 
 def no_room(objective: Objective, defaults: float) -> str | None:
-    """A note that there is hardly room to improve if the defaults already reach nearly all of a share; else None."""
+    """A note for defaults that already reach nearly all of a share; else None."""
     if objective.unit or not objective.larger_is_better or defaults < NEARLY_ALL:
         return None
     return (
@@ -50,8 +50,8 @@ def no_room(objective: Objective, defaults: float) -> str | None:
 def importance(results: StudyResults) -> dict[str, float]:
     """Share of the spread of the score that each parameter accounts for, the largest first; empty for few trials.
 
-    PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) as Optuna has it, on the complete trials: how differently a
-    parameter is distributed in the best tenth of the trials than in all. It needs no forest to be fitted.
+    Optuna's PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) on the complete trials: how much the distribution of a
+    parameter in the best tenth of the trials differs from that in all.
     """
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator
@@ -79,7 +79,7 @@ def importance(results: StudyResults) -> dict[str, float]:
 
 
 def _one_each(results: StudyResults) -> list[dict[str, Any]]:
-    """A row of `parameters` for each variable: those that are one variable have one value."""
+    """A row of `parameters` for each variable, as parameters of one variable have the same value."""
     rows: list[dict[str, Any]] = results.parameters.drop_duplicates("variable").to_dict("records")
     return rows
 
@@ -102,7 +102,7 @@ def _as(distribution: BaseDistribution, value: Any) -> Any:
 
 
 def sliced(results: StudyResults) -> pd.DataFrame:
-    """A row for each value of each parameter that was tried from the winner on.
+    """A row for each value of each parameter that was tried in the winner.
 
     Columns: parameter, value; difference, low, high: to the winner on the same runs of the
     validation panel, with its 95 % interval.
@@ -122,7 +122,7 @@ def sliced(results: StudyResults) -> pd.DataFrame:
 
 
 def indifferent(results: StudyResults) -> dict[str, str]:
-    """For each parameter, in words, the tried values whose difference to the winner's is within chance over seeds."""
+    """For each parameter, as text, the tried values whose difference to the winner's is not significant."""
     table, found = sliced(results), {}
     better_up = results.objective.larger_is_better
     for parameter, rows in table.groupby("parameter", sort=False):
@@ -135,7 +135,7 @@ def indifferent(results: StudyResults) -> dict[str, str]:
 
 
 def optimism(results: StudyResults) -> Optimism | None:
-    """How much of the best trial's lead is luck; None where no trial is complete."""
+    """The lead of the best trial on the panel and on fresh seeds; None if no trial is complete."""
     best = results.document["trials"]["best"]
     if best is None:
         return None
@@ -150,15 +150,15 @@ def optimism(results: StudyResults) -> Optimism | None:
 
 
 def validated(results: StudyResults) -> Interval:
-    """The winner less the defaults on the validation panel: fresh seeds of the traces that were tuned on. It was chosen
-    there as the best of a few, so that a little of this is luck."""
+    """The difference of winner and defaults on the validation panel, fresh seeds of the tuned traces. The winner was
+    chosen there as the best of a few, so the difference is slightly too large."""
     return paired(
         of_candidate(results.validation, results.winner), of_candidate(results.validation), results.objective.figure
     )
 
 
 def conclusions(results: StudyResults) -> list[str]:
-    """The conclusions of a study, in sentences."""
+    """The conclusions of a study as sentences."""
     up, found = results.objective.larger_is_better, []
     if results.kept_defaults:
         found.append("No trial was better than the defaults on fresh seeds: the defaults stay.")
@@ -190,7 +190,7 @@ def conclusions(results: StudyResults) -> list[str]:
 
 
 def parameters_of(results: StudyResults) -> list[dict[str, str]]:
-    """A row a parameter for a reader: default, winner, the values that do as well, and the best at each load."""
+    """A row a parameter for reports: default, winner, values that are as good, and the best at each load."""
     held = indifferent(results)
     rows = []
     for row in results.parameters.to_dict("records"):

@@ -1,4 +1,4 @@
-"""Candidates of a study on a panel: run once each, kept in a ledger, so that a stopped tuning can resume."""
+"""Runs candidates of a study on a panel, once each, and keeps the runs in a ledger, so that a tuning can resume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """label: "defaults", or "trial 37". settings: of the policies, by role; None: as the policies are named."""
+    """A candidate. label: "defaults", or "trial 37". settings: of the policies, by role; None: the policies as
+    named."""
 
     label: str
     settings: Settings | None = None
@@ -44,8 +45,8 @@ def run_candidates(
 ) -> pd.DataFrame:
     """A row for each pair: candidate, trace, device, load, seed, and the figures of the run.
 
-    ledger: a file, where runs are kept as they come; those it has are not run again. Raises ExperimentError for one of
-    other runs.
+    ledger: file in which each run is kept at once; runs that it has are not repeated. Raises ExperimentError for a
+    ledger of other runs.
     """
     import pandas as pd
 
@@ -87,5 +88,5 @@ def _named(search: Search) -> dict[str, Any]:
 
 
 def on_all(candidates: Iterable[Candidate], panel: Panel) -> list[Pair]:
-    """Every candidate on every instance."""
+    """Pairs of every candidate with every instance."""
     return [(candidate, index) for candidate in candidates for index in range(len(instances_of(panel)))]

@@ -1,4 +1,4 @@
-"""A tuning: studies with one budget, on one panel, written down once in a YAML file."""
+"""The configuration of a tuning: studies with one budget on one panel, in a YAML file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from servegym.tuners.search.choosing import Range
 from servegym.tuners.search.samplers import PRUNERS, SAMPLERS
 from servegym.tuners.studies.objectives import OBJECTIVES
 
-FIRST_SEEDS = {"panel": 0, "validation": 500_000, "test": FIRST_SEED}  # where the file does not say
+FIRST_SEEDS = {"panel": 0, "validation": 500_000, "test": FIRST_SEED}  # defaults
 
 
 @dataclasses.dataclass(frozen=True)
 class StudyConfig:
-    """What one study searches.
+    """The configuration of one study.
 
-    scheduler, decode_scheduler, router, scaler: "name:key=value,..." instead of the panel's.
+    scheduler, decode_scheduler, router, scaler: "name:key=value,..." in place of the panel's.
     tune: the parameters by name (see `build_space`); none: those that `searched_by_default` names.
     """
 
@@ -34,14 +34,13 @@ class StudyConfig:
 class TuningConfig:
     """A tuning.
 
-    panel: what trials are scored on; its seeds are below 1,000,000. validation: fresh seeds, on which the best `top_k`
-        trials are run again beside the defaults; the best there wins. test: seeds from 1,000,000 on, on which the
-        winner is held against the defaults.
-    studies: by name. trials: of each. objectives: of `OBJECTIVES`; the first one decides. constraints: by objective,
-        the mean over the panel that is asked for: at least so much, or of a cost at most. sampler, pruner: of
-        `SAMPLERS`, `PRUNERS`.
-    group: so many instances are run before a pruner is asked; the same however many run at a time.
-    slices: how many values of each parameter are tried from the winner on, on the validation panel; 0: none.
+    panel: scores trials; its seeds are below 1,000,000. validation: fresh seeds, on which the best `top_k` trials and
+        the defaults are run again; the best there wins. test: seeds from 1,000,000 on, on which the winner is compared
+        with the defaults.
+    studies: by name. trials: of each study. objectives: of `OBJECTIVES`; the first one decides. constraints: by
+        objective, the least mean over the panel, or the largest mean cost. sampler, pruner: of `SAMPLERS`, `PRUNERS`.
+    group: number of instances that run before each call of the pruner; it does not depend on parallelism.
+    slices: number of values of each parameter that are tried in the winner, on the validation panel; 0: none.
 
     Raises TuningError for an invalid configuration.
     """
@@ -103,7 +102,7 @@ class TuningConfig:
         if max(tuned.start, validated.start) < min(tuned.stop, validated.stop):
             raise TuningError(
                 f"{self.name}: panel has seeds {tuned.start} to {tuned.stop - 1} and validation {validated.start} to "
-                f"{validated.stop - 1}; they should have none in common, or luck is validated"
+                f"{validated.stop - 1}; they should have none in common"
             )
 
     @property
@@ -115,7 +114,7 @@ class TuningConfig:
         return dataclasses.replace(self, **{key: value for key, value in changes.items() if value is not None})
 
     def only(self, names: list[str]) -> TuningConfig:
-        """This tuning with some of its studies. Raises TuningError for one it does not have."""
+        """This tuning with some of its studies. Raises TuningError for an unknown one."""
         unknown = [name for name in names if name not in self.studies]
         if unknown:
             raise TuningError(f"{self.name} has no study {unknown[0]!r}; it has {', '.join(self.studies)}")

@@ -39,7 +39,7 @@ from servegym.cli import (
 from servegym.cli.ending import run_app
 
 PACKAGE = Path(__file__).parents[1]
-KERNELS = ("simulator", "latency_models/forms", "baselines", "envs")  # where kernels are written
+KERNELS = ("simulator", "latency_models/forms", "baselines", "envs")  # folders with kernels
 
 app = typer.Typer(
     name="servegym",
@@ -102,7 +102,7 @@ def run() -> NoReturn:
 
 
 def with_only(name: str) -> typer.Typer:
-    """The command line with the command of this name alone, or with all: to prepare all of them takes 0.1 s."""
+    """Make the command line with the command of this name only, as making all takes 0.1 s; with all for other names."""
     commands = [one for one in app.registered_commands if one.name == name]
     groups = [one for one in app.registered_groups if one.name == name]
     if not commands and not groups:
@@ -113,9 +113,9 @@ def with_only(name: str) -> typer.Typer:
 
 
 def kernels_digest() -> str:
-    """Digest of the sources in which kernels are: two installs with the same one decide the same way.
+    """Digest of the sources with kernels: two installs with the same digest make the same decisions.
 
-    SHA-256 of each file's path and text, in order of the paths; its first 12 hexadecimal digits.
+    The first 12 hexadecimal digits of the SHA-256 of each file's path and text, in order of the paths.
     """
     digest = hashlib.sha256()
     for folder in KERNELS:

@@ -57,8 +57,8 @@ def calibrate(
     same_total: Annotated[
         bool,
         flag(
-            "Leave late batches out of the fit, then scale it so that all batches together take the time that "
-            "was measured; for a table of all steps of a run.",
+            "Leave late batches out of the fit, then scale it so that the total time of all batches is the measured "
+            "one; for a table of all steps of a run.",
             options.WHAT,
             "--same-total",
         ),
@@ -69,7 +69,7 @@ def calibrate(
     ),
     json: options.Json = None,
 ) -> None:
-    """Fit a latency profile to measured batches, and show how far off it is on batches held out.
+    """Fit a latency profile to measured batches, and show its errors on held-out batches.
 
     Writes NAME.json, a profile that every --device takes, and NAME.png, predicted against measured times.
     """
@@ -103,7 +103,7 @@ def calibrate(
 
 
 def name_of(path: Path) -> str:
-    """A profile's name from a file's: lower case, anything but letters, digits and dots a hyphen."""
+    """Make a profile's name from a file's: lower case, with hyphens for all but letters, digits and dots."""
     return re.sub(r"[^a-z0-9.]+", "-", path.stem.lower()).strip("-.") or "calibrated"
 
 

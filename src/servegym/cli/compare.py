@@ -66,8 +66,8 @@ def compare(
     bound: Annotated[
         bool,
         flag(
-            "Also hold every run against what no scheduler can exceed. It takes seconds to a minute for each load "
-            "and seed, and runs of at most 2000 requests.",
+            "Also compare every run with a bound that no scheduler can exceed. Computing it takes seconds to a minute "
+            "for each load and seed, and needs runs of at most 2000 requests.",
             options.HOW_MUCH,
             "--bound",
         ),
@@ -78,11 +78,11 @@ def compare(
     """Compare schedulers (and routers) at several loads or with several numbers of clients, each over several seeds, on
     the same requests.
 
-    A run serves 3000 requests unless --requests says otherwise, or all of a file of fewer than 6000; of a longer file
-    each seed serves a window of its own, as far as there is room. Means have 95 % intervals, and the output says over
-    what. If all seeds have the same run, it is run once and has no interval. Differences are paired by run.
+    By default a run serves 3000 requests, or all of a file of fewer than 6000; with a longer file each seed serves
+    another window of it, as long as there is room. Means have 95 % intervals, and the output says what they are over.
+    If all seeds would give the same run, it runs once and has no interval. Differences are paired by run.
 
-    Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
+    Every run is kept as soon as it is done: after Ctrl-C, the same command continues from there.
     """
     from servegym.evaluation.bounds.shares import find_bounds, why_no_bounds, with_shares
     from servegym.evaluation.compared import COMPARED
@@ -120,7 +120,7 @@ def compare(
 
 
 def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
-    """What was compared and what came out."""
+    """The comparison and its results as a JSON document."""
     from servegym.evaluation.measures import axis_of
     from servegym.evaluation.summary import conclusion
 

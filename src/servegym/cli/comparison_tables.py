@@ -1,4 +1,4 @@
-"""What `servegym compare` prints: a table for each load, and what they say in words."""
+"""What `servegym compare` prints: a table for each load, and conclusions in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show_comparison(comparison: Comparison, summary: pd.DataFrame, console: Console) -> None:
-    """A table for each load (or number of clients), the best in bold, and what it says in words."""
+    """Print a table for each load (or number of clients), with the best in bold, and conclusions in words."""
     from servegym.evaluation.comparison_rows import NAME, NOTES, class_tables, comparison_rows, leaving
     from servegym.evaluation.measures import CLIENTS, axis_of, point_title
     from servegym.evaluation.summary import best_of, conclusion, rank_of
@@ -45,7 +45,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, console: Cons
 
 
 def own_rate(comparison: Comparison) -> str:
-    """What load a file's own times are, for a sentence."""
+    """Part of a sentence: the rate and load of a file's own times."""
     rate = comparison.own_rate_per_s
     if rate is None:
         return ""
@@ -54,17 +54,18 @@ def own_rate(comparison: Comparison) -> str:
 
 
 def show_unsettled(summary: pd.DataFrame, name: str, lasting_s: float, console: Console) -> None:
-    """Print which rates were judged before the steady state, and why. lasting_s: how long requests should arrive."""
+    """Print which rates were judged outside a steady state, and why. lasting_s: time over which requests should
+    arrive."""
     for _, row in summary[~summary["settled"]].iterrows():
         requests, span_s = number(row["requests"], 0), number(row["span_s"], 0)
         if row["is_short"] > 0:
             console.print(
-                f"{row[name]} is not settled: a run has {requests} requests, all that there are, {span_s} s of "
-                f"arrivals and not {number(lasting_s, 0)}; --resample draws as many as that takes, --duration asks for "
-                "less"
+                f"{row[name]} is not settled: a run has {requests} requests, all of the file, with {span_s} s of "
+                f"arrivals in place of {number(lasting_s, 0)}; --resample draws as many as that takes, --duration asks "
+                "for less"
             )
         else:
             console.print(
-                f"{row[name]} is in no steady state: answers take longer (p99) than the first half of {span_s} s of "
-                "arrivals, before those that are judged; give a longer --duration"
+                f"{row[name]} is not in a steady state: answers take longer (p99) than half of the {span_s} s of "
+                "arrivals, the time before those that are judged; give a longer --duration"
             )

@@ -62,7 +62,7 @@ def dataset(
 ) -> None:
     """Play episodes and keep them as a Minari dataset, with its card.
 
-    A scheduler or router that is named is the base, and the dataset then has its decisions.
+    A scheduler or router that you name is the base policy, whose decisions the dataset then has.
     """
     load_policy_files(load_policies)
     made = made_of(environment, words | ({} if preset is None else {"preset": preset}))
@@ -78,7 +78,7 @@ def dataset(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "minari":
             raise
-        raise ServegymError(f"datasets take packages that are not installed: pip install 'servegym[{EXTRA}]'") from None
+        raise ServegymError(f"datasets need packages that are not installed: pip install 'servegym[{EXTRA}]'") from None
     ratios, steps = returns_of(kept)
     summary = {
         "id": kept.id,
@@ -101,7 +101,7 @@ def dataset(
 
 
 def made_of(environment: str, words: Words) -> Any:
-    """The environment with what was said. Raises EnvError for one that there is not."""
+    """Make the environment with these overrides. Raises EnvError for an unknown one."""
     import gymnasium as gym
 
     from servegym.envs.registration import NAMES

@@ -1,4 +1,4 @@
-"""`servegym devices`: the profiles there are."""
+"""`servegym devices`: lists the profiles."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def devices(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="List instead the models that aiconfigurator-core has measured operators for on this system, each a "
-            "device: SYSTEM:MODEL.",
+            help="List the models for which aiconfigurator-core has measured operators on this system; each is a "
+            "device SYSTEM:MODEL.",
         ),
     ] = None,
     json: options.Json = None,
 ) -> None:
-    """List the profiles that ship: device and model, what they rest on, and how far off they are known to be.
+    """List the profiles that ship: device and model, source of their times, and known errors.
 
-    Form, %: mean absolute error of the device model against the composed times it was fitted to; it says nothing of
-    engines. Measured, %: against figures of serving runs or steps of an engine, or never measured. No profile was
-    fitted to an engine's runs.
+    Form, %: mean absolute error of the device model against the composed times to which it was fitted, not against an
+    engine. Measured, %: error against serving runs or steps of an engine, or never measured. No profile was fitted to
+    an engine's runs.
     """
     from servegym.latency_models.profile import load_profile, profile_names
     from servegym.latency_models.stated_errors import EXPECTED, NEVER
@@ -72,7 +72,7 @@ def devices(
 
 
 def list_models(system: str, json: options.Json) -> None:
-    """The models of a system, with the engines and versions whose operators were measured."""
+    """List the models of a system, with the engines and versions whose operators were measured."""
     from servegym.latency_models.step_models.library import models, support
 
     console, rows = console_for(json), []

@@ -1,4 +1,4 @@
-"""How a command line ends: exit statuses, and errors on one line."""
+"""Ends the command line: exit statuses, and errors in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from servegym.errors import ServegymError
 
 
 class Interrupted(Exception):
-    """A user stopped the command; the message says what is kept and how to go on."""
+    """The user stopped the command; the message says what is kept and how to continue."""
 
 
 INTERRUPTED = 130  # exit status, as shells have it
@@ -32,7 +32,7 @@ def run_app(app: typer.Typer) -> NoReturn:
     try:
         status = app(standalone_mode=False) or 0
         if status == INTERRUPTED:  # typer has swallowed the KeyboardInterrupt
-            raise Interrupted("nothing of it is kept; give the same command again")
+            raise Interrupted("nothing is kept; give the same command again")
     except Interrupted as error:
         end(f"interrupted: {error}", INTERRUPTED)
     except ServegymError as error:
@@ -41,7 +41,7 @@ def run_app(app: typer.Typer) -> NoReturn:
         file = file_of(error)
         end(f"{file}: {error.strerror or error}" if file else str(error), WRONG_INPUT)
     except Exception as error:
-        # A usage error of typer, by what it can do: where its class lives depends on typer's version.
+        # A usage error of typer, recognised by its method, as the module of its class depends on typer's version.
         if not hasattr(error, "format_message"):
             raise
         end(error.format_message(), WRONG_INPUT)
@@ -49,7 +49,7 @@ def run_app(app: typer.Typer) -> NoReturn:
 
 
 def warn_of_earlier_names() -> None:
-    """Print each earlier name that the user gives for a parameter once, with today's, in a line on standard error."""
+    """Print a line on standard error, once for each earlier name of a parameter that the user gives, with today's."""
     show = warnings.showwarning
 
     def show_in_a_line(message: Warning | str, category: type[Warning], *rest: Any) -> None:
@@ -63,17 +63,18 @@ def warn_of_earlier_names() -> None:
 
 
 def end(message: str, status: int) -> NoReturn:
-    """Print the reason on one line of standard error and exit with the status."""
+    """Print the reason in one line on standard error and exit with the status."""
     print("servegym:", " ".join(message.split()), file=sys.stderr)
     sys.exit(status)
 
 
 def file_of(error: OSError) -> str:
-    """The file that an error is about, if it can be determined: of a full disk the operating system names none."""
+    """The file that an error is about, as far as it can be determined: the operating system names none for a full
+    disk."""
     if error.filename:
         return str(error.filename)
     frames = [frame.f_locals.values() for frame, _ in traceback.walk_tb(error.__traceback__)]
-    for kind in (io.IOBase, Path):  # a file that is being written; else what the innermost function was to write
+    for kind in (io.IOBase, Path):  # an open file, else the path that the innermost function had
         for values in reversed(frames):
             for value in values:
                 name = getattr(value, "name", None) if isinstance(value, io.IOBase) else value
@@ -84,7 +85,8 @@ def file_of(error: OSError) -> str:
 
 @contextlib.contextmanager
 def needs(what: str, extra: str) -> Iterator[None]:
-    """Around imports: say what to install where a package is missing. Raises the error again for a part of servegym."""
+    """Convert a missing package inside the with block to an error that says what to install; for a module of servegym,
+    the import error is raised again."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -92,5 +94,5 @@ def needs(what: str, extra: str) -> Iterator[None]:
         if package == "servegym":
             raise
         raise ServegymError(
-            f"{what} takes packages that are not installed ({package}): pip install 'servegym[{extra}]'"
+            f"{what} needs packages that are not installed ({package}): pip install 'servegym[{extra}]'"
         ) from None

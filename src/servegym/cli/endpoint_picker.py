@@ -1,4 +1,4 @@
-"""`servegym endpoint-picker`: a gateway asks it which engine gets a request (Gateway API Inference Extension)."""
+"""`servegym endpoint-picker`: chooses engines for a gateway (Gateway API Inference Extension)."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def endpoint_picker(
         ),
     ] = 9090,
 ) -> None:
-    """Tell a gateway which engine gets each request: the one that a router policy names.
+    """Choose the engine for each request of a gateway by a router policy.
 
     It is an Endpoint Picker of the Gateway API Inference Extension: an Envoy that has it as external processor
-    (ext_proc) sends it each request, and each answer as it streams by. Requests say SLOs, priority and weight as they
-    do before `servegym proxy`. SIGHUP: the policy is read anew.
+    (ext_proc) sends it each request, and each answer while it streams. Requests carry SLOs, priority and weight as for
+    `servegym proxy`. SIGHUP makes it read the policy again.
 
-    From the environment: SERVEGYM_ENGINE_KEY, a key for --count-by-engine; SERVEGYM_ADMIN_KEY, with which the policy
-    can be changed at /admin/policy.
+    Environment variables: SERVEGYM_ENGINE_KEY, the engines' key, for --count-by-engine; SERVEGYM_ADMIN_KEY, the key for
+    changing the policy at /admin/policy.
     """
     live.check()
     with needs("an endpoint picker", EXTRA):
@@ -67,7 +67,7 @@ def endpoint_picker(
     if port == metrics_port != 0:
         raise ServegymError(f"--port and --metrics-port are both {port}; they should differ")
     serving = live.serving(port, addressed=True)
-    listen(serving.settings).close()  # an address that cannot be used is an error here, and not once everything runs
+    listen(serving.settings).close()  # an address that cannot be used is an error now, before everything runs
     bound = listen(dataclasses.replace(serving.settings, port=metrics_port))
     console = progress_console()
 

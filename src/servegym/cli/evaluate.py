@@ -50,7 +50,7 @@ servegym evaluate tuned.json other.json --scheduler sarathi-fcfs --router min-lo
 )  # fmt: skip
 @work_options(
     "results/evaluate-PANEL-..., one for each evaluation",
-    "Folder for runs, tables, pictures, the report and model cards. Runs that are there are not repeated.",
+    "Folder for runs, tables, pictures, the report and model cards. Runs that it has are not repeated.",
 )
 def evaluate(
     words: Words,
@@ -67,12 +67,12 @@ def evaluate(
 ) -> None:
     """Evaluate schedulers, routers or scalers on held-out cases: traces x devices x loads x seeds.
 
-    Two or more policies of one kind are compared on the same requests. Of each other kind one may be named in place of
-    the panel's. Artifacts may be named instead: the policies in each serve together, and are compared with the same
-    policies at their defaults, or with named ones. A trained or tuned policy is refused on a case that it was trained
-    or tuned on.
+    Name two or more policies of one kind, which are compared on the same requests, and at most one of each other kind,
+    in place of the panel's. Or name artifacts: the policies in each serve together, and are compared with the same
+    policies at their defaults, or with named ones. A trained or tuned policy is refused on a case on which it was
+    trained or tuned.
 
-    Every run is kept as soon as it is done: after Ctrl-C the same command goes on from there.
+    Every run is kept as soon as it is done: after Ctrl-C, the same command continues from there.
     """
     from servegym.evaluation.panels.evaluation import RUNS_FOLDER, Evaluation, run_evaluation
     from servegym.evaluation.panels.references import check_kind, why_none, with_bounds
@@ -115,10 +115,10 @@ def evaluate(
 
 
 class Judged(NamedTuple):
-    """What is judged, as `Evaluation` takes it.
+    """The policies to judge, as `Evaluation` takes them.
 
-    fixed: policies of the other kinds, that all are judged with. many: whether that takes several engines.
-    engines: what they were made for, words of a spec, where that is known.
+    fixed: policies of the other kinds, with which all are judged. many: whether they need several engines.
+    engines: fields of a spec with the engines for which they were made, if known.
     """
 
     kind: str
@@ -129,17 +129,17 @@ class Judged(NamedTuple):
 
 
 def policies_judged(named: dict[str, list[str]]) -> Judged:
-    """The policies of the kind that is named more than once. Raises ServegymError as `judged_kind` does."""
+    """The policies of the kind of which several are named. Raises ServegymError as `judged_kind` does."""
     kind = judged_kind(named)
     fixed: dict[str, str | None] = {other: texts[0] for other, texts in named.items() if other != kind and texts}
     return Judged(kind, tuple(named[kind]), fixed, kind != "scheduler")
 
 
 def artifacts_judged(texts: list[str], named: dict[str, list[str]]) -> Judged:
-    """Artifacts, and in front of them what they are held against: see `reference_sets`.
+    """Artifacts, after the policies with which they are compared (`reference_sets`).
 
-    Policies are named in place of those of an artifact; or, of a kind that no artifact has, to serve with all. Raises
-    ServegymError for several of those.
+    Named policies replace those of an artifact; one of a kind that no artifact has serves with all. Raises
+    ServegymError for several of that kind.
     """
     from servegym.evaluation.panels.sets import SET, artifact_of, artifact_text, reference_sets
 
@@ -158,7 +158,7 @@ def artifacts_judged(texts: list[str], named: dict[str, list[str]]) -> Judged:
 
 
 def judged_kind(named: dict[str, list[str]]) -> str:
-    """Which kind is judged: the one that is named more than once. Raises ServegymError for none, or several."""
+    """The kind of which several policies are named. Raises ServegymError if there is none, or more than one."""
     several = [kind for kind, texts in named.items() if len(texts) > 1]
     if len(several) > 1:
         raise ServegymError(
@@ -174,29 +174,29 @@ def judged_kind(named: dict[str, list[str]]) -> str:
 
 
 def chosen_panel(name: str | None, many: bool) -> Panel:
-    """The panel. many: whether there should be several engines."""
+    """The panel, by default that for one engine or, if `many`, for several."""
     from servegym.evaluation.panels.panel import load_panel
 
     return load_panel(name or ("held_out_routers" if many else "held_out"))
 
 
-def texts_of(said: Any) -> list[str]:
-    """One name or several, as a list."""
+def texts_of(given: Any) -> list[str]:
+    """Convert one name or several to a list."""
     from servegym.scenarios.ranges import listed
 
-    return [str(text) for text in listed(said)]
+    return [str(text) for text in listed(given)]
 
 
 def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) -> pd.DataFrame:
-    """The runs with their shares of the best found; scenarios that no search covers are reported."""
+    """Add each run's share of the best run found; print how many scenarios no search covers."""
     from servegym.evaluation.panels.references import with_headroom
 
     runs, unsearched = with_headroom(evaluation, runs, directory)
     if unsearched:
         scenarios = sum(len(part.workloads) for part in evaluation.parts)
         progress_console().print(
-            f"No share of the best found: of {unsearched} of {scenarios} scenarios there is no search in {directory}; "
-            "servegym headroom with the same panel makes them."
+            f"No share of the best found: for {unsearched} of {scenarios} scenarios there is no search in {directory}; "
+            "run servegym headroom with the same panel."
         )
     return runs
 
@@ -204,7 +204,7 @@ def against_best(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) ->
 def write_results(
     evaluation: Evaluation, runs: pd.DataFrame, directory: Path, no_bounds: str | None, work: Work
 ) -> None:
-    """Tables, pictures, report and cards into the directory; tables to the console."""
+    """Write tables, pictures, report and cards into the directory; print the tables."""
     from servegym.evaluation.panels import tables
     from servegym.evaluation.panels.card import save_cards
     from servegym.evaluation.panels.plots import plot_differences, plot_profile
@@ -226,7 +226,7 @@ def write_results(
 
 
 def document(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
-    """What was judged and what came out."""
+    """The evaluation and its results as a JSON document."""
     from servegym.evaluation.panels.tables import conclusions
 
     return {

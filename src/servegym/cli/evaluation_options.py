@@ -1,4 +1,4 @@
-"""The options of an evaluation. Those of a panel mean what they do elsewhere; without them the panel's values hold."""
+"""The options of an evaluation. Options of a panel replace the panel's values."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from servegym.cli.options import flag, option
 
 PANELS = "the panel's"
 JUDGED = (
-    "Two or more: {kind}s to be judged, the first of which is the baseline. One: the {kind} that others are judged "
-    "with. learned:PATH names a learned one."
+    "A {kind}. Two or more are judged, the first being the baseline; a single one serves with the policies that are "
+    "judged. learned:PATH names a learned one."
 )
 
 Artifacts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[ARTIFACT]...",
-        help="Files of `servegym export` or `servegym train`, or names of policies that ship: the policies in each are "
-        "judged as they serve together.",
+        help="Files of `servegym export` or `servegym train`, or names of policies that ship; the policies of each "
+        "serve together.",
         show_default=False,
     ),
 ]
@@ -28,14 +28,14 @@ PanelFile = Annotated[
     str | None,
     option(
         "NAME|FILE.yaml",
-        "The cases: traces, devices, loads, SLOs, seeds. The options below replace what it says.",
+        "The panel of cases: traces, devices, loads, SLOs, seeds. The options below replace its values.",
         options.ON_WHAT,
         show_default="held_out, or held_out_routers",
     ),
 ]
 AllowSeen = Annotated[
     bool,
-    flag("Mark cases that a learned policy was trained on, instead of refusing them.", options.ON_WHAT, "--allow-seen"),
+    flag("Mark cases on which a learned policy was trained, instead of refusing.", options.ON_WHAT, "--allow-seen"),
 ]
 Baseline = Annotated[
     str | None,
@@ -59,8 +59,8 @@ FirstSeed = Annotated[
 Bound = Annotated[
     bool,
     flag(
-        "Also hold every run against what no policy can exceed. It takes seconds to a minute for each cell "
-        "and seed, and runs of at most 2000 requests.",
+        "Also compare every run with a bound that no policy can exceed. Computing it takes seconds to a minute for "
+        "each cell and seed, and needs runs of at most 2000 requests.",
         options.HOW_MUCH,
         "--bound",
     ),
@@ -68,8 +68,8 @@ Bound = Annotated[
 Headroom = Annotated[
     bool,
     flag(
-        "Also hold every run against the best that `servegym headroom` has found of its scenario, where its "
-        "ledgers are kept (results/headroom, or headroom in --out).",
+        "Also compare every run with the best run that `servegym headroom` found for its scenario, from its ledgers "
+        "(results/headroom, or headroom in --out).",
         options.HOW_MUCH,
         "--headroom",
     ),

@@ -1,4 +1,4 @@
-"""What `servegym evaluate` prints: a table over all cells, one by load, and what they say in words."""
+"""What `servegym evaluate` prints: a table over all cells, one for each load, and conclusions in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "policy"
 def show_evaluation(
     evaluation: Evaluation, runs: pd.DataFrame, cells: pd.DataFrame, groups: pd.DataFrame, console: Console
 ) -> None:
-    """Tables as `compare` has them, one of each score over all cells, and what the scores say in words."""
+    """Print tables as `compare` does, one of each score over all cells, and conclusions in words."""
     from servegym.evaluation.panels.tables import conclusions, scores_in
     from servegym.evaluation.panels.wording import describe
 
@@ -34,7 +34,7 @@ def show_evaluation(
 
 
 def notes(evaluation: Evaluation, cells: pd.DataFrame) -> list[str]:
-    """What the tables are to be read with."""
+    """The lines below the tables that explain them."""
     interval = f"intervals are 95 % of a stratified bootstrap over {evaluation.over}"
     lines = [
         f"Differences are to {evaluation.baseline_label}, the reference, on the same requests; "

@@ -1,4 +1,4 @@
-"""`servegym export`: what was tuned, trained or named, as a file that other programs take."""
+"""`servegym export`: writes tuned, trained or named policies as files for other programs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def export(
         Path,
         option(
             "FILE.json",
-            "The file to write; whatever else the target needs goes beside it.",
+            "The file to write; other files that the target needs go into its folder.",
             options.OUTPUT,
             callback=options.file_to_write,
             show_default=False,
@@ -72,7 +72,7 @@ def export(
         str | None,
         option(
             "PROFILE",
-            "The latency profile (or its .json file) that policies estimate batch times by.",
+            "The latency profile (or its .json file) with which policies estimate batch times.",
             options.ON_WHAT,
             show_default="the source's",
         ),
@@ -81,7 +81,7 @@ def export(
         str | None,
         option(
             "RECIPE",
-            "SLOs and weights of requests that state none: those that most requests of --trace get.",
+            "SLOs and weights of requests that send none: those that the recipe gives most requests of --trace.",
             options.ON_WHAT,
             show_default="the source's",
         ),
@@ -90,7 +90,7 @@ def export(
         list[str] | None,
         option(
             "NAME|FILE",
-            "The trace that is served, for --slo. Repeatable.",
+            "The trace to which --slo applies. Repeatable.",
             options.ON_WHAT,
             show_default="the source's",
         ),
@@ -104,12 +104,12 @@ def export(
     ] = None,
     json: options.Json = None,
 ) -> None:
-    """Export the winner of a study, a trained policy, or policies that are named.
+    """Export the winner of a study, a trained policy, or named policies.
 
-    servegym: the artifact, a JSON file that every command takes as learned:FILE and `servegym evaluate FILE` judges.
-    vllm, ray: the artifact, and a script or a piece of configuration that starts the program with it.
-    sglang: a script with the options of its scheduler, and the priorities of requests; what it cannot be told is said.
-    xllm: a configuration, and the fields of requests; what xLLM has no flag for is said in it.
+    Targets. servegym: the artifact, a JSON file that every command takes as learned:FILE and `servegym evaluate FILE`
+    judges. vllm, ray: the artifact, and a script or a piece of configuration that starts the program with it. sglang: a
+    script with the options of its scheduler and a rule for priorities of requests, and a list of what SGLang does
+    otherwise. xllm: a configuration with flags and fields of requests, and a list of parameters without a flag.
     """
     from servegym.export.sources import completed, named_artifact, source_artifact
     from servegym.export.targets import export as write_export
@@ -125,14 +125,14 @@ def export(
         )
     artifact = named_artifact(given) if source is None else source_artifact(source)
     if trace is None and (said := Reading(columns or (), time_unit, drop_empty, sort).says):
-        raise ServegymError(f"{said}: how a file is read that --trace names; name it")
+        raise ServegymError(f"{said}: only for a file that --trace names; name it")
     read_by = {"columns": columns or (), "time_unit": time_unit, "drop_empty": drop_empty, "sort": sort}
     exported = write_export(completed(artifact, device, slo, trace or (), read_by), target, out, xllm_version)
     show(exported, target, json)
 
 
 def show(exported: Exported, target: str, json: str | None) -> None:
-    """What was written, and how it is used."""
+    """Print what was written, and how to use it."""
     console = console_for(json)
     table = new_table("", "", numbers=False)
     for role, policy in exported.artifact.policies.items():

@@ -1,4 +1,4 @@
-"""`servegym goodput`: the highest rate that schedulers serve well enough, found by bisection."""
+"""`servegym goodput`: finds the highest rate at which schedulers meet a target, by bisection."""
 
 from __future__ import annotations
 
@@ -58,10 +58,11 @@ def goodput(
     precision: options.Precision = 0.02,
     seeds: options.Seeds = 5,
 ) -> None:
-    """Search the highest rate that schedulers (and routers) serve with a target met.
+    """Find the highest rate at which schedulers (and routers) meet a target.
 
-    By bisection, for each seed on the same arrivals at every rate and for every scheduler, in steady state and to
-    completion: a request that never finishes is not in time. Means have 95 % intervals; the output says over what.
+    The rate is found by bisection for each seed, with the same arrivals up to their scale for every rate and
+    scheduler, in steady state and until all requests are done: a request that never finishes is not in time. Means have
+    95 % intervals; the output says what they are over.
     """
     from servegym.evaluation.compared import COMPARED
     from servegym.evaluation.comparison import Comparison
@@ -87,7 +88,7 @@ def goodput(
 
 
 def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None:
-    """A table, the reference in bold, and what keeps its figures from being the whole truth."""
+    """Print a table with the reference in bold, and the limits of its figures."""
     from servegym.evaluation.goodput import LOADS
     from servegym.evaluation.measures import Measure
 
@@ -119,14 +120,14 @@ def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None
 
 
 def missing(row: pd.Series, low: str, high: str) -> str:
-    """Why there is no mean."""
+    """The reason why there is no mean."""
     parts = [f"below {low} in {row['below']}"] * (row["below"] > 0)
     parts += [f"at least {high} in {row['above']}"] * (row["above"] > 0)
     return f"{', '.join(parts)} of {row['seeds']} run{'s' * bool(row['seeds'] > 1)}"
 
 
 def document(search: GoodputSearch, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
-    """What was searched and what was found."""
+    """The search and its results as a JSON document."""
     return {
         "search": search.identity,
         "interval_over": search.repeats.over,

@@ -1,4 +1,4 @@
-"""`servegym headroom`: schedulers beside the best run that a search can find, and what no run can exceed."""
+"""`servegym headroom`: compares schedulers with the best run that a search finds, and with an upper bound."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ROWS_FILE = "headroom.csv"
 
 @spec_options(
     many=("trace", "device", "load", "scheduler"), without=("rate_per_s", "seed", "split"),
-    help_texts={"scheduler": "What the best run is held against. learned:PATH names a learned one. Repeatable."},
+    help_texts={"scheduler": "A scheduler to compare with the best run; learned:PATH is a learned one. Repeatable."},
     shown=panels.PANELS,
 )  # fmt: skip
 @work_options(
     "results/headroom-PANEL-..., one for each panel; ledgers in results/headroom",
-    "Folder for runs, search ledgers and the table. Work that is there is not repeated.",
+    "Folder for runs, search ledgers and the table. Work that it has is not repeated.",
     without=("ray",),
 )
 def headroom(
@@ -51,7 +51,7 @@ def headroom(
         str,
         option(
             "NAME|FILE.yaml",
-            "The cases: traces, devices, loads, SLOs, seeds. The options below replace what it says.",
+            "The panel of cases: traces, devices, loads, SLOs, seeds. The options below replace its values.",
             options.ON_WHAT,
         ),
     ] = "headroom",
@@ -61,7 +61,7 @@ def headroom(
         int,
         option(
             "RUNS",
-            "Runs that a search makes in each scenario. With a larger one the same command goes on.",
+            "Runs of the search in each scenario. With more, the same command continues.",
             options.HOW_MUCH,
             min=1,
         ),
@@ -77,11 +77,11 @@ def headroom(
 ) -> None:
     """How much could a better scheduler gain? Search the best run of each scenario, and compare the schedulers with it.
 
-    The search knows the future: every arrival, every length, and the seed it is judged on. So it finds a run that is
-    possible, not a scheduler that could be used. The gain of that run is a lower bound of what is possible; an upper
-    bound is computed too, unless --no-bound is given.
+    The search knows the future: every arrival, every length, and the seed that it is judged on. So it finds a possible
+    run, not a usable scheduler. The gain of that run is a lower bound of the possible gain; an upper bound is computed
+    too, unless --no-bound is given.
 
-    Every round of a search is kept: after Ctrl-C, or with a larger --budget, the same command goes on from there.
+    Every round of a search is kept: after Ctrl-C, or with a larger --budget, the same command continues from there.
     """
     from servegym.evaluation.headroom.kept import search_all
     from servegym.evaluation.headroom.study import POLICIES, Headroom, bounds_of, headroom_rows, run_schedulers
@@ -116,7 +116,7 @@ def headroom(
 
 
 def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Console) -> None:
-    """Two tables of means, one by cell, and what was searched."""
+    """Print two tables of means, one by cell, and the size of the search."""
     from servegym.evaluation.headroom.study import BOUND, CELL, FOUND, SCORES, by_cell, by_load
     from servegym.evaluation.panels.part import notes_of
     from servegym.evaluation.panels.wording import SCORES as WORDS
@@ -144,7 +144,7 @@ def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Conso
     counts = sorted({one.evaluations for one in found})
     console.print(
         f"Best found: of {' to '.join(f'{count:,}' for count in dict.fromkeys((counts[0], counts[-1])))} runs of each "
-        "scenario by a search that knows its future. A run that is possible, and no policy: it holds for this seed."
+        "scenario by a search that knows its future: a possible run for this seed, not a policy."
     )
     for note in notes_of(asked.parts):
         console.print(note)
@@ -153,7 +153,7 @@ def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Conso
 def document(
     asked: Headroom, rows: pd.DataFrame, found: list[Found], no_bound: str | None, files: list[Path]
 ) -> dict[str, Any]:
-    """What was asked and what was found."""
+    """The question and its results as a JSON document."""
     from servegym.evaluation.panels.part import notes_of
 
     searches = [

@@ -1,4 +1,4 @@
-"""What commands with a router before live engines share: `servegym proxy` and `servegym endpoint-picker`."""
+"""Options shared by `servegym proxy` and `servegym endpoint-picker`, the commands that route for live engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADDRESSES, CLIENTS, LIMITS, TIMES = "Addresses", "Clients", "Limits", "Times"
 
 
 class Serving(typing.NamedTuple):
-    """What a router before live engines is made of."""
+    """Everything that a router of live engines needs."""
 
     assumptions: Assumptions
     urls: list[str]
@@ -34,7 +34,7 @@ class Serving(typing.NamedTuple):
 
     @contextlib.contextmanager
     def until_interrupted(self) -> Iterator[None]:
-        """While it serves: Ctrl-C is said to be one, and the log is closed in the end."""
+        """Convert Ctrl-C inside the with block to Interrupted, and close the log at the end."""
         try:
             yield
         except KeyboardInterrupt:
@@ -46,7 +46,7 @@ class Serving(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Live:
-    """The options of both commands, each with its default, and what they mean together."""
+    """The options of both commands with their defaults, and the checks of their combinations."""
 
     backend: Annotated[list[str] | None, option("URL", "An engine, http://HOST:PORT. Repeatable.", ADDRESSES)] = None
     backends_file: Annotated[
@@ -64,7 +64,7 @@ class Live:
     ] = None
     router: Annotated[
         str | None,
-        option(options.SCHEDULER_METAVAR, "A router by name, with --device, instead of --policy.", options.WHAT),
+        option(options.SCHEDULER_METAVAR, "A router by name, instead of --policy; needs --device.", options.WHAT),
     ] = None
     device: Annotated[
         str | None, option("PROFILE", "The latency profile of the engines, instead of the artifact's.", options.WHAT)
@@ -132,16 +132,16 @@ class Live:
     ] = False
 
     def check(self) -> None:
-        """Raise ServegymError unless there are engines (backends, a file or a name of DNS), and one policy for them."""
+        """Raise ServegymError unless engines (backends, a file or a DNS name) and one policy are given."""
         if not (self.backend or self.backends_file or self.backends_dns):
             raise ServegymError("name at least one engine: --backend http://127.0.0.1:8001")
         if (self.policy is None) == (self.router is None):
-            raise ServegymError("say by which policy: --policy ARTIFACT, or --router NAME with --device PROFILE")
+            raise ServegymError("name a policy: --policy ARTIFACT, or --router NAME with --device PROFILE")
         if self.router is not None and self.device is None:
-            raise ServegymError("--router goes with --device PROFILE: what the engines' batches are believed to take")
+            raise ServegymError("--router needs --device PROFILE, the latency profile of the engines")
 
     def load(self) -> Assumptions:
-        """Read the policy; again when it is to be read anew."""
+        """Read the policy; called again for each reload."""
         from servegym.adapters.routing.assumptions import Assumptions
         from servegym.baselines import registry
 
@@ -154,8 +154,8 @@ class Live:
         )
 
     def serving(self, port: int, clients: Path | None = None, addressed: bool = False, **more: Any) -> Serving:
-        """Look up the engines and read the policy. addressed: engines need an IP address and a port. more: settings
-        that one of the commands has. Raises ServegymError."""
+        """Look up the engines and read the policy. addressed: engines need an IP address and a port. more: settings of
+        one of the commands. Raises ServegymError."""
         import asyncio
 
         from servegym.adapters.routing.discovery import DnsSource, FileSource, Source, urls_of

@@ -1,4 +1,4 @@
-"""`servegym profile make` and `from-config`: latency profiles that are made and not measured, written to a file."""
+"""`servegym profile make` and `from-config`: make latency profiles without measuring, and write them to a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ProfileFile = Annotated[
 
 
 def in_words(groups: tuple[KvCacheGroup, ...]) -> str:
-    """As "6 window of 1,024, 1 full"."""
+    """Describe KV cache groups: "6 window of 1,024, 1 full"."""
     said = []
     for group, count in Counter(groups).items():
         kind = f"{'local ' * group.local}window of {group.window:,}" if group.window else "full"
@@ -38,7 +38,7 @@ def in_words(groups: tuple[KvCacheGroup, ...]) -> str:
 
 
 def keep_profile(document: dict[str, Any], out: Path | None, fit: str, json: options.Json) -> None:
-    """Write a profile's document and show it. out: None: a file of its name. fit: what its own error is called."""
+    """Write a profile's document and print it. out: None: a file with its name. fit: label of its form's error."""
     from servegym.latency_models.documents import to_text
     from servegym.latency_models.profile import error_class, parse_profile
     from servegym.latency_models.stated_errors import expected, fit_percent
@@ -80,8 +80,8 @@ def make(
         str,
         typer.Argument(
             metavar="SYSTEM:MODEL[:tp=N...]",
-            help="A system and a model of `servegym devices --system`, or the folder of a config.json whose "
-            "architecture is known; tp, ep, engine, version, weights and kv say how it is served.",
+            help="A system and a model of `servegym devices --system`, or the folder of a config.json of a known "
+            "architecture; tp, ep, engine, version, weights and kv set how it is served.",
         ),
     ],
     out: ProfileFile = None,
@@ -89,7 +89,7 @@ def make(
 ) -> None:
     """Make a latency profile from steps that aiconfigurator-core composes of measured operators.
 
-    Every command takes such a device by its name too: --device h100_sxm:Qwen/Qwen3-32B:tp=2.
+    Every command also takes such a device by name: --device h100_sxm:Qwen/Qwen3-32B:tp=2.
     """
     from servegym.latency_models.step_models.profiles import made_profile
 
@@ -112,7 +112,7 @@ def from_config(
     gpu: Annotated[str, option("NAME", "a100, h100, h200, l40s, b200, a6000, rtx4090 or rtxpro6000.", options.WHAT)],
     tp: Annotated[int, option("N", "Tensor-parallel GPUs.", options.WHAT, min=1)] = 1,
     ep: Annotated[
-        int, option("N", "GPUs that experts are spread over whole: 1, or as many as --tp.", options.WHAT, min=1)
+        int, option("N", "Expert-parallel GPUs, each with whole experts: 1, or the same as --tp.", options.WHAT, min=1)
     ] = 1,
     precision: Annotated[
         str | None,
@@ -130,8 +130,8 @@ def from_config(
         int,
         option(
             "N",
-            "Length of the requests in which KV memory is counted: where layers have "
-            "a sliding window, more tokens of long requests fit.",
+            "Length of the requests by which KV memory is counted; with sliding windows, more tokens of long requests "
+            "fit.",
             options.WHAT,
             min=1,
         ),
@@ -140,7 +140,7 @@ def from_config(
         float,
         option(
             "ALPHA",
-            "Power law by which tokens choose experts, as tables have it: 1.01 or 1.2; 0: evenly.",
+            "Exponent of the power law by which tokens choose experts, as in the tables: 1.01 or 1.2; 0: evenly.",
             options.WHAT,
             min=0.0,
         ),
@@ -149,7 +149,7 @@ def from_config(
         str | None,
         option(
             "tables|roofline",
-            "What the times rest on.",
+            "Source of the times.",
             options.WHAT,
             show_default="tables where there are any, else roofline",
         ),
@@ -170,10 +170,10 @@ def from_config(
     out: ProfileFile = None,
     json: options.Json = None,
 ) -> None:
-    """Make a latency profile of a model's config.json on a GPU, without measuring anything.
+    """Make a latency profile for a model's config.json on a GPU, without measuring anything.
 
-    The error class says what it rests on: tables (kernels measured on this GPU, under SERVEGYM_DATA), or roofline (the
-    GPU's data sheet).
+    The error class names the source of its times: tables (kernels measured on this GPU, under SERVEGYM_DATA), or
+    roofline (the GPU's data sheet).
     """
     from servegym.latency_models.building import from_config as building
     from servegym.latency_models.building.gpus import gpu as gpu_named

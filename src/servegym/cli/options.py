@@ -7,35 +7,36 @@ from typing import Annotated, Any
 
 import typer
 
-ON_WHAT, WHAT, HOW_MUCH, OUTPUT = "What is served", "By what", "How much", "Output"
+ON_WHAT, WHAT, HOW_MUCH, OUTPUT = "What is served", "Policies and models", "How much", "Output"
 
 
 def option(metavar: str | None, help: str, panel: str, *names: str, **more: Any) -> Any:
-    """Make an option with its help in a panel. names: where they are not the argument's. more: as `typer.Option`."""
+    """Make an option with its help in a panel. names: if they differ from the argument's. more: as in
+    `typer.Option`."""
     return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **more)
 
 
 def flag(help: str, panel: str, *names: str, **more: Any) -> Any:
-    """Make an option that takes no value, as `option`."""
+    """Make an option without a value; arguments as in `option`."""
     return option(None, help, panel, *names, **more)
 
 
 def json_target(value: str | None) -> str | None:
-    """`--json` as given, refused where it could not be written."""
+    """Return the value of `--json`, or raise BadParameter if it cannot be written."""
     if value is not None and value != "-":
         check_target(Path(value), "name a file, or - for standard output")
     return value
 
 
 def file_to_write(value: Path | None) -> Path | None:
-    """A file as given, refused where it could not be written."""
+    """Return a path, or raise BadParameter if it cannot be written."""
     if value is not None:
         check_target(value, "name a file")
     return value
 
 
 def check_target(path: Path, right: str) -> None:
-    """Refuse a path that cannot be written to, before a long run rather than at its end."""
+    """Raise BadParameter for a path that cannot be written, before a long run rather than at its end."""
     if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder; {right}")
     if not path.parent.is_dir():
@@ -58,8 +59,8 @@ Columns = Annotated[
     str | None,
     option(
         "NAME=COLUMN,...",
-        "Which columns of a file are what: arrival=timestamp,prompt=input_tokens,output=completion_tokens; a dot "
-        "reaches into nested fields.",
+        "Names of a file's columns: arrival=timestamp,prompt=input_tokens,output=completion_tokens; a dot reaches into "
+        "nested fields.",
         ON_WHAT,
         show_default="as the names are",
     ),
@@ -86,15 +87,15 @@ Check = Annotated[
     ),
 ]
 
-JOBS_HELP = "Runs at a time. The results are the same however many."
+JOBS_HELP = "Runs at a time. Results do not depend on it."
 Jobs = Annotated[int | None, option("N", JOBS_HELP, HOW_MUCH, min=1, show_default="one a CPU core")]
 RAY_METAVAR = "local|HOST:PORT|auto"
 Ray = Annotated[
     str | None,
     option(
         RAY_METAVAR,
-        "Run on Ray: on a cluster of this machine's cores, started and stopped here; on the one whose head node "
-        "is named; or on the one that this machine is part of. The results are the same.",
+        "Run on Ray: local, a cluster of this machine's cores for this command; HOST:PORT, the cluster with this head "
+        "node; auto, the cluster that this machine is part of. Results do not depend on it.",
         HOW_MUCH,
         "--ray",
         show_default="no: in threads of this process",
@@ -108,7 +109,7 @@ Seed = Annotated[
     int,
     option(
         "S",
-        "Seed of lengths, arrivals and priorities; for a file, of which requests are taken (0: the first).",
+        "Seed of lengths, arrivals and priorities; for a file, it chooses the window of requests (0: the first ones).",
         HOW_MUCH,
         min=0,
     ),
@@ -118,9 +119,9 @@ Target = Annotated[
     str,
     option(
         "MEASURE=VALUE",
-        "What a rate has to be served with: attainment=0.99, at least that share of the requests within their "
-        "SLOs; ttft_p99=2, tpot_p99=0.06 or ttlt_p50=30, that quantile in seconds at most; violations=0.01, at most "
-        "that share with a late token.",
+        "The target: attainment=0.99, at least this share of the requests within their SLOs; ttft_p99=2, "
+        "tpot_p99=0.06 or ttlt_p50=30, at most so many seconds for this quantile; violations=0.01, at most this share "
+        "of the requests with a late token.",
         ON_WHAT,
     ),
 ]
@@ -128,8 +129,8 @@ RankBy = Annotated[
     str,
     option(
         "MEASURE",
-        "Which is best: attainment, tdg, p99-ttft, p99-tpot, requests (finished a second), late-token, starved or "
-        "fairness.",
+        "Measure by which the best is chosen: attainment, tdg, p99-ttft, p99-tpot, requests (finished a second), "
+        "late-token, starved or fairness.",
         HOW_MUCH,
         "--rank-by",
     ),
@@ -147,25 +148,25 @@ Duration = Annotated[
     float | None,
     option(
         "SECONDS",
-        "Time over which requests arrive. Those from 50 to 90 % of it are judged.",
+        "Time over which requests arrive; those that arrive from 50 to 90 % of it are judged.",
         HOW_MUCH,
         show_default="600, or 8 times the longest SLO",
     ),
 ]
 Precision = Annotated[
-    float, option("SHARE", "Precision of the rate: the next one that fails is at most this much higher.", HOW_MUCH)
+    float, option("SHARE", "Precision: a rate higher by this share of it fails the target.", HOW_MUCH)
 ]
 Json = Annotated[
     str | None,
     option(
         "FILE|-",
-        "Write every figure as one JSON document; -: to standard output, and all else to standard error.",
+        "Write every figure as one JSON document; -: to standard output, with all else on standard error.",
         OUTPUT,
         "--json",
         callback=json_target,
     ),
 ]
-Fresh = Annotated[bool, flag("Start over: forget what --out holds.", OUTPUT, "--fresh")]
+Fresh = Annotated[bool, flag("Start over: discard what --out has.", OUTPUT, "--fresh")]
 Csv = Annotated[bool, flag("Tables as CSV, not Parquet.", OUTPUT, "--csv")]
 OUT_METAVAR = "DIR"
 

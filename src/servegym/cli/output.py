@@ -1,4 +1,4 @@
-"""What commands print and write: tables for a person, one JSON document for a script."""
+"""Output of commands: tables for people, one JSON document for scripts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-LONGEST_NUMBER = 7  # characters of "-0.1234"; a cell with more, such as a mean ± its interval, wraps at spaces
-NOT_A_TERMINAL_WIDTH = 140  # characters, for a file or a pipe, which has no width
+LONGEST_NUMBER = 7  # characters of "-0.1234"; a longer cell, such as a mean ± its interval, wraps at spaces
+NOT_A_TERMINAL_WIDTH = 140  # characters; a file or a pipe has no width of its own
 
 
 def console_for(json_target: str | None) -> Console:
-    """Where tables go: standard output, unless the JSON document goes there."""
+    """The console for tables: standard output, or standard error if the JSON document goes to standard output."""
     return _console(stderr=json_target == "-")
 
 
 def progress_console() -> Console:
-    """Where progress and remarks go: standard error."""
+    """The console for progress and remarks: standard error."""
     return _console(stderr=True)
 
 
@@ -39,9 +39,9 @@ def _console(stderr: bool) -> Console:
 
 
 def new_table(*columns: str, title: str | None = None, numbers: bool = True) -> Table:
-    """An empty table. Its first column is text; the others are numbers, or text too.
+    """Make an empty table. Its first column is text; the others are numbers, or text if `numbers` is False.
 
-    Where the terminal is narrow cells wrap, but no number loses a digit.
+    In a narrow terminal cells wrap, but no number loses a digit.
     """
     from rich import box
     from rich.table import Table
@@ -65,14 +65,14 @@ def show_notes(provenance: Mapping[str, Any], console: Console) -> None:
 
 
 def number(value: float | int | None, digits: int = 3) -> str:
-    """A number for a table: whole ones whole, others with `digits` decimals, none as a dash."""
+    """Format a number for a table: whole numbers without decimals, others with `digits`, None and nan as a dash."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:z,.{digits}f}"
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON has it: no NaN and no infinity (null), no NumPy numbers, no paths."""
+    """Convert a value to JSON's types: NaN and infinity to None, NumPy numbers to Python's, paths to text."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -94,7 +94,7 @@ def write_json(document: Mapping[str, Any], target: str | Path) -> None:
 
 
 def check_output_folder(path: Path, option: str = "--out") -> None:
-    """Raise ServegymError unless `path` is a folder that can be written to, or can be made one.
+    """Raise ServegymError unless `path` is a folder that can be written to, or that can be made.
 
     The check runs before the work, and the folder is made after it, so that wrong input leaves nothing behind.
     """

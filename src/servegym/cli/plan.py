@@ -1,4 +1,4 @@
-"""`servegym plan`: how many engines of which device, found by bisection."""
+"""`servegym plan`: finds how many engines of each device serve a rate, by bisection."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ servegym plan --rate 40 --device a100-llama3-8b --device h100-llama3-8b --price 
 
 servegym plan --engines 4 --router min-load --target violations=0.01 --scheduler edf --scheduler vllm-v1
 """
-# What is searched or the same for all, and what a steady state has not.
+# Fields that are searched or the same for all devices, or that have no meaning in a steady state.
 LEFT_OUT = (
     "load", "requests", "incidents", "seed", "split", "keep_slos", "price_per_hour", "prefill", "decode",
     "decode_scheduler", "link_gb_per_s", "scaler", "startup_s", "started", "role_change_s",
 )  # fmt: skip
-SCHEDULER = "vllm-v1"  # what most engines run
+SCHEDULER = "vllm-v1"  # the order of most engines
 SHOWN = {
     "engines": "1, or with --rate as few as suffice", "rate_per_s": "the highest that the engines serve",
     "scheduler": SCHEDULER, "router": options.ROUTER,
@@ -46,8 +46,8 @@ SHOWN = {
     without=LEFT_OUT,
     shown=SHOWN,
     help_texts={
-        "rate_per_s": "Rate to be served, requests per second: the fewest engines that do are looked for.",
-        "engines": "Engines, of which the highest rate is looked for.",
+        "rate_per_s": "Rate to serve, requests per second: finds the fewest engines for it.",
+        "engines": "Number of engines: finds the highest rate that they serve.",
     },
 )
 @work_options("results/plan-TRACE-..., one for each plan")
@@ -60,10 +60,10 @@ def plan(
     precision: options.Precision = 0.02,
     seeds: options.Seeds = 5,
 ) -> None:
-    """Find the fewest engines of each device that serve a rate with a target met, or the highest rate of N engines.
+    """Find the fewest engines of each device that meet a target at a rate, or the highest rate at which N engines do.
 
-    By bisection, for each seed on the same requests for all devices, in steady state and to completion. SLOs are those
-    of the recipe, the same for all devices. With prices the table says what it costs.
+    Both are found by bisection for each seed, with the same requests for all devices, in steady state and until all
+    requests are done. SLOs are those of the recipe, the same for all devices. With prices the table has costs.
     """
     from servegym.evaluation.plan import ROWS_FILE, Plan, make_plan
     from servegym.evaluation.plan_plot import plot_plan
@@ -73,7 +73,7 @@ def plan(
     from servegym.scenarios.spec import ServingSpec
 
     if "rate_per_s" in words and "engines" in words:
-        raise ExperimentError("--rate and --engines are both given; one is given, and the other is looked for")
+        raise ExperimentError("--rate and --engines are both given; give one of them, and the other is found")
     spec = ServingSpec(policies=Policies(scheduler=SCHEDULER, router=options.ROUTER)).with_overrides(words)
     asked = Plan(spec, parse_target(target), seeds, duration, precision, prices_of(price or []))
     directory = work.out or asked.default_directory
@@ -90,7 +90,7 @@ def plan(
 
 
 def prices_of(texts: list[str]) -> dict[str, float]:
-    """Prices by device. Raises ExperimentError."""
+    """Parse prices by device. Raises ExperimentError."""
     prices: dict[str, float] = {}
     for text in texts:
         device, _, value = text.rpartition("=")
@@ -101,13 +101,13 @@ def prices_of(texts: list[str]) -> dict[str, float]:
         if not device:
             raise ExperimentError(f"a price of {text!r}: it should be DEVICE=PER_HOUR, such as a100-llama3-8b=2")
         if device in prices:
-            raise ExperimentError(f"two prices of {device}; there should be one")
+            raise ExperimentError(f"two prices of {device}; give one")
         prices[device] = price
     return prices
 
 
 def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
-    """A table, and what keeps its figures from being the whole truth."""
+    """Print a table and the limits of its figures."""
     from servegym.evaluation.measures import P99_TPOT, P99_TTFT, Measure
 
     console.print(asked.title)
@@ -141,13 +141,13 @@ def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
 
 
 def missing(row: pd.Series, counts: bool) -> str:
-    """Why there is no number."""
+    """The reason why there is no number."""
     seeds = f"in {row['missing']} of {row['seeds']} run{'s' * bool(row['seeds'] > 1)}"
     return f"no number is enough {seeds}" if counts else f"{row['found']} the rates tried {seeds}"
 
 
 def document(asked: Plan, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
-    """What was asked and what was found."""
+    """The plan and its results as a JSON document."""
     return {
         "plan": asked.identity,
         "interval_over": asked.repeats.over,

@@ -1,4 +1,4 @@
-"""`servegym profile`: what batches take on a real engine, for calibrate to fit."""
+"""`servegym profile`: measures the time of batches on a real engine, for `calibrate` to fit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ app.command("make", epilog=MAKE_EXAMPLES)(make)
 def profile(
     context: typer.Context,
     endpoint: Annotated[
-        str | None, option("URL", "Measure an OpenAI-compatible server, by the tokens it streams.", options.WHAT)
+        str | None, option("URL", "Measure an OpenAI-compatible server by the tokens that it streams.", options.WHAT)
     ] = None,
     engine: Annotated[
         str | None, option("vllm", "Measure the steps of vLLM in this process, on --model.", options.WHAT)
@@ -54,7 +54,7 @@ def profile(
         Path | None,
         option(
             "SHAPE.json",
-            "Measure a model's operators with torch; a config.json as on Hugging Face says its shape.",
+            "Measure a model's operators with torch; the model's shape is a config.json as on Hugging Face.",
             options.WHAT,
         ),
     ] = None,
@@ -62,7 +62,7 @@ def profile(
         str | None,
         option(
             "NAME",
-            "A folder or name that vLLM loads; of an endpoint, the model's name there.",
+            "Folder or name of the model for --engine vllm, or its name at --endpoint.",
             options.WHAT,
             show_default="the first the endpoint serves",
         ),
@@ -110,12 +110,12 @@ def profile(
     ] = Path("results/profile"),
     json: options.Json = None,
 ) -> None:
-    """Measure what designed batches take: decodes only, prefills only, and both.
+    """Measure the time of designed batches: decodes only, prefills only, and both.
 
-    Writes batches.csv, which calibrate fits a latency profile to, row by row as it goes, and profile.json, which says
-    what was measured with what.
+    Writes batches.csv, row by row, to which calibrate fits a latency profile, and profile.json, a record of engine and
+    settings.
 
-    from-config makes a profile without measuring, of a model's config.json and tables or the data sheet of a GPU.
+    Without measuring, from-config makes a profile from a model's config.json and tables or the data sheet of a GPU.
     """
     if context.invoked_subcommand is not None:
         return
@@ -148,7 +148,7 @@ def profile(
             table = measuring.measure(meter, plan, out, progress)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"{done[0]} of {batches} batches are in {out / measuring.BATCHES}; the same command goes on from there"
+            f"{done[0]} of {batches} batches are in {out / measuring.BATCHES}; the same command continues from there"
         ) from None
     finally:
         meter.close()
@@ -156,7 +156,7 @@ def profile(
 
 
 def meter_of(endpoint: str, model: str | None, space: Space, vocabulary: int) -> Meter:
-    """What measures a server."""
+    """The meter of a server."""
     with needs("--endpoint", "serve"):
         from servegym.adapters.profiling.endpoint import EndpointMeter
         from servegym.adapters.replay.sending import Endpoint
@@ -165,7 +165,7 @@ def meter_of(endpoint: str, model: str | None, space: Space, vocabulary: int) ->
 
 
 def show(table: Path, json: str | None) -> None:
-    """What was measured."""
+    """Print the measurements."""
     import pandas as pd
 
     from servegym.adapters.profiling.measuring import RECORD
@@ -193,7 +193,7 @@ def show(table: Path, json: str | None) -> None:
 
 
 def summary_table(rows: pd.DataFrame) -> Table:
-    """How long batches of each kind took, and how far repeats of one differ."""
+    """Table of the times of each kind of batch, and of the spread of repeats."""
     table = new_table("batches", "", "shortest, ms", "median, ms", "longest, ms", "spread of repeats, %")
     for name, part in rows.groupby("regime"):
         duration_ms = 1e3 * part["duration_s"]

@@ -24,22 +24,22 @@ LINE_EVERY_S = 30.0
 
 @contextlib.contextmanager
 def kept_work(what: str, count: int, path: Path, fresh: bool) -> Iterator[Progress]:
-    """A progress bar of work that is kept in a file or folder as it is done; Ctrl-C says how to go on.
+    """Show a progress bar for work that is kept in a file or folder as it is done; Ctrl-C says how to continue.
 
-    what: "runs", say. fresh: the command was given --fresh.
+    what: what is counted, such as "runs". fresh: the command was given --fresh.
     """
     with bar_of(what) as (done, progress):
         try:
             yield progress
         except KeyboardInterrupt:
             kept = f"{done[0]} of {count} {what} are kept in {path}"
-            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} goes on from there") from None
+            raise Interrupted(f"{kept}; the same command{' without --fresh' * fresh} continues from there") from None
 
 
 def bounds_or_why(find: Callable[[Progress], T], kept: str) -> tuple[T | None, str | None]:
-    """What `find` gives, with progress; or None, and why there is none.
+    """Return the result of `find`, with progress; or None, and the reason why there is none.
 
-    kept: what there is after Ctrl-C; {} stands for how many bounds.
+    kept: what Ctrl-C says is kept; {} stands for the number of bounds.
     """
     with bar_of("bounds") as (done, progress):
         try:
@@ -47,13 +47,13 @@ def bounds_or_why(find: Callable[[Progress], T], kept: str) -> tuple[T | None, s
         except ExperimentError as error:
             return None, str(error)
         except KeyboardInterrupt:
-            raise Interrupted(f"{kept.format(done[0])}; the same command goes on from there") from None
+            raise Interrupted(f"{kept.format(done[0])}; the same command continues from there") from None
 
 
 @contextlib.contextmanager
 def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
-    """A progress bar on standard error, `lines_of` without a terminal: how many are done, and what to call with that
-    and how many there are."""
+    """Show a progress bar on standard error, or `lines_of` without a terminal. Yields a list with the number done, and
+    a function to call with the number done and the number in all."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -80,7 +80,7 @@ def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
 
 @contextlib.contextmanager
 def stopped(bar: Bar) -> Iterator[None]:
-    """Stop a progress bar in the end, if it was started."""
+    """Stop a progress bar at the end, if it was started."""
     try:
         yield
     finally:
@@ -89,13 +89,13 @@ def stopped(bar: Bar) -> Iterator[None]:
 
 
 def lines_of(what: str, console: Console) -> Progress:
-    """Progress for a log, where there is no terminal: now and then a line of how many are done."""
+    """Progress for a log, without a terminal: a line with the number done, every LINE_EVERY_S seconds at most."""
     say = said_now_and_then(console)
     return lambda now, in_all: say(f"{what}: {now} of {in_all}")
 
 
 def said_now_and_then(console: Console) -> Callable[[str], None]:
-    """What prints a line to a log, where there is no terminal: every 30 s (LINE_EVERY_S) at most."""
+    """Return a function that prints a line, every LINE_EVERY_S seconds at most."""
     begun_s = last_s = time.monotonic()
 
     def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`servegym proxy`: an OpenAI-compatible endpoint before several engines, routed by a policy."""
+"""`servegym proxy`: an OpenAI-compatible endpoint that routes to several engines by a policy."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def proxy(
         float, option("SECONDS", "Timeout between two bytes of an answer.", live_options.TIMES, "--between-tokens-time")
     ] = 60.0,
 ) -> None:
-    """Serve OpenAI's completions from several engines, each request at the one that a router policy names.
+    """Serve OpenAI's completions from several engines; a router policy chooses the engine of each request.
 
-    SLOs, priority and weight of a request come in its vllm_xargs and priority, or in headers; the policy's file says
-    what others get. Nothing but the engines named here is ever called. SIGHUP: policy and clients are read anew.
+    SLOs, priority and weight of a request come in its vllm_xargs and priority, or in headers; the policy's file has the
+    defaults. It connects to the engines named here and to nothing else. SIGHUP makes it read policy and clients again.
 
-    From the environment: SERVEGYM_API_KEY, a key that clients need; SERVEGYM_ENGINE_KEY, one that engines get;
-    SERVEGYM_ADMIN_KEY, with which the policy can be changed at /admin/policy.
+    Environment variables: SERVEGYM_API_KEY, a key that clients have to send; SERVEGYM_ENGINE_KEY, a key sent to
+    engines; SERVEGYM_ADMIN_KEY, the key for changing the policy at /admin/policy.
     """
     live.check()
     with needs("a proxy", EXTRA):
@@ -70,6 +70,6 @@ def proxy(
     console = progress_console()
     console.print(f"{serving.assumptions.router.label} before {len(serving.urls)} engines at {address}; Ctrl-C ends it")
     if not serving.operation.clients.all and live.host not in ("127.0.0.1", "::1", "localhost"):
-        console.print("there are no API keys: whoever reaches this address may use the engines (--clients)")
+        console.print("there are no API keys: anyone that reaches this address can use the engines (--clients)")
     with serving.until_interrupted():
         server.run([bound])

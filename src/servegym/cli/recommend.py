@@ -1,4 +1,4 @@
-"""`servegym recommend`: what to set and how many engines to run, for the traffic of a recording."""
+"""`servegym recommend`: recommends settings and a number of engines for the traffic of a recording."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ SHOWN = {
     "requests": "all of a file, 4000 of a family",
 }  # fmt: skip
 HELP = {
-    "device": "A latency profile, or the path of its .json file. Repeatable; the first is what served the recording.",
-    "engines": "How many engines there are.",
-    "scheduler": "A scheduler that is tried, instead of ours. Repeatable.",
-    "router": "A router that is tried beside the default's, instead of ours. Repeatable.",
+    "device": "A latency profile, or the path of its .json file. Repeatable; the first one served the recording.",
+    "engines": "Number of engines.",
+    "scheduler": "A scheduler to try, in place of the default ones. Repeatable.",
+    "router": "A router to try beside round-robin, in place of the default ones. Repeatable.",
     "rate_per_s": "Stretch the recording to this rate, requests per second.",
-    "requests": "Only the first N requests; of a family of generated requests, how many.",
+    "requests": "Only the first N requests of a file; the number of requests of a family.",
 }
 
 
@@ -59,7 +59,7 @@ def recommend(
         str,
         typer.Argument(
             metavar="RECORDING",
-            help="A trace, a log (--columns says which column is what), or a benchmark's result: the detailed one of "
+            help="A trace, a log (--columns names its columns), or a benchmark's result: the detailed one of "
             "vllm bench serve, the report of AIPerf, GuideLLM or inference-perf, the table of servegym replay; or a "
             "family of generated requests.",
         ),
@@ -69,14 +69,14 @@ def recommend(
         str | None,
         option(
             "KEY=VALUE,...",
-            "How the recording was served: engines, max_num_seqs, max_num_batched_tokens, "
-            "long_prefill_token_threshold, router. The other setups are compared with this one.",
+            "Settings with which the recording was served: engines, max_num_seqs, max_num_batched_tokens, "
+            "long_prefill_token_threshold, router. Other setups are compared with this one.",
             options.WHAT,
             show_default="engines=1,max_num_seqs=256,max_num_batched_tokens=2048,router=round-robin, no threshold",
         ),
     ] = None,
     disaggregated: Annotated[
-        bool, flag("Also try engines that only prefill, or only decode.", options.WHAT, "--disaggregated")
+        bool, flag("Also try separate prefill and decode engines.", options.WHAT, "--disaggregated")
     ] = False,
     price: options.Price = None,
     load_policies: options.LoadPolicies = None,
@@ -95,18 +95,18 @@ def recommend(
         Path | None,
         option(
             options.OUT_METAVAR,
-            "Write what runs the recommendation: vLLM's flags (and plug-in), the proxy, a Kubernetes manifest.",
+            "Folder for files that run the recommendation: vLLM's flags (and plug-in), proxy, Kubernetes manifest.",
             options.OUTPUT,
         ),
     ] = None,
     report: options.Report = None,
     json: options.Json = None,
 ) -> None:
-    """Say what to set and how many engines to run for the traffic of a recording.
+    """Recommend settings and a number of engines for the traffic of a recording.
 
-    If the recording says how its requests were served, the engine is fitted to it first, and a simulation is compared
-    with it. Then schedulers, routers and limits of the engine are tried on every second window of the recording, and
-    the chosen setup is compared with vLLM's defaults on the other windows.
+    If the recording has the latencies of its requests, the profile is first fitted to them, and a simulation is
+    compared with them. Then schedulers, routers and limits of the engine are tried on every second window of the
+    recording, and the chosen setup is compared with vLLM's defaults on the other windows.
     """
     directory = out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
     for folder, name in ((directory, "--out"), (export, "--export")):
@@ -155,7 +155,7 @@ def recommend(
 
 
 def served_of(text: str | None) -> Served:
-    """How a recording was served, from "engines=2,max_num_seqs=128". Raises ExperimentError."""
+    """Parse --served, such as "engines=2,max_num_seqs=128". Raises ExperimentError."""
     from servegym.baselines.registry import router
     from servegym.evaluation.recommend.recording import Served
 

@@ -1,4 +1,4 @@
-"""What `servegym recommend` prints: how near the simulation comes, the table of each device, and what it says."""
+"""What `servegym recommend` prints: errors of the simulation, a table for each device, and conclusions in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from servegym.evaluation.recommend.recommending import Recommendation
     from servegym.evaluation.recommend.recording import Recording
 
-LEAVING = ("cost of a million tokens", "p99 TPOT, ms", "p99 TTFT, s", "windows held")  # where the terminal is narrow
+LEAVING = ("cost of a million tokens", "p99 TPOT, ms", "p99 TTFT, s", "windows held")  # left out in a narrow terminal
 
 
 def show_match(recording: Recording, match: Match | None, console: Console) -> None:
-    """How near a simulation of the recording comes to what was measured."""
+    """Print the errors of a simulation of the recording against its measured latencies."""
     for note in recording.notes:
         console.print(f"Recording: {note}")
     from servegym.evaluation.recommend.words import NOT_MEASURED
@@ -42,7 +42,7 @@ def show_match(recording: Recording, match: Match | None, console: Console) -> N
 
 
 def show(found: Recommendation, console: Console) -> None:
-    """A table for each device, the recommended setup in bold, and what they say."""
+    """Print a table for each device, with the recommended setup in bold, and conclusions in words."""
     from servegym.evaluation.recommend.words import conclusions, table_rows, title
 
     console.print(title(found))

@@ -1,4 +1,4 @@
-"""`servegym replay`: a workload sent to a live endpoint, and judged as a simulation is."""
+"""`servegym replay`: sends a workload to a live endpoint, and scores it as a simulation."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ KEY = "OPENAI_API_KEY"
         "device", "engines", "rate_per_s", "load", "clients", "max_concurrency", "requests", "seed",
     ),
     help_texts={
-        "device": "The endpoint's latency profile: --load is relative to what it can serve, and recipes give no SLO "
-        "that it cannot meet when idle, as in simulate.",
+        "device": "The endpoint's latency profile: --load is relative to its saturation, and recipes give no SLO that "
+        "it cannot meet when idle, as in simulate.",
         "engines": "Engines behind the endpoint, for --load.",
     },
     shown={"device": "not known"},
@@ -56,7 +56,7 @@ def replay(
         option(
             "URL",
             "An OpenAI-compatible server, such as http://127.0.0.1:8000. "
-            f"A key in the environment variable {KEY} goes along.",
+            f"A key in the environment variable {KEY} is sent.",
             options.WHAT,
         ),
     ],
@@ -65,19 +65,17 @@ def replay(
     ] = None,
     speed: Annotated[
         float,
-        option("X", "Send X times as fast as arrival and think times say; SLOs stay as they are.", options.HOW_MUCH),
+        option("X", "Divide arrival and think times by X; SLOs stay as they are.", options.HOW_MUCH),
     ] = 1.0,
     prompt: Annotated[
         str,
-        option("ids|text", "Prompts as token ids, of exactly their length, or as words, of about it.", options.ON_WHAT),
+        option("ids|text", "Prompts as token ids, of exact length, or as words, of about the length.", options.ON_WHAT),
     ] = "ids",
     vocabulary: Annotated[int, option("N", "Token ids are drawn from 16 up to this.", options.ON_WHAT)] = 256,
-    slos: Annotated[
-        bool, flag("Send SLOs and weight along as vllm_xargs.", options.ON_WHAT, "--slos/--no-slos")
-    ] = True,
-    priority: Annotated[bool, flag("Send priorities along.", options.ON_WHAT, "--priority/--no-priority")] = True,
+    slos: Annotated[bool, flag("Send SLOs and weight as vllm_xargs.", options.ON_WHAT, "--slos/--no-slos")] = True,
+    priority: Annotated[bool, flag("Send priorities.", options.ON_WHAT, "--priority/--no-priority")] = True,
     timeout: Annotated[
-        float, option("SECONDS", "Time after which a request is given up, its stream included.", options.HOW_MUCH)
+        float, option("SECONDS", "Time limit of a request, its stream included.", options.HOW_MUCH)
     ] = 600.0,
     out: Annotated[
         Path | None,
@@ -88,9 +86,9 @@ def replay(
 ) -> None:
     """Send a workload to a live endpoint, and print how well it was served.
 
-    Requests are sent at their times, whatever has been answered; turns of sessions, and requests of --clients, are sent
-    when the ones before have ended. Figures have the names that simulate gives them; what only an engine knows of
-    itself is null. Needs the packages of servegym[serve].
+    Requests are sent at their arrival times, whatever has been answered; turns of sessions, and requests of --clients,
+    are sent when the ones before have ended. Figures have the same names as in simulate; those that only an engine can
+    know are null. Needs the packages of servegym[serve].
     """
     if out is not None:
         check_output_folder(out)
@@ -158,14 +156,14 @@ def replay(
 
 
 def left_of(result: Measured, out: Path | None) -> str:
-    """What there is of a replay that was stopped."""
+    """Describe what is left of an interrupted replay."""
     sent, in_all = result.summary["requests"], len(result.scenario.workload)
-    kept = f"; what came of them is in {out}" if out is not None else ""
+    kept = f"; their results are in {out}" if out is not None else ""
     return f"{sent} of {in_all} requests were sent{kept}"
 
 
 def show(document: dict[str, Any], console: Console) -> None:
-    """The figures of a replay as two tables."""
+    """Print the figures of a replay as two tables."""
     arguments = document["arguments"]
     clients = arguments.get("clients")
     pace = f"by {clients} clients" if clients is not None else f"at {number(document['rate_per_s'])} requests/s"

@@ -1,4 +1,4 @@
-"""Where the runs of a command are done, and where they are kept: `--jobs`, `--ray`, `--out`, `--fresh`."""
+"""Where the runs of a command run, and where they are kept: `--jobs`, `--ray`, `--out`, `--fresh`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """The options of a command that keeps its runs in a folder, each with its default.
+    """The options of a command that keeps its runs in a folder, with their defaults.
 
-    When made it checks `--out` and loads the files of policies: raises ServegymError and PolicyError.
+    Making one checks `--out` and loads the files of policies: raises ServegymError and PolicyError.
     """
 
     load_policies: options.LoadPolicies = None
     check: options.Check = None
     jobs: options.Jobs = None
     ray: options.Ray = None
-    out: Path | None = None  # its option: `work_options`
+    out: Path | None = None  # `work_options` makes its option
     fresh: options.Fresh = False
     json: options.Json = None
 
@@ -43,9 +43,9 @@ class Work:
 
     @contextlib.contextmanager
     def kept(self, what: str, count: int, path: Path) -> Iterator[tuple[Runner, Progress]]:
-        """Where runs are done and what to tell of their progress, while rows are kept in a file or folder.
+        """Yield the runner and a progress function, for work that is kept in a file or folder.
 
-        what: "runs", say. count: how many there are to be.
+        what: what is counted, such as "runs". count: the number in all.
         """
         with (
             runner_of(self.jobs, self.ray, self.load_policies) as runner,
@@ -54,11 +54,11 @@ class Work:
             yield runner, progress
 
     def beside(self, directory: Path, name: str) -> Path:
-        """The folder of what all evaluations can share: in `--out`, else beside the default folder."""
+        """A folder that all evaluations share: in `--out` if given, else beside the default folder."""
         return (self.out or directory.parent) / name
 
     def bounds(self, find: Callable[[Progress], T], kept: str) -> tuple[T | None, str | None]:
-        """Find bounds as `bounds_or_why`; the reason why there are none is printed."""
+        """Find bounds as `bounds_or_why` does, and print the reason if there are none."""
         found, why = bounds_or_why(find, kept)
         return found, no_bound(why)
 
@@ -67,7 +67,7 @@ class Work:
         return console_for(self.json)
 
     def written(self, files: Iterable[Path]) -> None:
-        """Print which files were written."""
+        """Print the names of written files."""
         self.console.print("Written:", ", ".join(map(str, files)))
 
     def write_json(self, document: Mapping[str, Any]) -> None:
@@ -77,7 +77,7 @@ class Work:
 
 
 def no_bound(why: str | None) -> str | None:
-    """Print why runs cannot be held against the bound, if that is known. Returns the reason."""
+    """Print the reason why runs cannot be compared with the bound, unless it is None; returns it."""
     if why is not None:
         progress_console().print(f"No share of the bound: {why}.")
     return why
@@ -85,10 +85,10 @@ def no_bound(why: str | None) -> str | None:
 
 def work_options(
     shown: str,
-    help: str = "Folder for results. Runs that are there are not repeated.",
+    help: str = "Folder for results. Runs that it has are not repeated.",
     without: Collection[str] = (),
 ) -> Callable[[Command], Command]:
-    """Give a command the options of `Work`, but for some; it gets what they say as its argument `work`.
+    """Give a command the options of `Work`, except those in `without`, as its argument `work`.
 
     shown: the default of `--out` in words. help: of `--out`.
     """
@@ -98,7 +98,7 @@ def work_options(
 
 @contextlib.contextmanager
 def runner_of(jobs: int | None, ray: str | None, policy_files: Iterable[Path] | None = None) -> Iterator[Runner]:
-    """What runs: threads, or Ray where `--ray` says so, to which files of policies go along.
+    """Yield a runner: threads, or Ray, which gets the files of policies.
 
     jobs: None: one a core. Raises ClusterError for a cluster that cannot be used.
     """
@@ -115,10 +115,10 @@ def runner_of(jobs: int | None, ray: str | None, policy_files: Iterable[Path] | 
 
 
 def load_policy_files(paths: Iterable[Path] | None, check: bool | None = None) -> None:
-    """Import each file, and check those that have not passed since they were changed.
+    """Import each file, and check those that have not passed since their last change.
 
-    check: True: check them all again; False: none. Raises PolicyError for a file that is missing, raises, or does not
-    pass.
+    check: True: check all again; False: check none. Raises PolicyError for a file that is missing, raises an exception,
+    or does not pass.
     """
     paths = list(paths or ())
     policy_files.load_policy_files(paths)

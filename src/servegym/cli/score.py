@@ -1,4 +1,4 @@
-"""`servegym score`: one number for a policy file, and what is under it."""
+"""`servegym score`: scores a policy file with one number, and shows the figures behind it."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def score(
 ) -> None:
     """How good is a policy? One number: its TDG as a share of the best that a search with foresight has found.
 
-    The file is read for what no policy needs (files, processes, other modules' insides), compiled with bounds checks
-    and run on small scenarios, then on those of the highest load, and if it does well enough there, on all. Each step
-    is done in a process that may crash, hang or run out of memory; what a policy did wrong is said in one line (exit
-    status 2).
+    The file is searched for what no policy needs (files, processes, private parts of other modules), compiled with
+    bounds checks and run on small scenarios, then on those of the highest load, and if it does well enough there, on
+    all. Each step runs in a process of its own, which may crash, hang or run out of memory; a fault of the policy is an
+    error of one line (exit status 2).
     """
     from servegym.evaluation.scoring.scoring import score as score_policy
 

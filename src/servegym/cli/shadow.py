@@ -1,4 +1,4 @@
-"""`servegym shadow`: what another policy would have gained; `servegym switch`: have a proxy run it."""
+"""`servegym shadow`: simulates other policies on a proxy's log; `servegym switch`: changes a proxy's policy."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def shadow(
         ),
     ],
     device: Annotated[
-        str, option("PROFILE", "The profile nearest to the engines; it is fitted to the log.", options.WHAT)
+        str, option("PROFILE", "The profile closest to the engines; it is fitted to the log.", options.WHAT)
     ] = ...,  # type: ignore[assignment]
     router: Annotated[
-        list[str] | None, option(options.SCHEDULER_METAVAR, "Another router. Repeatable.", options.WHAT)
+        list[str] | None, option(options.SCHEDULER_METAVAR, "A router to try. Repeatable.", options.WHAT)
     ] = None,
     scheduler: Annotated[
         list[str] | None,
-        option(options.SCHEDULER_METAVAR, "Another scheduler for the engines. Repeatable.", options.WHAT),
+        option(options.SCHEDULER_METAVAR, "A scheduler to try in the engines. Repeatable.", options.WHAT),
     ] = None,
     running_scheduler: Annotated[
         str, option(options.SCHEDULER_METAVAR, "The scheduler that ran.", options.ON_WHAT)
@@ -84,10 +84,10 @@ def shadow(
     ] = None,
     json: options.Json = None,
 ) -> None:
-    """Say what another router or scheduler would have gained on the requests that a proxy has served.
+    """Simulate other routers or schedulers on the requests that a proxy has served.
 
-    The first half of them calibrates the profile, the second is simulated: under the policy that runs, to see how far
-    off that is, and under the others. Nothing is sent to the proxy or to its engines.
+    The profile is fitted to the first half of the requests; the second half is simulated under the policy that ran, to
+    measure the error of the simulation, and under the others. Nothing is sent to the proxy or to its engines.
     """
     from servegym.evaluation.shadow.estimating import Candidate
     from servegym.evaluation.shadow.estimating import shadow as shadow_of
@@ -97,7 +97,7 @@ def shadow(
     if not router and not scheduler:
         raise ServegymError("name at least one policy to compare with: --router NAME, or --scheduler NAME")
     if every_s is not None and json is not None:
-        raise ServegymError("--every goes on and on, and --json is one document; leave one of them out")
+        raise ServegymError("--every has no end, and --json is one document; leave one of them out")
     base = load_profile(device)
     candidates = [Candidate(router=one) for one in router or []] + [Candidate(one) for one in scheduler or []]
     console = console_for(json)
@@ -106,7 +106,7 @@ def shadow(
             log, running_scheduler, engines, running_router, last_s, max_sequences, batch_tokens, kv_blocks
         )
         if router and served.run.engines == 1:
-            raise ServegymError(f"{log}: there was one engine, so no router decides anything; try --scheduler")
+            raise ServegymError(f"{log}: there was one engine, so a router decides nothing; try --scheduler")
         found = shadow_of(served, base, candidates)
         show_tables(console, {f"{found.requests} requests": rows_of(found)}, ["TPOT, ms", "TTFT, ms"])
         console.print(_said(found, served.left_out), soft_wrap=True)
@@ -121,7 +121,7 @@ def shadow(
 
 
 def rows_of(found: Shadow) -> list[dict[str, str]]:
-    """TDG ratios and mean latencies, and differences to what runs with their 95 % intervals."""
+    """Rows with TDG ratios, mean latencies, and differences to the policy that ran with 95 % intervals."""
     rows = []
     for one in (found.measured, found.simulated, *found.others):
         itself = one in (found.measured, found.simulated)
@@ -142,13 +142,13 @@ def _said(found: Shadow, left_out: dict[str, int]) -> str:
     lines = [
         f"fitted to the first half: batches times {terms.factor:.4g}, {1e3 * terms.step_cpu_s:.3g} ms of CPU a step, "
         f"{1e3 * terms.client_s:.3g} ms before the queue",
-        f"the simulation of what ran is {error.in_words()} off in the second",
+        f"the error of the simulated TDG ratio in the second half is {error.in_words()}",
     ]
     best = max(found.others, key=lambda one: one.against.mean)
     if best.beyond_error and best.against.mean > 0:
-        lines.append(f"{best.label} would have gained more, by more than the simulation is off")
+        lines.append(f"{best.label} would have gained more, by more than the simulation's error")
     else:
-        lines.append("no candidate would have gained more by more than the simulation is off: leave it as it is")
+        lines.append("no candidate would have gained more by more than the simulation's error: keep the policy")
     if left_out:
         lines.append(f"not simulated: {', '.join(f'{count} {name}' for name, count in left_out.items())}")
     return "\n".join(lines)
@@ -186,13 +186,13 @@ def switch(
     ] = None,
     json: options.Json = None,
 ) -> None:
-    """Have a running proxy route by another policy. Requests under way stay where they are.
+    """Change the policy of a running proxy. Requests under way stay where they are.
 
-    The proxy's admin key is read from SERVEGYM_ADMIN_KEY. A policy that cannot be used changes nothing, and the command
-    says why.
+    The proxy's admin key is read from SERVEGYM_ADMIN_KEY. A policy that cannot be used changes nothing, and is an error
+    that says why.
     """
     if (policy is None) == (router is None):
-        raise ServegymError("say which policy: --policy ARTIFACT, or --router NAME")
+        raise ServegymError("name a policy: --policy ARTIFACT, or --router NAME")
     key = os.environ.get(ADMIN_VARIABLE)
     if not key:
         raise ServegymError(f"{ADMIN_VARIABLE} is not set: a proxy takes policies from its admin only")
@@ -210,7 +210,7 @@ def switch(
 
 
 def _put(url: str, body: bytes, key: str) -> str:
-    """The label of the policy that runs then. Raises ServegymError."""
+    """Send a policy to a proxy; returns the label of the policy that then runs. Raises ServegymError."""
     import urllib.error
     import urllib.request
 

@@ -63,7 +63,7 @@ def simulate(
     stream: Annotated[
         bool,
         flag(
-            "Read the trace and write the tables while the run goes; memory then holds only requests under way.",
+            "Read the trace and write the tables during the run, with only unfinished requests in memory.",
             options.OUTPUT,
             "--stream",
         ),
@@ -72,18 +72,18 @@ def simulate(
     perfetto: options.Perfetto = None,
     json: options.Json = None,
 ) -> None:
-    """Serve a trace once and print how well it went.
+    """Serve a trace once and print figures of the run.
 
-    Without --rate and --load a trace keeps its own arrival times, and --arrivals their own pace where they have one
-    (such as waves:n=5,gap_s=0.1); what has none arrives at load medium (0.7).
-    Without --requests a file is served whole, and of a family 1000 requests.
+    Without --rate and --load, a trace keeps its own arrival times, and --arrivals keeps its own rate if it has one
+    (waves:n=5,gap_s=0.1); else requests arrive at load medium (0.7).
+    Without --requests, all requests of a file are served, and 1000 of a family.
     """
     if (csv or timeline) and out is None:
         raise ServegymError(f"{'--csv' if csv else '--timeline'} needs --out DIR, the folder of the tables")
     if stream and (out is None or csv or timeline or report is not None or perfetto is not None):
         raise ServegymError(
-            "--stream writes the tables of requests and engines as Parquet, and keeps no request: it needs --out DIR, "
-            "and goes without --csv, --timeline, --report and --perfetto"
+            "--stream writes the tables of requests and engines as Parquet, and keeps no request in memory: it needs "
+            "--out DIR, and excludes --csv, --timeline, --report and --perfetto"
         )
     if out is not None:
         check_output_folder(out)
@@ -133,7 +133,7 @@ def simulate(
 
 
 def of_scenario(spec: ServingSpec, scenario: Scenario, load_policies: list[Path]) -> dict[str, Any]:
-    """What served, and how that was said."""
+    """The part of the JSON document about the scenario: devices, policies and arguments."""
     return {
         "serving": scenario.deployment.name,
         "engines": sum(pool.engines for pool in scenario.deployment.pools),
@@ -142,7 +142,7 @@ def of_scenario(spec: ServingSpec, scenario: Scenario, load_policies: list[Path]
 
 
 def _stream(spec: ServingSpec, out: Path, load_policies: list[Path], json: str | None) -> None:
-    """A run whose trace is streamed."""
+    """Run with a streamed trace."""
     from servegym.evaluation.identity import versions
     from servegym.evaluation.streaming import stream
 
@@ -163,7 +163,7 @@ def _stream(spec: ServingSpec, out: Path, load_policies: list[Path], json: str |
 
 
 def show(document: dict[str, Any], console: Console) -> None:
-    """The figures of a run as two tables."""
+    """Print the figures of a run as two tables."""
     arguments = document["arguments"]
     routed = f", router {arguments['router']}" if document["engines"] > 1 else ""
     if arguments["scaler"]:
@@ -203,7 +203,7 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def fairness(document: dict[str, Any]) -> str:
-    """Jain's indices of gain over ideal gain of groups."""
+    """Jain's fairness indices of gain / ideal gain by group, as text."""
     of = {name: document[f"fairness_by_{name}"] for name in ("client", "length")}
     return ", ".join(f"by {name}: {number(value)}" for name, value in of.items() if value is not None) or "-"
 
@@ -214,7 +214,7 @@ def by_priority(document: dict[str, Any], figure: str) -> str:
 
 
 def slos_met(document: dict[str, Any]) -> dict[str, str]:
-    """SLO attainment, and under QoServe's recipe the late-token share; by class where there are several."""
+    """SLO attainment, and with QoServe's recipe the late-token share; also by class if there are several."""
     from servegym.evaluation.measures import ATTAINMENT, LATE_TOKEN, shows_late_tokens
 
     shown = [ATTAINMENT, *([LATE_TOKEN] if shows_late_tokens(document["workload"].get("slo", "")) else [])]
@@ -228,7 +228,7 @@ def slos_met(document: dict[str, Any]) -> dict[str, str]:
 
 
 def asked_for(document: dict[str, Any]) -> dict[str, str]:
-    """Figures that not every run has: of sessions, shared prefixes, incidents, a scaler."""
+    """Figures that only some runs have: of sessions, shared prefixes, incidents, a scaler."""
     arguments, figures = document["arguments"], {}
     if "sessions" in document:
         figures["sessions in time"] = f"{number(document['session_slo_attainment'])} of {document['sessions']:,}"
@@ -245,7 +245,7 @@ def asked_for(document: dict[str, Any]) -> dict[str, str]:
 
 
 def costs(document: dict[str, Any]) -> dict[str, str]:
-    """Where prices or power are said."""
+    """Figures of costs, if prices or power are given."""
     words = {"cost": ("price_per_hour", ""), "energy_kwh": ("busy_w", " kWh")}
     return {
         f"{figure.partition('_')[0]} (a million tokens)": (

@@ -1,4 +1,4 @@
-"""The options that say what is served, made from the fields of a `ServingSpec` so that they are defined once."""
+"""The options of a `ServingSpec`, made from its fields."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def spec_options(
     help_texts: Mapping[str, str] | None = None,
     shown: Mapping[str, str] | str | None = None,
 ) -> Callable[[Command], Command]:
-    """Give a command the option `--spec` and one for each field; it gets what they say as its argument `words`.
+    """Give a command the option `--spec` and one for each field; the given fields are its argument `words`.
 
-    only, without: fields by name. many: those whose option can be repeated. help_texts: other than the fields' own.
-    shown: another default in words, by field, or of all.
+    only, without: fields by name. many: fields whose option can be repeated. help_texts: replace the fields' own.
+    shown: texts that the help shows as defaults, by field or one for all.
     """
     names = [name for name, (_, one) in LEAVES.items() if one.kind != POOLS and name not in without]
     names = sorted((name for name in names if not only or name in only), key=lambda name: not LEAVES[name][1].first)
@@ -52,14 +52,14 @@ def spec_options(
         def command(**arguments: Any) -> Any:
             file = arguments.pop("spec")
             given = {name: arguments.pop(name) for name in names}
-            said = {name: _said(value) for name, value in given.items() if value not in (None, [])}
+            said = {name: _value(value) for name, value in given.items() if value not in (None, [])}
             words: Words = {}
             if file is not None:
                 from servegym.scenarios.documents import load_words
 
                 words = load_words(file)
             if {"load", "rate_per_s"} <= said.keys():
-                raise SpecError("--rate and --load are both given; one says how fast requests arrive")
+                raise SpecError("--rate and --load are both given; give one of them")
             return function(words=overridden(words, said), **arguments)
 
         made = [_parameter(name, name in many, help_texts or {}, shown or {}) for name in names]
@@ -72,9 +72,9 @@ def spec_options(
 def option_set(
     kind: type, made: str, without: Collection[str] = (), changed: Mapping[str, Any] = MappingProxyType({})
 ) -> Callable[[Command], Command]:
-    """Give a command the options that are the fields of a dataclass; it gets what they say as its argument `made`.
+    """Give a command an option for each field of a dataclass; its argument `made` is the dataclass.
 
-    without: fields that keep their defaults. changed: annotations other than the fields' own.
+    without: fields that keep their defaults. changed: annotations that replace the fields' own.
     """
     hints = {**typing.get_type_hints(kind, include_extras=True), **changed}
     fields = [field for field in dataclasses.fields(kind) if field.name not in without]
@@ -97,14 +97,14 @@ def option_set(
 
 
 def own_parameters(function: Command, made: str) -> list[inspect.Parameter]:
-    """The parameters that a command has itself: all but `made`, which is put together from options of others."""
+    """The parameters of a command itself: all but `made`, which is made from added options."""
     hints = typing.get_type_hints(function, include_extras=True)
     own = (one for one in inspect.signature(function).parameters.values() if one.name != made)
     return [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
 
 def with_parameters(command: Command, function: Command, parameters: list[inspect.Parameter]) -> Command:
-    """The command under the name and with the help of the function, as typer sees it, with these parameters."""
+    """Give a command the name and help of a function, and these parameters, for typer."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__name__, command.__doc__ = function.__name__, function.__doc__
@@ -149,8 +149,8 @@ def _parser(name: str, option: Option) -> Callable[[str], Any]:
     return parse
 
 
-def _said(value: Any) -> Any:
-    """What an option says; of one that was repeated all of it."""
+def _value(value: Any) -> Any:
+    """The value of an option; a repeated one has several."""
     if not isinstance(value, list):
         return value
     return tuple(one for item in value for one in (item if isinstance(item, tuple) else (item,)))

@@ -1,4 +1,4 @@
-"""`servegym reproduce`, `bench`, `leaderboard`: studies of a clone, `python -m experiments`, run from any folder."""
+"""`servegym reproduce`, `bench`, `leaderboard`: run studies of a clone (`python -m experiments`) from any folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 import servegym
 from servegym.errors import ExperimentError
 
-# Arguments and --help are those of the study.
+# Arguments and --help are passed on to the study.
 FORWARDED: dict[str, Any] = {
     "add_help_option": False,
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
@@ -21,24 +21,24 @@ FORWARDED: dict[str, Any] = {
 
 
 def reproduce(context: typer.Context) -> int:
-    """Measure what the papers claim (in a clone: python -m experiments reproduce)."""
+    """Measure the papers' claims (in a clone: python -m experiments reproduce)."""
     return run_study("reproduce", context.args)
 
 
 def bench(context: typer.Context) -> int:
-    """Measure the simulator's speed on this machine, each figure beside its bound (in a clone)."""
+    """Measure the simulator's speed on this machine, with a bound for each figure (in a clone)."""
     return run_study("bench", context.args)
 
 
 def leaderboard(context: typer.Context) -> int:
-    """Scores of policies, measured alike: write the page, add an entry, verify one (in a clone)."""
+    """Scores of policies, measured in the same way: write the page, add an entry, verify one (in a clone)."""
     return run_study("leaderboard", context.args)
 
 
 def run_study(command: str, arguments: list[str]) -> int:
     """Run `python -m experiments COMMAND ...` with the clone's root on the path; returns its exit status.
 
-    Raises ExperimentError where the package was not installed from a clone.
+    Raises ExperimentError if the package was not installed from a clone.
     """
     root = clone_root()
     if root is None:

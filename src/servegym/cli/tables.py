@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: names stay whole, and where not all columns have room some leave, which is said."""
+"""Tables that fit the terminal: names stay whole, and columns without room are left out, which a line says."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Rows = Sequence[Mapping[str, str]]  # cells by the names of their columns
-BEST = " *"  # ends the name of a row that is in bold
-LEAST_NAME = 12  # characters of a name in a line, however narrow the terminal is
+BEST = " *"  # ends the name of a row in bold
+LEAST_NAME = 12  # least characters of a name in a line
 BETWEEN = 2  # spaces between columns
 
 
 def show_tables(
     console: Console, tables: Mapping[str, Rows], optional: Sequence[str] = (), text: Sequence[str] = ()
 ) -> list[str]:
-    """Print tables with the same columns, by their titles, a column as wide in all of them; return those shown.
+    """Print tables with the same columns and the same widths, by title; returns the columns shown.
 
-    The first column names the rows, the others are numbers but for those of `text`. optional: columns that leave, in
-    this order, where the terminal is narrow; a line below says which. Where the others have no room either, intervals
-    go to a second line, and at last names to more.
+    The first column names the rows, the others are numbers except those in `text`. optional: columns to leave out, in
+    this order, in a narrow terminal; a line below names them. If the rest has no room either, intervals go to a second
+    line, and at last names to more lines.
     """
     from rich import box
     from rich.table import Table
@@ -70,13 +70,13 @@ def column_width(rows: Rows, name: str) -> int:
 
 
 def with_unit(name: str) -> str:
-    """The name of a column with its unit, which is not parted from the word before."""
+    """The name of a column, with a non-breaking space before its unit."""
     before, comma, unit = name.rpartition(", ")
     return f"{before},\N{NO-BREAK SPACE}{unit}" if comma and " " not in unit else name
 
 
 def stacked(row: Mapping[str, str]) -> dict[str, str]:
-    """The row with intervals below their means, but for its name."""
+    """The row with each interval below its mean."""
     first = next(iter(row))
     return {
         name: cell if name == first else cell.replace(" ± ", "\n± ").replace(" (", "\n(") for name, cell in row.items()
@@ -84,7 +84,7 @@ def stacked(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def folded(name: str, width: int) -> str:
-    """The name in lines of at most `width`, broken behind the marks between its parts where that suffices."""
+    """Break a name into lines of at most `width`, after the marks between its parts where possible."""
     lines = [""]
     for part in re.findall(r"[^\s,:+-]*[\s,:+-]+|[^\s,:+-]+$", name):
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:

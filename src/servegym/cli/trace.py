@@ -1,4 +1,4 @@
-"""`servegym trace`: what traces are like."""
+"""`servegym trace`: inspects, converts and generates traces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ app = typer.Typer(rich_markup_mode="rich")
 
 @app.callback(invoke_without_command=True)
 def trace(context: typer.Context) -> None:
-    """Look at traces, convert and generate them."""
+    """Inspect, convert and generate traces."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -64,7 +64,7 @@ def inspect(
     sort: options.Sort = False,
     json: options.Json = None,
 ) -> None:
-    """Print what a trace is like: how requests arrive and how long they are."""
+    """Print figures of a trace: arrivals and lengths of its requests."""
     from servegym.traces.inspect import describe
     from servegym.traces.reading import Reading
 
@@ -84,7 +84,7 @@ Recipe = Annotated[
     str | None,
     option(
         "RECIPE",
-        "How requests get priorities, weights and SLOs.",
+        "The recipe for priorities, weights and SLOs of requests.",
         options.ON_WHAT,
         show_default="none but what the trace has",
     ),
@@ -97,7 +97,7 @@ def convert(
     target: Target,
     tokenizer: Annotated[
         str | None,
-        option("characters/N", "For a trace that holds texts: how their tokens are counted.", options.ON_WHAT),
+        option("characters/N", "For a trace of texts: count N characters as a token.", options.ON_WHAT),
     ] = None,
     slo: Recipe = None,
     rate: options.Rate = None,
@@ -109,7 +109,7 @@ def convert(
     drop_empty: options.DropEmpty = False,
     sort: options.Sort = False,
 ) -> None:
-    """Write a trace of any known format as one of your own: arrival_s, prompt_tokens, output_tokens and the rest."""
+    """Convert a trace of any known format to servegym's own: arrival_s, prompt_tokens, output_tokens and so on."""
     from servegym.traces.reading import Reading
 
     write_trace(source, target, requests=requests, rate_per_s=rate, slo=slo, arrivals=arrivals, seed=seed,
@@ -126,7 +126,7 @@ def generate(
     requests: options.Requests = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Draw requests of a family and write them as a trace of your own."""
+    """Draw requests of a family and write them in servegym's own format."""
     from servegym.errors import WorkloadError
     from servegym.traces.workloads import trace_names
 
@@ -136,7 +136,7 @@ def generate(
 
 
 def write_trace(source: str, target: Path, **arguments: Any) -> None:
-    """Write the trace and say what it is."""
+    """Write the trace and print its size."""
     from servegym.traces.writing import convert as convert_trace
 
     written = convert_trace(source, target, **arguments)
@@ -145,7 +145,7 @@ def write_trace(source: str, target: Path, **arguments: Any) -> None:
 
 
 def arrivals_table(figures: dict[str, Any]) -> Table | str:
-    """How requests arrive; a remark where the trace does not say."""
+    """Table of arrivals; a remark for a trace without times."""
     if figures["span_s"] is None:
         return "no arrival times: --rate or --load draws them"
     table = new_table("arrivals", "")
@@ -155,7 +155,7 @@ def arrivals_table(figures: dict[str, Any]) -> Table | str:
 
 
 def provenance_table(figures: dict[str, Any]) -> Table:
-    """Where the trace is from: what of its description is no figure of a table."""
+    """Table of a trace's provenance: the parts of its description that the other tables do not have."""
     table = new_table("origin", "", numbers=False)
     for name, value in figures.items():
         if name not in ("name", "requests", *ARRIVALS, *LENGTHS) and value not in (None, []):

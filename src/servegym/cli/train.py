@@ -1,4 +1,4 @@
-"""`servegym train`: a configuration in, a learned policy out."""
+"""`servegym train`: trains a policy by a configuration."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def train(
         float | None,
         option(
             "X",
-            "End after this time, including what a resumed run took before; without --steps, whatever the steps.",
+            "End after this time, earlier runs of a resumed training included; without --steps, after any number of "
+            "steps.",
             options.HOW_MUCH,
             min=0.0,
         ),
@@ -68,7 +69,7 @@ def train(
         int | None,
         option(
             "N",
-            "End after this many environment steps (cma: scenarios served); without --minutes, however long.",
+            "End after this many environment steps (cma: simulated scenarios); without --minutes, after any time.",
             options.HOW_MUCH,
             min=1,
         ),
@@ -78,8 +79,8 @@ def train(
         str | None,
         option(
             options.RAY_METAVAR,
-            f"Serve the scenarios of the algorithm {EVOLUTION} on Ray, as `compare` does its runs. "
-            "What is learned is the same.",
+            f"Simulate the scenarios of the algorithm {EVOLUTION} on Ray, as `compare` does its runs. "
+            "The learned policy is the same.",
             options.HOW_MUCH,
             "--ray",
             show_default="no: in threads of this process",
@@ -96,13 +97,13 @@ def train(
     ] = None,
     json: options.Json = None,
 ) -> None:
-    """Train a policy in an environment, beginning with the heuristic it is to improve.
+    """Train a policy in an environment, starting from the heuristic that it is to improve.
 
     The result, policy.json, is a compiled policy that every command takes as learned:PATH. A checkpoint is written
-    every few minutes: after Ctrl-C or a crash --resume goes on from the last.
+    every few minutes: after Ctrl-C or a crash, --resume continues from the last one.
 
-    The base can be a policy of your own: name its file with --load-policies, here (also with --resume) and wherever
-    what was learned is used.
+    The base can be a policy of your own: name its file with --load-policies, here (also with --resume) and wherever the
+    learned policy is used.
     """
     load_policy_files(load_policies)
     from servegym.tuners.config import load_config
@@ -111,8 +112,8 @@ def train(
     if resume is not None:
         if words or config is not None or out is not None or algorithm is not None or seed is not None:
             raise ServegymError(
-                "--resume goes on with what is in its folder; of the other options only --load-policies, --minutes, "
-                "--steps and --json go with it"
+                "--resume continues with the configuration in its folder; of the other options, it takes only "
+                "--load-policies, --minutes, --steps and --json"
             )
         folder = RunFolder(resume)
         chosen = folder.config().replaced(minutes=minutes, steps=steps)
@@ -137,7 +138,7 @@ def train(
 
 
 def trainer(algorithm: str) -> Callable[..., Any]:
-    """What trains with an algorithm: called with the configuration, a folder, resume and progress."""
+    """The training function of an algorithm, which takes the configuration, a folder, resume and progress."""
     if algorithm == EVOLUTION:
         from servegym.tuners import evolution
 
@@ -152,19 +153,19 @@ def trainer(algorithm: str) -> Callable[..., Any]:
 
 
 def check_runs_on_ray(algorithm: str, ray: str | None) -> None:
-    """Raises ServegymError where Ray is asked for, and an algorithm has nothing to run there."""
+    """Raise ServegymError if Ray is asked for with an algorithm that cannot use it."""
     if ray is not None and algorithm != EVOLUTION:
         raise ServegymError(
-            f"--ray {ray}: of the algorithms only {EVOLUTION} serves scenarios that can be spread; "
+            f"--ray {ray}: only the algorithm {EVOLUTION} has scenarios that can run on a cluster; "
             f"{algorithm} learns in one process"
         )
 
 
 def run_with_progress(config: TrainingConfig, folder: Path, resume: bool, runner: Runner | None = None) -> None:
-    """Train, with a progress bar on standard error. runner: of evolution's scenarios."""
+    """Train, with a progress bar on standard error. runner: for the scenarios of evolution."""
     from servegym.tuners.outcome import Stopped
 
-    how = f"servegym train --resume {folder} goes on from the last checkpoint"
+    how = f"servegym train --resume {folder} continues from the last checkpoint"
     try:
         with needs("training", EXTRA), bar() as progress:
             train = trainer(config.algorithm)
@@ -179,7 +180,7 @@ def run_with_progress(config: TrainingConfig, folder: Path, resume: bool, runner
 
 @contextlib.contextmanager
 def bar() -> Iterator[Callable[[float, str], None]]:
-    """A bar on standard error: to be called with the share that is done, and what there is to say."""
+    """Show a bar on standard error. Yields a function to call with the share done and a text."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
@@ -196,7 +197,7 @@ def bar() -> Iterator[Callable[[float, str], None]]:
 
 
 def show(summary: dict[str, Any], json: str | None) -> None:
-    """What came of it."""
+    """Print the result of a training."""
     from servegym.evaluation.intervals import Interval
 
     validation = summary["validation"]

@@ -1,4 +1,4 @@
-"""`servegym tune`: search the parameters of policies, and see whether the best of them hold on other requests."""
+"""`servegym tune`: searches parameters of policies, and tests the best ones on other requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ servegym tune mine.yaml --constraint low_priority_attainment=0.5 --out results/m
 servegym tune proserve-a100 --storage postgresql+psycopg://user:password@host/studies --trials-only
 """
 EXTRA = "tune"
-NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # may change without making it another study
+NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # fields that may change in the same study
 
 
 @spec_options(
@@ -54,7 +54,7 @@ NOT_IDENTITY = ("description", "trials", "top_k", "slices")  # may change withou
 )  # fmt: skip
 @work_options(
     "results/tune-NAME-..., one for each tuning",
-    "Folder for studies, runs and tables. Work that is there is not repeated.",
+    "Folder for studies, runs and tables. Work that it has is not repeated.",
     without=("fresh",),
 )
 def tune(
@@ -79,16 +79,16 @@ def tune(
     """Search the parameters of policies. The best trials are run again on fresh requests, and the winner is compared
     with the defaults on requests and traces that were not used for tuning.
 
-    Every trial and run is kept as soon as it is done: after Ctrl-C, or with more --trials, the same command goes on.
+    Every trial and run is kept as soon as it is done: after Ctrl-C, or with more --trials, the same command continues.
     """
     with needs("tuning", EXTRA):
-        import optuna  # noqa: F401 (said here, before anything else is done)
+        import optuna  # noqa: F401 (a missing package is an error now, before anything else is done)
 
     from servegym.tuners.studies.reading import DEFAULT, load_tuning
 
     chosen = load_tuning(config or DEFAULT)
     roles = {role: words.pop(role, None) for role in ("scheduler", "decode_scheduler", "router", "scaler")}
-    if words or test_trace or any(roles.values()) or tune:  # what the file says of its studies does not hold of these
+    if words or test_trace or any(roles.values()) or tune:  # the file's description no longer fits
         chosen = chosen.replaced(description="")
     if any(roles.values()) or tune:
         chosen = with_one_study(chosen, config, study, roles, tune)
@@ -111,7 +111,7 @@ def with_one_study(
     config: TuningConfig, named: str | None, studies: list[str] | None, roles: dict[str, str | None],
     tune: list[str] | None,
 ) -> TuningConfig:  # fmt: skip
-    """The tuning, with one study of the policies that options name; without them, of what its only study has."""
+    """The tuning with one study: of the policies that options name, else of those of its only study."""
     from servegym.tuners.studies.config import StudyConfig
     from servegym.tuners.studies.reading import parse_tune
 
@@ -124,14 +124,14 @@ def with_one_study(
     kept = config.only(studies) if studies else config
     if len(kept.studies) > 1:
         several = ", ".join(kept.studies)
-        raise ServegymError(f"--tune says what one study searches, and {named} has {several}; name one with --study")
+        raise ServegymError(f"--tune is for one study, and {named} has {several}; name one with --study")
     return kept.replaced(
         studies={name: dataclasses.replace(study, tune=ranges) for name, study in kept.studies.items()}
     )
 
 
 def with_panels(config: TuningConfig, words: Words, test_traces: list[str] | None, seeds: int | None) -> TuningConfig:
-    """The tuning, with what options say of its panels."""
+    """The tuning, with its panels changed by options."""
 
     def changed(panel: Panel, more: Words) -> Panel:
         return dataclasses.replace(panel, spec=panel.replaced(words | more).spec)
@@ -145,7 +145,7 @@ def with_panels(config: TuningConfig, words: Words, test_traces: list[str] | Non
 
 
 def parse_constraints(texts: list[str]) -> dict[str, float]:
-    """What --constraint says: NAME=X. Raises ServegymError."""
+    """Parse --constraint NAME=X. Raises ServegymError."""
     found = {}
     for text in texts:
         name, _, value = text.partition("=")
@@ -157,7 +157,7 @@ def parse_constraints(texts: list[str]) -> dict[str, float]:
 
 
 def digest(config: TuningConfig) -> str:
-    """Of what makes it the same tuning: with other trials to do it goes on in the same folder."""
+    """Digest of the tuning, without the fields in NOT_IDENTITY, so that more trials continue in the same folder."""
     from servegym.evaluation.identity import document_digest
 
     document = {key: value for key, value in config.to_json().items() if key not in NOT_IDENTITY}
@@ -167,7 +167,7 @@ def digest(config: TuningConfig) -> str:
 def run_with_progress(
     config: TuningConfig, directory: Path, runner: Runner, storage: str | None, trials_only: bool
 ) -> list[StudyOutcome]:
-    """The outcomes of a tuning, with a progress bar on standard error."""
+    """Run a tuning with a progress bar on standard error; returns the outcomes of its studies."""
     from servegym.tuners.studies.tuning import run_tuning
 
     with bar() as progress:
@@ -176,13 +176,13 @@ def run_with_progress(
         except KeyboardInterrupt:
             raise Interrupted(
                 f"finished trials are kept in {'the database' if storage else directory}, and runs in {directory}; the "
-                "same command goes on from there"
+                "same command continues from there"
             ) from None
 
 
 @contextlib.contextmanager
 def warnings_in_a_line() -> Iterator[None]:
-    """Print warnings without the Python file they come from, and those of Optuna not at all."""
+    """Print warnings without the file that raised them, and those of Optuna not at all."""
 
     def show_warning(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
         if "optuna" not in Path(filename).parts and not category.__module__.startswith("optuna"):
@@ -195,7 +195,7 @@ def warnings_in_a_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bar() -> Iterator[Progress]:
-    """A progress bar on standard error: of a study, its trials, then its runs in validation and test."""
+    """Show a progress bar on standard error for each study: its trials, then its runs in validation and test."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -217,13 +217,13 @@ def bar() -> Iterator[Progress]:
 
 
 def show(config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, trials_only: bool, work: Work) -> None:
-    """What came of it."""
+    """Print the results of a tuning."""
     from servegym.tuners.studies.tuning import config_document, outcome_document, save_tuning
 
     console, notes = work.console, notes_of_panels(config)
     files: list[Path] = []
     if trials_only:
-        console.print(f"All trials of {', '.join(config.studies)} are done; without --trials-only the rest follows.")
+        console.print(f"All trials of {', '.join(config.studies)} are done; run without --trials-only for the rest.")
     else:
         from servegym.tuners.studies.report import study_report
 
@@ -248,7 +248,7 @@ def show(config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, tr
 
 
 def notes_of_panels(config: TuningConfig) -> list[str]:
-    """What was put right in traces, and whether seeds differ there, of the panels of a tuning."""
+    """Notes on the panels of a tuning: repairs to traces, and traces in which seeds do not differ."""
     from servegym.evaluation.panels.part import notes_of
     from servegym.tuners.studies.instances import instances_of
 
@@ -257,7 +257,7 @@ def notes_of_panels(config: TuningConfig) -> list[str]:
 
 
 def show_parameters(outcome: StudyOutcome, console: Console) -> None:
-    """The winner's parameters beside the defaults, and what is best at each load."""
+    """Print the winner's parameters beside the defaults, and the best ones at each load."""
     loads = list(outcome.schedule)
     of_loads = [f"best at load\N{NO-BREAK SPACE}{load:g}" for load in loads]
     said = "the defaults were not beaten" if outcome.settings is None else f"the winner is {outcome.winner.label}"
@@ -275,7 +275,7 @@ def _told(value: Any) -> str:
 
 
 def show_studies(outcomes: list[StudyOutcome], console: Console) -> None:
-    """What the test says of each study."""
+    """Print the test result of each study."""
     from servegym.evaluation.measures import RATIOS
     from servegym.tuners.studies.analysis import no_room
     from servegym.tuners.studies.objectives import OBJECTIVES

@@ -1,4 +1,4 @@
-"""The options of a tuning, beside those of a panel (evaluation_options.py); without them the file's values hold."""
+"""The options of a tuning, beside those of a panel (evaluation_options.py). They replace the file's values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Studies = Annotated[
     option("NAME", "Only this study of the file. Repeatable.", options.WHAT, "--study", show_default="all"),
 ]
 HELP_TEXTS = {
-    "scheduler": "Instead of the studies of the file, one study with this scheduler; key=value are held fixed, and are "
-    "where it begins.",
-    **{role: f"With this {what}." for role, what in {
+    "scheduler": "One study with this scheduler, in place of the file's; key=value fixes a parameter, or sets the "
+    "start of one that is searched.",
+    **{role: f"A {what} for the study." for role, what in {
         "decode_scheduler": "scheduler of decode engines", "router": "router", "scaler": "scaler",
     }.items()},
     "trace": "A family of generated requests, or a trace file, to tune and to test on (other seeds). Repeatable.",
@@ -35,17 +35,17 @@ Tune = Annotated[
     list[str] | None,
     option(
         "NAME[=LOW..HIGH],...",
-        "What is searched: a parameter of every policy that has it, or ROLE.NAME of one (scheduler, "
-        "decode_scheduler, router, scaler); its range; of words NAME=WORD|WORD. Repeatable.",
+        "Parameters to search: NAME for every policy that has it, or ROLE.NAME for one (scheduler, decode_scheduler, "
+        "router, scaler), with a range, or NAME=WORD|WORD for words. Repeatable.",
         options.WHAT,
-        show_default="what papers and systems give a value for",
+        show_default="those for which papers and systems give a value",
     ),
 ]
 Name = Annotated[
     str | None,
     option(
         "NAME",
-        "What the tuning is called, in its folder and in a database, where each name has one panel and one space.",
+        "Name of the tuning, for its folder and in a database, where a name has one panel and one search space.",
         options.OUTPUT,
         "--name",
         show_default=FILE,
@@ -54,7 +54,7 @@ Name = Annotated[
 TestTraces = Annotated[
     list[str] | None,
     option(
-        "NAME|FILE", "What the winner is tested on. Repeatable.", options.ON_WHAT, "--test-trace", show_default=FILE
+        "NAME|FILE", "A trace to test the winner on. Repeatable.", options.ON_WHAT, "--test-trace", show_default=FILE
     ),
 ]
 Seeds = Annotated[
@@ -70,14 +70,14 @@ Seeds = Annotated[
 Trials = Annotated[
     int | None,
     option(
-        "N", "Trials of each study. The same command with more goes on.", options.HOW_MUCH, min=1, show_default=FILE
+        "N", "Trials of each study. With more, the same command continues.", options.HOW_MUCH, min=1, show_default=FILE
     ),
 ]
 TopK = Annotated[
     int | None,
     option(
         "K",
-        "How many of the best trials are validated on fresh seeds; the best there wins.",
+        "Number of best trials to validate on fresh seeds; the best there wins.",
         options.HOW_MUCH,
         "--top-k",
         min=1,
@@ -85,7 +85,7 @@ TopK = Annotated[
     ),
 ]
 Seed = Annotated[int | None, option("S", "Seed of the sampler.", options.HOW_MUCH, min=0, show_default=FILE)]
-SEARCH = "How it is searched"
+SEARCH = "Search"
 Sampler = Annotated[str | None, option("NAME", "tpe, gp, cmaes, nsga2, grid or random.", SEARCH, show_default="tpe")]
 Pruner = Annotated[
     str | None,
@@ -100,8 +100,8 @@ Objectives = Annotated[
     list[str] | None,
     option(
         "NAME",
-        "tdg, attainment, high_priority_attainment, low_priority_attainment or cost. Repeatable: the first one "
-        "decides which wins.",
+        "tdg, attainment, high_priority_attainment, low_priority_attainment or cost. Repeatable; the first one "
+        "chooses the winner.",
         SEARCH,
         "--objective",
         show_default="tdg",
@@ -130,7 +130,7 @@ Storage = Annotated[
 TrialsOnly = Annotated[
     bool,
     flag(
-        "Only run trials, as one of several workers; another one does validation, test and report.",
+        "Only run trials, as one of several workers; a command without it does validation, test and report.",
         options.OUTPUT,
         "--trials-only",
     ),

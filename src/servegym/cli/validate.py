@@ -1,4 +1,4 @@
-"""`servegym validate`: requests as they were served beside the same requests simulated."""
+"""`servegym validate`: compares served requests with a simulation of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ servegym validate results/live/requests.parquet --profile results/calibrate/mine
 servegym validate light.csv heavy.csv burst.csv --profile a100-llama3-8b --fit my-engine
 """
 SHOWN = ("e2e", "itl", "ttft")
-LEAVING = ("e2e p99", "itl p99", "tokens/s", "stage", "e2e mean")  # columns, where the terminal is narrow
+LEAVING = ("e2e p99", "itl p99", "tokens/s", "stage", "e2e mean")  # columns left out in a narrow terminal
 
 
 def validate(
@@ -39,25 +39,25 @@ def validate(
         list[Path] | None,
         typer.Argument(
             metavar="[REQUESTS]...",
-            help="Requests of one's own as they were served, a CSV or Parquet file a run: arrival_s, prompt_tokens, "
-            "output_tokens, ttft_s, e2e_s (or --columns says which they are); if there are, failed and prompt_id. Or "
-            "the detailed result of vllm bench serve, or the report of AIPerf, GuideLLM or inference-perf.",
+            help="Served requests, a CSV or Parquet file a run with arrival_s, prompt_tokens, output_tokens, ttft_s, "
+            "e2e_s (or --columns names them) and optionally failed and prompt_id. Or the detailed result of vllm bench "
+            "serve, or the report of AIPerf, GuideLLM or inference-perf.",
         ),
     ] = None,
     profile: Annotated[
-        str | None, option("PROFILE", "What served REQUESTS, CPU time included.", options.WHAT, "--profile")
+        str | None, option("PROFILE", "Profile of REQUESTS' engine, with its CPU time.", options.WHAT, "--profile")
     ] = None,
     fit: Annotated[
         str | None,
         option(
             "NAME",
-            "Fit batch times, CPU time of a step and the client's side to REQUESTS, write profile NAME, and say "
-            "how many runs that takes.",
+            "Fit batch times, CPU time of a step and the client's delay to REQUESTS, write profile NAME, and report "
+            "how many runs the fit needs.",
             options.WHAT,
         ),
     ] = None,
     within: Annotated[
-        float, option("PERCENT", "With --fit: the error that is small enough.", options.WHAT, min=0.1)
+        float, option("PERCENT", "With --fit: the largest error that is small enough.", options.WHAT, min=0.1)
     ] = 5.0,
     max_sequences: Annotated[int, option("N", "max_num_seqs of REQUESTS' engine.", options.WHAT, min=1)] = 256,
     batch_tokens: Annotated[
@@ -78,16 +78,16 @@ def validate(
     ),
     json: options.Json = None,
 ) -> None:
-    """Simulate requests that a real engine has served, and show how far off the simulation is.
+    """Simulate requests that a real engine has served, and show the errors of the simulation.
 
-    Writes errors.csv, every figure measured and simulated, and scatter.png. Nothing is fitted unless --fit is given,
-    and no request is left out. The public measured runs are a study: python -m experiments validate, in a clone.
+    Writes errors.csv, with every figure measured and simulated, and scatter.png. Nothing is fitted unless --fit is
+    given, and no request is left out. The public measured runs are a study: python -m experiments validate, in a clone.
     """
     check_output_folder(out)
     if not files or profile is None:
         raise ServegymError(
-            "validate takes files of requests as they were served, and --profile, what served them; the public "
-            "measured runs are a study: python -m experiments validate, in a clone"
+            "validate takes files of served requests and --profile, the profile of their engine; the public measured "
+            "runs are a study: python -m experiments validate, in a clone"
         )
     if fit and not re.fullmatch("[a-z0-9][a-z0-9.-]*", fit):
         raise ServegymError(f"--fit {fit}: a profile's name has small letters, digits, dots and hyphens")
@@ -129,7 +129,7 @@ def write_errors(errors: pd.DataFrame, out: Path, console: Console) -> list[Path
 def _fit(
     name: str, profile: str, settings: list[Setting], within: float, console: Console
 ) -> tuple[str, dict[str, Any]]:
-    """The text of the fitted profile, and what is known of the fit; both tables on the console."""
+    """Fit a profile and print both tables; returns the profile's text and a record of the fit."""
     from dataclasses import asdict
 
     from servegym.cli.progress import bar_of
@@ -157,7 +157,7 @@ def _fit(
 
 
 def fit_rows(left: pd.DataFrame, needed: dict[str, int | None], percent: float) -> Rows:
-    """Errors on runs that were not fitted, by how many were, and from how many on they are small enough."""
+    """Rows of errors on runs left out of a fit, by the number of fitted runs, and the number that suffices."""
     head = "runs fitted: median |error| of the others, %"
     rows = [
         {head: str(count)} | {metric: number(float(errors[metric]), 1) for metric in SHOWN}
@@ -177,7 +177,7 @@ def _own(
     stems = [file.stem for file in files]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
     if twice is not None:
-        raise ServegymError(f"two runs are named {twice}, after their files; name the files differently")
+        raise ServegymError(f"two files have the name {twice}, which names a run; rename one")
     terms, served_by = EngineTerms("none", "the profile has all", asynchronous=asynchronous), load_profile(profile)
     return [(read_own(file, max_sequences, batch_tokens, reading), served_by, terms) for file in files]
 
@@ -191,7 +191,7 @@ def _errors_of_own(settings: list[Setting]) -> tuple[pd.DataFrame, dict[str, dic
 
 
 def error_rows(errors: pd.DataFrame) -> Rows:
-    """Signed errors by run and stage."""
+    """Rows of signed errors by run and stage."""
     found = []
     for (name, stage), rows in errors.groupby(["run", "stage"], sort=False):
         by_metric = rows.set_index("metric")["error_percent"]
@@ -204,7 +204,7 @@ def error_rows(errors: pd.DataFrame) -> Rows:
 
 
 def case_rows(errors: pd.DataFrame) -> Rows:
-    """Median absolute errors of means over runs, for each assumption."""
+    """Rows of median absolute errors of means over runs, for each assumption."""
     from servegym.evaluation.measured.figures import headline
 
     found = []

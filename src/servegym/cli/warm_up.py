@@ -32,16 +32,15 @@ def warm_up(
         list[str] | None,
         typer.Argument(
             metavar="[WHAT]...",
-            help=f"Environments, such as EngineBatching-v0; {POLICIES} is all that runs of what ships need. By default "
-            "everything.",
+            help=f"Environments, such as EngineBatching-v0; {POLICIES}: all that runs of shipped policies need. By "
+            "default everything.",
         ),
     ] = None,
 ) -> None:
-    """Compile the kernels of policies, device models and environments, single and in vectors: once for a version, some
-    minutes for all.
+    """Compile the kernels of policies, device models and environments, single and in vectors; all take some minutes,
+    once for each version.
 
-    They are kept in $SERVEGYM_CACHE, or ~/.cache/servegym. What is compiled, and how much of it is left, is on
-    standard error.
+    They are kept in $SERVEGYM_CACHE, or ~/.cache/servegym. Progress is on standard error.
     """
     from servegym.envs.registration import NAMES
 
@@ -62,7 +61,7 @@ def warm_up(
 
 
 def serve_a_little() -> None:
-    """One run, and the functions of all others."""
+    """Make one run, and compile the functions of all others."""
     import servegym
 
     servegym.simulate(requests=STEPS)
@@ -91,7 +90,7 @@ def shipped_kernels() -> Iterator[Compiled]:
 
 
 def play_a_little(name: str) -> None:
-    """Some steps of an environment's own episodes, alone and side by side."""
+    """Make some steps in an environment, single and in a vector."""
     import gymnasium as gym
 
     env = gym.make(f"servegym:{name}", disable_env_checker=True)

@@ -59,7 +59,7 @@ def _to_servegym(artifact: Artifact, path: Path, version: str | None) -> Exporte
 def _to_vllm(artifact: Artifact, path: Path, version: str | None) -> Exported:
     if artifact.scheduler is None:
         raise ExportError(
-            f"{artifact.label}: vLLM takes a scheduler, and there is none in it; --target ray takes a router"
+            f"{artifact.label}: vLLM takes a scheduler, and the artifact has none; --target ray takes a router"
         )
     _check_estimator(artifact, "vLLM")
     script = path.with_suffix(".vllm.sh")
@@ -113,7 +113,7 @@ def _to_sglang(artifact: Artifact, path: Path, version: str | None) -> Exported:
 def _to_ray(artifact: Artifact, path: Path, version: str | None) -> Exported:
     if artifact.router is None:
         raise ExportError(
-            f"{artifact.label}: Ray Serve takes a router, and there is none in it; --target vllm takes a scheduler"
+            f"{artifact.label}: Ray Serve takes a router, and the artifact has none; --target vllm takes a scheduler"
         )
     _check_estimator(artifact, "Ray Serve")
     snippet = path.with_suffix(".ray.yaml")

@@ -227,7 +227,7 @@ def test_ids_are_spread_evenly():
 
 
 FAULTS = {
-    "cut short": (Answer(tokens(0, 0)), CUT_OFF, "before the tokens"),
+    "cut short": (Answer(tokens(0, 0)), CUT_OFF, "before all requested tokens"),
     "refused": (Answer(status=429, body='{"error": {"message": "too\\nmany"}}'), REFUSED, "HTTP 429: too many"),
     "broken": (Answer(status=500, body="<html>oh"), REFUSED, "HTTP 500: <html>oh"),
     "dies": (Answer(tokens(0), dies=True), FAILED, ""),

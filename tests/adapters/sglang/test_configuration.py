@@ -46,14 +46,14 @@ def test_what_is_not_told_is_said() -> None:
     ("label", "word"),
     [
         ("slide-batching", "takes vllm-v1"),
-        ("edf", "fixed when a request comes"),
+        ("edf", "fixed at arrival"),
         ("sarathi-edf", "max_num_batched_tokens=N"),
     ],
 )
 def test_what_cannot_be_told_is_refused(label: str, word: str) -> None:
     with pytest.raises(ExportError, match=word):
         made(label)
-    with pytest.raises(ExportError, match="there is none in it"):
+    with pytest.raises(ExportError, match="the artifact has none"):
         sglang_configuration(Artifact({"router": router("min-load")}))
 
 

@@ -84,7 +84,7 @@ def test_a_changed_panel_has_another_name():
         (SMALL + "gpus: 4\n", "mine.yaml: unknown 'gpus'; a spec has demand, "),
         (SMALL.replace("[azure-code]", "[]"), "trace is ()"),
         (SMALL.replace("[azure-code]", "[3]"), "trace is 3; it should be a name"),
-        (SMALL + "slo: [proserve, qoserve]\n", "slo is ['proserve', 'qoserve'], and here it should be one value"),
+        (SMALL + "slo: [proserve, qoserve]\n", "slo is ['proserve', 'qoserve']; here it should be one value"),
         (SMALL.replace("azure-code", "azure-code, azure-code"), "trace names azure-code twice"),
         (SMALL.replace("azure-code", "a/mine.csv, b/mine.csv"), "trace names mine twice"),
         (SMALL.replace("light", "lite"), "a load of 'lite'"),

@@ -84,7 +84,7 @@ def test_decode_engines_get_their_own_scheduler(tmp_path):
     runs = run_evaluation(evaluation, tmp_path / "out")
     means = runs.groupby("policy")["tdg_ratio"].mean()
     assert means["edf"] != means["decodes"]
-    with pytest.raises(SpecError, match="scheduler of decode engines, of which there are none"):
+    with pytest.raises(SpecError, match="is the scheduler of decode engines, and there are none"):
         Evaluation(PANEL, ("decode_scheduler edf", f"learned:{path}"), SET)
 
 

@@ -67,7 +67,7 @@ def test_cmaes_takes_two_numbers_or_more():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SearchError, match=r"sampler gp takes a package that is not installed \(torch\)"):
+    with pytest.raises(SearchError, match=r"sampler gp needs a package that is not installed \(torch\)"):
         check_search("gp", "none", SPACE)
 
 

@@ -169,7 +169,7 @@ def test_a_parameter_without_an_end_is_refused():
 
 
 def test_a_range_without_the_default_is_refused():
-    with pytest.raises(SearchError, match=r"scheduler\.gamma: its default 1 is outside of what is searched, 2 to 3"):
+    with pytest.raises(SearchError, match=r"scheduler\.gamma: its default 1 is outside of the searched range, 2 to 3"):
         build_space({"scheduler": SLIDE}, {"gamma": Range(2, 3)}).defaults({"scheduler": fact})
-    with pytest.raises(SearchError, match=r"scheduler\.load: its default a is outside of what is searched, c, p"):
+    with pytest.raises(SearchError, match=r"scheduler\.load: its default a is outside of the searched range, c, p"):
         build_space({"scheduler": SLIDE}, {"load": Range(choices=("c", "p"))}).defaults({"scheduler": fact})

@@ -92,7 +92,7 @@ def test_a_damaged_journal_says_which_line(tmp_path):
 )
 def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, content):
     (tmp_path / "study.journal").write_bytes(content)
-    with pytest.raises(StorageError, match=r"no journal|do not make a study"):
+    with pytest.raises(StorageError, match=r"no journal|are not those of a study"):
         opened(tmp_path)
     assert (tmp_path / "study.journal").read_bytes() == content
 
@@ -142,7 +142,7 @@ time.sleep(60)
     [
         ("mysql://a:b@c/d", "no storage of the kind 'mysql'; it is postgresql+psycopg://"),
         ("redis://a", "no storage of the kind 'redis'"),
-        ("postgresql://a:b@c/d", "say which driver, postgresql+psycopg://"),
+        ("postgresql://a:b@c/d", "name the driver, postgresql+psycopg://"),
         ("study.db", "no storage 'study.db'; it is postgresql+psycopg://"),
         ("postgresql+psycopg://a:b@c:port/d", "no storage 'postgresql+psycopg://a:b@c:port/d'"),
         ("sqlite://", "sqlite:///FILE names a file"),
@@ -178,7 +178,7 @@ def test_a_full_disk_ends_the_worker_and_what_is_written_is_kept(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "full" / "study.journal").stat().st_size + 700, hard))
     try:
-        with pytest.raises(StorageError, match=r"cannot write .*study\.journal: File too large; what it holds is kept"):
+        with pytest.raises(StorageError, match=r"cannot write .*study\.journal: File too large; its contents are kept"):
             work(study, bowl, 5)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
