@@ -1,4 +1,4 @@
-"""How long a batch takes: device models and estimators, how they are fitted, and the profiles that ship.
+"""Times of batches: device models and estimators, their fitting, and the profiles that ship.
 
 from servegym.latency_models.profile import load_profile
 profile = load_profile("a100-llama3-8b")

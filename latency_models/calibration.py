@@ -1,4 +1,4 @@
-"""Making a profile from your own measured batches."""
+"""Makes a profile from measured batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATEMENT = (
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted profile, with the held-out batches that its errors are measured on.
+    """A fitted profile, with the held-out batches on which its errors are measured.
 
     document: the profile as JSON. device, estimator: the fits behind it. measured_s, predicted_s: float64[n], of the
     held-out batches; regimes: int64[n], which of fitting.REGIMES each is.
@@ -39,7 +39,7 @@ class Calibration:
 
     @property
     def total_percent(self) -> float:
-        """How far off the total time of the held-out batches is, with its sign."""
+        """Signed error of the total time of the held-out batches, in percent."""
         return float(100.0 * (self.predicted_s.sum() / self.measured_s.sum() - 1.0))
 
 
@@ -49,11 +49,11 @@ def calibrate(
 ) -> Calibration:  # fmt: skip
     """Fit `form` to a table of measured batches (`read_batches`) and make a profile of it.
 
-    like: the profile that hardware, model and KV cache are taken from; total_blocks: KV blocks other than its.
-    seed, held_out_share: which share of the batches is held out to measure errors on. same_total: as in `fitting.fit`.
+    like: the profile that gives hardware, model and KV cache; total_blocks: replaces its number of KV blocks.
+    held_out_share: share of the batches held out, drawn by `seed`, to measure errors. same_total: as in `fitting.fit`.
 
-    Raises ProfileError for a form that is unknown or cannot be fitted to these batches, too few batches, and a name
-    that no profile can have.
+    Raises ProfileError for a form that is unknown or cannot be fitted to these batches, too few batches, and an invalid
+    name.
     """
     device = fit(form, table, seed, held_out_share, same_total)
     batches = as_batches(table)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from servegym.latency_models.calibration import Calibration
 
 DOTS_PER_INCH = 150
-# Marker, colour and fill of each regime: told apart without colour too.
+# Marker, colour and fill of each regime, distinct without colour too.
 STYLES = (("o", "#0072B2", "none"), ("s", "#D55E00", "#D55E00"), ("^", "#000000", "none"))
 MARGIN = 1.15  # beyond the shortest and longest batch, as a ratio
 
 
 def plot_calibration(calibration: Calibration, path: str | Path) -> Path:
-    """Draw it as a PNG and return `path`."""
+    """Plot predicted against measured times as a PNG; returns `path`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 6.4), layout="constrained")

@@ -1,4 +1,4 @@
-"""Profiles with one thing changed, by what is written after their names (`CHANGES`)."""
+"""Changes to profiles that are given after their names (`CHANGES`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def with_cpu_overhead(profile: Profile, milliseconds: str) -> Profile:
-    """The profile with another `cpu_overhead_s`, which its estimator knows of: both take so much longer or shorter.
+    """Set `cpu_overhead_s` of a profile, in its device model and in its estimator.
 
-    Raises ProfileError for what is no number of 0 or more, and where the estimator's constant part would be negative.
+    Raises ProfileError unless the value is a number of 0 or more, and if the estimator's constant part would be
+    negative.
     """
     try:
         overhead_s = float(milliseconds) / 1e3
@@ -36,12 +37,12 @@ def with_cpu_overhead(profile: Profile, milliseconds: str) -> Profile:
 
 
 def with_kv_groups(profile: Profile, how: str) -> Profile:
-    """The profile with all tokens of a request counted alike, as many a block as in the mean of requests of 4,096.
+    """Count all tokens of a request alike, with as many a block as in the mean of requests of 4,096 tokens.
 
-    Raises ProfileError for another word than mean, and for a profile without KV cache groups.
+    Raises ProfileError for any word but mean, and for a profile without KV cache groups.
     """
     if how != "mean":
-        raise ProfileError(f"kv_groups={how}: it should be mean, for tokens that are counted alike in all layers")
+        raise ProfileError(f"kv_groups={how}: it should be mean, which counts tokens alike in all layers")
     if not profile.kv.groups:
         raise ProfileError(f"kv_groups=mean: {profile.name} has no KV cache groups; leave it out")
     return dataclasses.replace(

@@ -12,11 +12,11 @@ from typing import Any
 from servegym.latency_models.fitting import FitError
 from servegym.latency_models.model import LatencyModel
 
-DIGITS = 8  # of a coefficient: fewer than differ between numerical libraries
+DIGITS = 8  # of a coefficient; numerical libraries differ only in later ones
 
 
 def latency(model: LatencyModel) -> dict[str, Any]:
-    """A model as a profile holds it: its form and coefficients, to DIGITS digits."""
+    """A model for a profile's file: its form, and its coefficients to DIGITS digits."""
     return {"form": model.form, "coefficients": _rounded(model.coefficients_by_name)}
 
 
@@ -33,11 +33,11 @@ def digits(value: float) -> float:
 
 
 def percent(error: FitError) -> dict[str, float]:
-    """The errors as a profile holds them, except of regimes without batches."""
+    """Errors for a profile's file, without regimes that have no batches."""
     return {name: round(value, 3) for name, value in asdict(error).items() if not math.isnan(value)}
 
 
 def to_text(document: Mapping[str, Any]) -> str:
-    """JSON with each list of numbers on one line."""
+    """Write JSON with each list of numbers on one line."""
     text = json.dumps(document, indent=2)
     return re.sub(r"\[[^][{}\"]*\]", lambda found: "[" + " ".join(found[0][1:-1].split()) + "]", text) + "\n"

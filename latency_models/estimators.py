@@ -1,4 +1,4 @@
-"""Another estimator for a profile: the one that a policy would have if it had profiled the device with another form."""
+"""Replaces the estimator of a profile by one of another form, fitted to its device model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from servegym.latency_models.sampling import BatchRange, random_batches
 if TYPE_CHECKING:
     from servegym.latency_models.profile import Profile
 
-SEED, BATCHES = 0, 6000  # as for the profiles that ship
+SEED, BATCHES = 0, 6000  # the same as for shipped profiles
 ESTIMATOR = ":estimator="  # in the name of a profile whose estimator was replaced
 
 
 def range_of(profile: Profile) -> BatchRange:
-    """The batches that a profile's errors are measured on."""
+    """The range of batches on which a profile's errors were measured."""
     return BatchRange(
         batch_tokens=profile.valid["batch_tokens"][1],
         decode_requests=profile.valid["sequences"][1],
@@ -32,7 +32,7 @@ def range_of(profile: Profile) -> BatchRange:
 def with_estimator(profile: Profile, form: str) -> Profile:
     """The profile with an estimator of another form, fitted to its device model on random batches within its ranges.
 
-    Raises ProfileError for a form that is unknown, is no estimator, or cannot be fitted to such batches.
+    Raises ProfileError for a form that is unknown, cannot be an estimator, or cannot be fitted to such batches.
     """
     import pandas as pd
 

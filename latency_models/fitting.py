@@ -1,4 +1,4 @@
-"""Fitting a form to a table of batches, and its errors on batches held out."""
+"""Fits a form to a table of batches, and measures its errors on held-out batches."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def split(count: int, seed: int, held_out_share: float = HELD_OUT_SHARE) -> tupl
 
 
 def in_time(table: pd.DataFrame) -> np.ndarray:
-    """Which batches are neither late nor behind a late one, bool[n]: within LATE times a robust linear fit.
+    """bool[n]: whether each batch is within a factor of LATE of a robust linear fit.
 
-    Of steps that follow each other one that is taken in late is long, and the next one short.
+    In a run, a step whose end is noticed late appears long, and the next one short; both are left out.
     """
     from scipy.optimize import least_squares
 
@@ -99,8 +99,8 @@ def fit(
 ) -> Fit:
     """Fit a form to a table with the columns of BATCH and duration_s; errors are those of the held-out rows.
 
-    same_total: leave late batches out (`in_time`), then scale the fit so that all batches, late ones too, take together
-    the time that was measured.
+    same_total: leave late batches out (`in_time`), then scale the fit so that the total time of all batches, late ones
+    included, is the measured one.
 
     Raises ProfileError for an unknown form, one that cannot be fitted (at all, or to such batches), a missing or
     malformed column, a duration that is not positive, and too few batches for two rows in each part of the split.

@@ -1,4 +1,4 @@
-"""A latency form: a function of a batch's sums, its coefficients with their units, and how it is fitted."""
+"""Latency forms: a function of a batch's sums, its coefficients with their units, and its fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from servegym.simulator.records.signatures import queue_latency, request_latency
 
 @kernel
 def core_s(tokens, cached, decoding, coefficients):
-    """The form's own stands here (LatencyForm.core_s)."""
+    """Placeholder for the form's own kernel (LatencyForm.core_s)."""
     return 0.0
 
 
@@ -40,7 +40,7 @@ Values = Mapping[str, float | Sequence[float]]  # coefficients by name
 
 @dataclass(frozen=True)
 class Coefficient:
-    """One named coefficient: a number, or a list of numbers where `vector` is set. None is ever negative."""
+    """A named coefficient: a number, or a list of numbers if `vector`; all are 0 or more."""
 
     name: str
     unit: str
@@ -50,21 +50,20 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class LatencyForm:
-    """A latency form. A module of the package `forms` that binds one to the name FORM has registered it.
+    """A latency form. A module of the package `forms` registers one by binding it to the name FORM.
 
-    name: how profiles name the form. equation: for documents and help texts.
+    name: in profiles. equation: for documents and help texts.
     batch_s: compiled (BATCH record, packed coefficients) -> seconds.
     core_s: kernel (tokens, cached tokens, decoding, packed coefficients) -> seconds of one request alone, without the
         constant part of a batch; None: the form cannot be an estimator.
-    coefficients: in packed order, numbers before vectors. constant: the one that every batch pays
-        once, whatever is in it.
-    scaled: names of the coefficients that times are proportional to, taken together: with each of them c times as
-        large, every batch and every request takes c times as long. Online correction multiplies these. The others
-        (knots, rates) and the lengths of vectors stay as they are.
-    cannot: what the form cannot express, for documents and help texts.
+    coefficients: in packed order, numbers before vectors. constant: the coefficient of the constant part of a batch.
+    scaled: names of the coefficients to which times are proportional: with all of them c times as large, every batch
+        and every request takes c times as long. Online correction multiplies these; the others (knots, rates) and the
+        lengths of vectors stay as they are.
+    cannot: limits of the form, for documents and help texts.
     fit: (BATCH array[n], duration_s float64[n]) -> values by name, minimising relative error. Raises ProfileError
         for batches that do not determine them. None: the form is made from specifications.
-    check: raises ProfileError(where: ...) for values that are each in range but do not fit together.
+    check: raises ProfileError(where: ...) for inconsistent values.
     """
 
     name: str
@@ -86,24 +85,23 @@ class LatencyForm:
 
     @functools.cached_property
     def request_s(self) -> Compiled | None:
-        """`core_s` as a function that routers are given."""
+        """`core_s` as a compiled function for routers."""
         return specialised(request_s, core_s=self.core_s) if self.core_s else None
 
     @functools.cached_property
     def exec_s(self) -> Compiled | None:
-        """`core_s` of all that each request of a queue has left, in one call; see `signatures`."""
+        """A compiled function that applies `core_s` to what each request of a queue has left (`signatures`)."""
         return specialised(exec_s, core_s=self.core_s) if self.core_s else None
 
     @property
     def constant_index(self) -> int:
-        """Where the constant lies in the packed coefficients."""
+        """Index of the constant in the packed coefficients."""
         return [coefficient.name for coefficient in self.coefficients].index(self.constant)
 
     def pack(self, values: Values, where: str = "") -> np.ndarray:
-        """The float64[k] that kernels take: numbers in order, each vector preceded by its length.
+        """Pack values for kernels, float64[k]: numbers in order, each vector preceded by its length.
 
-        Raises ProfileError, with `where` in front, for a coefficient that is missing, unknown, negative or
-        not finite.
+        Raises ProfileError, with `where` in front, for a coefficient that is missing, unknown, negative or not finite.
         """
         where = where or f"form '{self.name}'"
         known = [coefficient.name for coefficient in self.coefficients]
@@ -129,14 +127,14 @@ class LatencyForm:
         values, places = self.unpack(packed), np.zeros(len(packed), dtype=np.bool_)
         at = 0
         for coefficient in self.coefficients:
-            at += coefficient.vector  # its length is a place of its own
+            at += coefficient.vector  # a vector is preceded by its length
             length = len(values[coefficient.name]) if coefficient.vector else 1  # type: ignore[arg-type]
             places[at : at + length] = coefficient.name in self.scaled
             at += length
         return places
 
     def unpack(self, packed: np.ndarray) -> dict[str, float | list[float]]:
-        """Values by name: the inverse of `pack`. Raises ProfileError for an array of another length."""
+        """Unpack values by name, the inverse of `pack`. Raises ProfileError for an array of another length."""
         values: dict[str, float | list[float]] = {}
         at = 0
         for coefficient in self.coefficients:

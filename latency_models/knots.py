@@ -1,13 +1,13 @@
-"""Interpolation in tables of one and two axes, whose knots rise; knots and tables are packed as in forms."""
+"""Interpolates in tables of one and two axes with rising knots; knots and tables are packed as in forms."""
 
 from servegym.simulator.compilation.kernels import kernel
 
 
 @kernel
 def segment(x, numbers, first_knot, count):
-    """Index in 0..count-2 of the segment between `count` knots at numbers[first_knot:] that x lies in.
+    """Index, 0 to count - 2, of the segment between `count` knots at numbers[first_knot:] in which x lies.
 
-    The first segment for an x before all knots, the last one for an x past them.
+    It is the first segment for an x before all knots, the last one for an x past them.
     """
     low, high = 0, count - 1
     while high - low > 1:
@@ -21,7 +21,7 @@ def segment(x, numbers, first_knot, count):
 
 @kernel
 def place(x, coefficients, first, count):
-    """Find (segment, share of it) where x lies; the share is 0 for an x before all knots, above 1 past the last one."""
+    """The segment in which x lies, and the share of it; the share is 0 before all knots, above 1 past the last one."""
     x = max(x, coefficients[first])
     at = segment(x, coefficients, first, count)
     low = coefficients[first + at]
@@ -36,6 +36,6 @@ def along(coefficients, at, share):
 
 @kernel
 def on_plane(coefficients, corner, columns, down, right):
-    """Interpolate bilinearly in the cell whose first corner lies at `corner` of a table with so many columns."""
+    """Interpolate bilinearly in the cell whose first corner is at `corner` of a table with `columns` columns."""
     above = along(coefficients, corner, right)
     return above * (1.0 - down) + along(coefficients, corner + columns, right) * down

@@ -6,10 +6,10 @@ import numpy as np
 
 
 def fit_relative(design: np.ndarray, duration_s: np.ndarray) -> np.ndarray:
-    """Weights w >= 0, float64[p], least in the sum of squares of (design @ w) / duration_s - 1.
+    """Weights w >= 0, float64[p], that minimise the sum of squares of (design @ w) / duration_s - 1.
 
-    design: float64[n, p], 0 or above. duration_s: float64[n], above 0. Relative, because an absolute error
-    lets the few longest batches decide and misjudges the short ones.
+    design: float64[n, p], 0 or above. duration_s: float64[n], above 0. The error is relative, as with absolute errors
+    the few longest batches would determine the fit.
     """
     from scipy.optimize import nnls
 
@@ -21,9 +21,10 @@ def fit_relative(design: np.ndarray, duration_s: np.ndarray) -> np.ndarray:
 
 
 def rising(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """float64[n, knots]: a one, then how far x float64[n] has passed each segment (0 to 1; the last goes beyond 1).
+    """float64[n, knots]: a column of ones, then for each segment the share that x, float64[n], has passed (0 to 1;
+    beyond 1 for the last).
 
-    With weights of 0 or above the weighted sum never falls in x; it is linear between the knots, float64[k].
+    With weights of 0 or above, the weighted sum never falls in x, and is linear between the knots, float64[k].
     """
     walked = (x[:, None] - knots[:-1]) / np.diff(knots)
     walked[:, :-1] = walked[:, :-1].clip(max=1.0)
@@ -31,8 +32,8 @@ def rising(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
 
 
 def reached(x: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """The first knots, two or more, that x float64[n] determines: beyond the last one the last slope goes on, so x must
-    fill half of the last segment, or what is past it would cost nothing."""
+    """The first knots, two or more, that x, float64[n], determines. x has to reach the middle of the last segment,
+    whose slope is extrapolated, as tokens past it would else take no time."""
     rising_knots = np.array(knots, dtype=float)
     kept = 1 + int(np.count_nonzero((rising_knots[:-1] + rising_knots[1:]) / 2 <= x.max()))
     return rising_knots[: max(kept, 2)]

@@ -1,14 +1,14 @@
 """Tables of measured batches: one row a batch with its duration, from CSV or Parquet.
 
-Columns, tokens and counts over the batch unless said:
+Columns, with tokens and counts of the whole batch:
     duration_s              seconds, above 0
     prefill_tokens          tokens computed by prefills                     absent: 0
     prefill_requests        prefills                                        absent: 1 if there are prefill tokens
     prefill_cached_tokens   tokens cached before them                       absent: 0
     decode_requests         decodes                                         absent: 0
     decode_cached_tokens    tokens cached for them                          needed with decode_requests
-and, if known, the other fields of BATCH (simulator/records/types.py). If they are absent, prefills are taken to be
-equally long with equally many tokens cached, and decodes to have equally many tokens cached.
+and, if known, the other fields of BATCH (simulator/records/types.py). Without them, prefills are assumed to have equal
+lengths and cached tokens, and decodes to have equal cached tokens.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ COUNTS = ("prefill_tokens", "decode_requests")
 
 
 def read_batches(path: str | Path) -> pd.DataFrame:
-    """The table with every field of BATCH and duration_s, float64, in the file's order.
+    """Read a table with every field of BATCH and duration_s, float64, in the file's order.
 
-    Raises ProfileError for a file that cannot be read, a column that is missing or not of numbers, and a row that is
-    not finite, negative, empty, or at odds with itself.
+    Raises ProfileError for a file that cannot be read, a column that is missing or not of numbers, and a row with
+    numbers that are negative, not finite or inconsistent, or without tokens.
     """
     path = Path(path)
     given = _read(path)
@@ -60,7 +60,7 @@ def _read(path: Path) -> pd.DataFrame:
         return readers[path.suffix](path)
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # the readers raise types of their own for a malformed file
+    except Exception as error:  # readers raise errors of many types for a malformed file
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ProfileError(f"{path} is not a {path.suffix[1:]} table: {reason}") from None
 
@@ -69,7 +69,7 @@ def _numbers(column: pd.Series, where: str) -> np.ndarray:
     try:
         numbers = column.to_numpy(dtype=np.float64)
     except (TypeError, ValueError):
-        raise ProfileError(f"{where} holds something that is no number; it must be a column of numbers") from None
+        raise ProfileError(f"{where} has a cell that is not a number; it must be a column of numbers") from None
     bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(bad):
         raise ProfileError(f"{where} is {numbers[bad[0]]} in row {bad[0]}; it must be finite, 0 or above")
@@ -77,14 +77,14 @@ def _numbers(column: pd.Series, where: str) -> np.ndarray:
 
 
 def _complete(table: pd.DataFrame, path: Path) -> None:
-    """Add the columns that are absent. Raises ProfileError for a batch that cannot be."""
+    """Add missing columns. Raises ProfileError for an impossible batch."""
     for name in COUNTS:
         if name not in table:
             table[name] = 0.0
     tokens, decodes = (table[name] for name in COUNTS)
     if "decode_cached_tokens" not in table:
         if decodes.any():
-            raise ProfileError(f"{path}: column 'decode_cached_tokens' is missing; decodes take time by it")
+            raise ProfileError(f"{path}: column 'decode_cached_tokens' is missing; the time of decodes depends on it")
         table["decode_cached_tokens"] = 0.0
     if "prefill_requests" not in table:
         table["prefill_requests"] = (tokens > 0).astype(float)

@@ -23,9 +23,9 @@ BATCH_COLUMNS: tuple[str, ...] = BATCH_SUMS
 
 @dataclass(frozen=True, eq=False)
 class LatencyModel:
-    """Seconds a batch takes, as a form and its packed coefficients (float64[k], a copy of what is given).
+    """A form and its packed coefficients (float64[k], copied).
 
-    Raises ProfileError for an unknown form, and for coefficients that are not the form's or out of range.
+    Raises ProfileError for an unknown form, and for coefficients that do not fit it or are out of range.
     """
 
     form: str
@@ -38,7 +38,7 @@ class LatencyModel:
 
     @classmethod
     def from_values(cls, form: str, values: Values, where: str = "") -> LatencyModel:
-        """From coefficients by name. Raises ProfileError as `LatencyForm.pack` does, with `where` in front."""
+        """Make a model from coefficients by name. Raises ProfileError as `LatencyForm.pack`, with `where` in front."""
         try:
             definition = get_form(form)
         except ProfileError as error:
@@ -58,15 +58,15 @@ class LatencyModel:
     def request_s(self) -> Compiled:
         """(tokens, cached tokens, decoding, coefficients) -> seconds, without the constant part of a batch.
 
-        Raises ProfileError for a form that has none.
+        Raises ProfileError for a form without it.
         """
         return self._of_an_estimator(self.definition.request_s)
 
     @property
     def exec_s(self) -> Compiled:
-        """(requests, queue, coefficients, plan): writes what each queued request has left, in seconds, to its plan.
+        """(requests, queue, coefficients, plan): writes the time of what each queued request has left to its plan.
 
-        Raises ProfileError for a form that has none.
+        Raises ProfileError for a form without it.
         """
         return self._of_an_estimator(self.definition.exec_s)
 
@@ -89,30 +89,30 @@ class LatencyModel:
         return self.definition.unpack(self.coefficients)
 
     def as_estimator(self) -> Estimator:
-        """What the event loop hands to a policy."""
+        """Convert to the estimator that the event loop gives to policies."""
         return Estimator(self.batch_s.value, self.exec_s.value, self.coefficients, np.zeros(2, BATCH))
 
     def plus_constant(self, seconds: float) -> LatencyModel:
-        """The same model with every batch longer by `seconds`."""
+        """Add `seconds` to every batch."""
         coefficients = self.coefficients.copy()
         coefficients[self.definition.constant_index] += seconds
         return LatencyModel(self.form, coefficients)
 
     def plus_per_request(self, seconds: float) -> LatencyModel:
-        """The same model with every batch longer by `seconds` a request in it, of the form `piecewise-requests`.
+        """Add `seconds` to a batch for each of its requests; the result has the form `piecewise-requests`.
 
-        Raises ProfileError for a form that this one does not extend.
+        Raises ProfileError for a form that it does not extend.
         """
         values, wider = self.coefficients_by_name, get_form("piecewise-requests")
         if set(values) - {coefficient.name for coefficient in wider.coefficients}:
-            raise ProfileError(f"form '{self.form}' has no time of a request beside a batch's; {wider.name} is wider")
+            raise ProfileError(f"form '{self.form}' has no time a request; {wider.name} does not extend it")
         wide: dict[str, float | list[float]] = {"a_m": 0.0, "b_m": 0.0, "t_r": 0.0, **values}
         more = LatencyModel.from_values(wider.name, wide)
         more.coefficients[[coefficient.name for coefficient in wider.coefficients].index("t_r")] += seconds
         return more
 
     def times(self, factor: float) -> LatencyModel:
-        """The same model with every batch `factor` times as long."""
+        """Multiply the time of every batch by `factor`."""
         return LatencyModel(self.form, np.where(self.scaled, factor, 1.0) * self.coefficients)
 
     def evaluate(self, batches: np.ndarray | pd.DataFrame) -> np.ndarray:
@@ -122,7 +122,7 @@ class LatencyModel:
 
 
 def as_batches(batches: np.ndarray | pd.DataFrame) -> np.ndarray:
-    """A BATCH array[n] of a DataFrame's columns (others are ignored); a BATCH array is given back.
+    """Convert a DataFrame's columns to a BATCH array[n] (others are ignored); a BATCH array is returned as it is.
 
     Raises ProfileError for a column that is missing, negative or not finite.
     """

@@ -1,4 +1,4 @@
-"""The operators of a layer and their times: at their ends a prefill can be suspended (FlowPrefill, section 5.1)."""
+"""The operators of a layer and their times; a prefill can be suspended at their ends (FlowPrefill, section 5.1)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Operators:
 
     layers: of the model. coefficients: float64[operators, 4], seconds of a layer's operator for each token, for each
     token squared (sum of lq^2 over the prefills of a batch), for each pair of a token and one cached before it
-    (sum of lq lkv), and whatever is in the batch. names: of the operators. derived: those that no table has.
-    error: as in the profile's file.
+    (sum of lq lkv), and a constant. names: of the operators. derived: those not taken from tables. error: as in the
+    profile's file.
     """
 
     layers: int
@@ -31,7 +31,7 @@ class Operators:
 
     @property
     def boundaries(self) -> Boundaries:
-        """These operators as the simulator takes them: its `Boundaries`."""
+        """Convert to the simulator's `Boundaries`."""
         return Boundaries(self.layers, self.coefficients, self.names)
 
     def layer_s(self, batches: np.ndarray) -> np.ndarray:
@@ -40,5 +40,5 @@ class Operators:
 
 
 def terms(batches: np.ndarray) -> np.ndarray:
-    """float64[n, 4]: what the coefficients of an operator multiply, of a BATCH array[n]."""
+    """float64[n, 4]: the terms of a BATCH array[n] that the coefficients of an operator multiply."""
     return np.column_stack([*(batches[name] for name in TERMS), np.ones(len(batches))])

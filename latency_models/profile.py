@@ -1,4 +1,4 @@
-"""Latency profiles: one device with one model, as a device model, an estimator and a KV cache.
+"""Latency profiles: a device with a model, as a device model, an estimator and a KV cache.
 
 Time of a batch on the device = the profile's device form + cpu_overhead_s.
 """
@@ -33,15 +33,15 @@ from servegym.simulator.records.types import BATCH
 
 FOLDER = resources.files("servegym.latency_models.profiles")
 SCHEMA = "schema.json"
-MOST_GIB = 2**20  # of host memory: a PiB an engine
+MOST_GIB = 2**20  # of host memory: 1 PiB an engine
 
 
 @dataclass(frozen=True)
 class KvCache:
-    """What of the device's memory holds keys and values, in blocks of block_tokens tokens.
+    """The device's KV memory, in blocks of block_tokens tokens.
 
-    groups: of layers that keep different parts of a request. Then block_tokens are the tokens that a block holds in the
-    mean of requests of 4,096, which is what policies count with.
+    groups: KV cache groups, for layers that keep different parts of a request. With groups, block_tokens is the mean of
+    tokens in a block for requests of 4,096 tokens, and policies count with it.
     """
 
     bytes_per_token: int
@@ -55,13 +55,13 @@ class KvCache:
 class Profile:
     """A device with a model, as the simulator and the policies know it.
 
-    name, title, hardware, model, tensor_parallel: what it is. basis: what the device model rests on.
-    device: what a batch really takes, CPU overhead included. estimator: what a policy believes it takes.
+    name, title, hardware, model, tensor_parallel: describe it. basis: source of the device model.
+    device: the time of a batch, with CPU overhead. estimator: a policy's estimate of that time.
     cpu_overhead_s: seconds of every iteration in which the device waits for the CPU; part of `device`.
     kv: the KV cache. valid: lowest and highest batch_tokens, sequences, cached_tokens (of a request) and
-        cached_tokens_in_batch that the errors were measured for. error, provenance: as in the file.
-    operators: of a layer, and their times in a batch of prefills; None: not known.
-    front_end: what lies between clients and the engine; None: not known, and taken for nothing.
+        cached_tokens_in_batch for which errors were measured. error, provenance: as in the file.
+    operators: of a layer, with their times in a batch of prefills; None: not known.
+    front_end: delays between clients and the engine; None: not known, and 0.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Profile:
 
     @functools.cached_property
     def idle_tpot_s(self) -> float:
-        """Time between the tokens of a request that is alone on the device, with 512 tokens cached."""
+        """Time between tokens of a single request on the device, with 512 cached tokens."""
         batch = np.zeros(1, BATCH)
         batch["decode_requests"] = 1
         batch["decode_cached_tokens"] = batch["longest_decode_cached"] = 512
@@ -90,12 +90,12 @@ class Profile:
 
     @functools.cached_property
     def step_tokens(self) -> int:
-        """Tokens after whose multiples a batch takes longer by a step, as profiling shows it; 0: there are no steps."""
+        """Number of tokens after whose multiples the time of a batch has a step, from profiling; 0: no steps."""
         return step_tokens(self.device)
 
     def profiled_token_budget(self, tpot_slo_s: float, cached_tokens: float = 0.0) -> int:
         """The largest batch of prefill tokens, in steps of 16, whose estimated time is within a TPOT SLO, as
-        Sarathi-Serve profiles its budget. cached_tokens: held before them."""
+        Sarathi-Serve profiles its budget. cached_tokens: cached before them."""
         return token_budget_within(tpot_slo_s, cached_tokens, self.estimator)
 
     def host_memory(self, gib: float, gb_per_s: float) -> HostMemory:
@@ -137,7 +137,7 @@ ERROR_CLASSES = {
 
 
 def error_class(profile: Profile) -> str:
-    """In a word, what its device model rests on: measured, tables, roofline; else as `basis`."""
+    """The source of a profile's device model in a word: measured, tables, roofline; else `basis`."""
     return ERROR_CLASSES.get(profile.basis, profile.basis)
 
 
@@ -151,13 +151,13 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str | Path) -> Profile:
-    """A profile that ships, by name; a JSON file of the same shape (schema.json), by path; or SYSTEM:MODEL[:tp=N...],
-    made by aiconfigurator-core where that is installed (`step_models`).
+    """Load a profile: one that ships, by name; a JSON file with the schema schema.json, by path; or
+    SYSTEM:MODEL[:tp=N...], made by aiconfigurator-core if that is installed (`step_models`).
 
     After the name or path, ":estimator=FORM", ":cpu_overhead_ms=NUMBER" and ":kv_groups=mean" change it (`CHANGES`).
 
-    Raises ProfileError for an unknown name or an absent file, and for one that is not JSON, has another
-    shape, names an unknown form, or holds a number that is out of range.
+    Raises ProfileError for an unknown name or a missing file, and for a file that is not JSON, does not have the
+    schema, names an unknown form, or has a number out of range.
     """
     if isinstance(name, str) and ":" in name:
         from servegym.latency_models.changed import CHANGES
@@ -166,13 +166,13 @@ def load_profile(name: str | Path) -> Profile:
         key, _, value = option.partition("=")
         if key in CHANGES:
             return CHANGES[key](load_profile(rest), value)
-    # That those that ship have the shape is tested: to check it again takes a tenth of a short run.
+    # Tests validate shipped profiles; validating them here would take a tenth of a short run.
     ships = isinstance(name, str) and not is_served(name) and not _is_path(name)
     return (_made_of if ships else parse_profile)(profile_document(name), _where(name))
 
 
 def profile_document(name: str | Path) -> Any:
-    """The JSON of a profile that ships, or of a file, unchecked. Raises ProfileError where there is none."""
+    """Load the JSON of a shipped profile, or of a file, unchecked. Raises ProfileError if there is none."""
     path = Path(name)
     source: Path | Traversable
     if isinstance(name, str) and is_served(name):
@@ -208,13 +208,13 @@ def _where(name: str | Path) -> str:
 
 
 def parse_profile(document: Any, where: str) -> Profile:
-    """The profile that a JSON document describes. Raises as `load_profile`, with `where` in front."""
+    """Make the profile of a JSON document. Raises the errors of `load_profile`, with `where` in front."""
     _check_shape(document, where)
     return _made_of(document, where)
 
 
 def _made_of(document: Any, where: str) -> Profile:
-    """The profile that a document of the right shape describes. Raises ProfileError."""
+    """Make the profile of a validated document. Raises ProfileError."""
     device, estimator = (
         LatencyModel.from_values(document[role]["form"], document[role]["coefficients"], f"{where}: {role}")
         for role in ("device", "estimator")
@@ -293,12 +293,13 @@ DEVICE_FIELDS = ("price_per_hour", "idle_w", "busy_w", "most_w")
 
 @functools.cache
 def devices() -> dict[str, dict[str, Any]]:
-    """By hardware as profiles name it: each of `DEVICE_FIELDS`, None where not known, else with its `..._source`."""
+    """Facts by hardware, as profiles name it: each of `DEVICE_FIELDS`, None if not known, else with its
+    `..._source`."""
     known: dict[str, dict[str, Any]] = json.loads(DEVICES_FILE.read_text(encoding="utf-8"))["devices"]
     return known
 
 
 def costs_of(hardware: str, count: int) -> Costs:
-    """What is known of an engine on so many devices."""
+    """Known prices and powers of an engine on `devices` devices."""
     one = devices().get(hardware, {})
     return Costs(**{name: count * one[name] for name in DEVICE_FIELDS if one.get(name) is not None})

@@ -11,9 +11,9 @@ from servegym.simulator.records.types import BATCH
 
 @dataclass(frozen=True)
 class BatchRange:
-    """What batches are drawn from; lengths and counts are log-uniform, from 1 unless said."""
+    """The range of random batches; lengths and counts are log-uniform, from 1 unless given."""
 
-    batch_tokens: int = 16384  # prefill tokens of a batch without decodes; half of it beside decodes
+    batch_tokens: int = 16384  # most prefill tokens of a batch without decodes; half as many in a mixed batch
     prefill_requests: int = 8
     decode_requests: int = 512
     cached_tokens: int = 16384  # of one request
@@ -49,7 +49,7 @@ def _add_decodes(batch, random: np.random.Generator, limits: BatchRange) -> None
 
 
 def _add_prefills(batch, random: np.random.Generator, limits: BatchRange, most_tokens: int) -> None:
-    """Chunks share the batch's tokens at random; every second request has tokens cached before its chunk."""
+    """Divide the batch's tokens among chunks at random; every second request has tokens cached before its chunk."""
     requests = int(random.integers(1, limits.prefill_requests + 1))
     total = max(_log_uniform(random, 1, most_tokens), requests)
     shares = random.dirichlet(np.ones(requests))

@@ -1,4 +1,4 @@
-"""The reference of a profile's errors: the composed times that its form was fitted to, or measurements."""
+"""Known errors of profiles: against the composed times to which their forms were fitted, or against measurements."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from servegym.latency_models.profile import Profile, error_class
 FIT = "device_vs_composition"
 MEASURED = ("device_vs_measured", "device_vs_serving")
 NEVER = "never measured"
-# Of profiles composed from tables: mean absolute error, %, of the batches that an engine took on that device later,
-# with nothing fitted to them. vLLM 0.26.0, 2,943 steps: docs/results/h100.md.
+# Profiles composed from tables: mean absolute error, %, on batches that an engine ran on that device later, with
+# nothing fitted to them. vLLM 0.26.0, 2,943 steps: docs/results/h100.md.
 MEASURED_LATER = {"h100-llama3-8b": 5.6}
-# By error class, of whole runs and of tables: docs/results/measured.md, docs/device_reference.md#of-any-model.
+# Errors by error class, of whole runs and of tables: docs/results/measured.md, docs/device_reference.md#of-any-model.
 EXPECTED = {
     "tables": "in 14 measured runs such profiles were off by 4 % (time between tokens) and 19 % (TTFT) in the median",
     "roofline": "such profiles are 8 to 33 % off against tables of kernels",
@@ -18,17 +18,17 @@ EXPECTED = {
 
 
 def fit_percent(profile: Profile) -> float | None:
-    """Mean absolute error of the device form against the composed times it was fitted to; None: there are none."""
+    """Mean absolute error of the device form against the composed times to which it was fitted, or None."""
     return profile.error[FIT]["mape_percent"] if FIT in profile.error else None
 
 
 def measured_percent(profile: Profile) -> float | None:
-    """Mean absolute error against measurements; None: there are none."""
+    """Mean absolute error against measurements, or None."""
     later = MEASURED_LATER.get(profile.name)
     return next((profile.error[what]["mape_percent"] for what in MEASURED if what in profile.error), later)
 
 
 def expected(profile: Profile) -> str:
-    """The error to expect of a profile that was never measured."""
+    """Describe the error to expect of a profile that was never measured."""
     note = EXPECTED.get(error_class(profile))
     return f"{NEVER}; {note}" if note else NEVER

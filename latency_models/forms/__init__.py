@@ -19,7 +19,7 @@ def forms() -> Mapping[str, LatencyForm]:
 
 
 def get_form(name: str) -> LatencyForm:
-    """The form of this name. Raises ProfileError, listing the known ones, for another name."""
+    """The form of this name. Raises ProfileError, which lists the known ones, for an unknown name."""
     try:
         return forms()[name]
     except KeyError:
@@ -27,5 +27,5 @@ def get_form(name: str) -> LatencyForm:
 
 
 def estimator_forms() -> list[str]:
-    """Names of the forms that can be an estimator: those with a time of one request alone."""
+    """Names of the forms that can be an estimator: those with a time for a single request."""
     return [name for name, form in forms().items() if form.core_s is not None]

@@ -18,19 +18,19 @@ from servegym.simulator.records.signatures import latency
 
 A_P, B_P, F_P, A_D, F_D, T_C, KNOTS = range(7)
 
-# Pairs a few tokens apart are steps: a wave of thread blocks more begins after a multiple of 64 or 128.
+# Two knots a few tokens apart are a step: another wave of thread blocks begins after a multiple of 64 or 128.
 FIT_KNOTS = (
     1, 8, 16, 32, 64, 72, 96, 128, 136, 160, 192, 200, 256, 264, 320, 384, 392, 448, 512, 520, 640, 768,
     1024, 1280, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
 )  # fmt: skip
-STEP_SHARE = 1 / 8  # of a knot's tokens: a segment shorter than that is a step, and no slope to go on with
+STEP_SHARE = 1 / 8  # of a knot's tokens; a shorter segment is a step, whose slope is not extrapolated
 
 
 @kernel
 def interpolate(x, numbers, first_knot, count):
-    """Value at x of the line through `count` knots at numbers[first_knot:], their values a length after them.
+    """Interpolate at x between `count` knots at numbers[first_knot:], whose values follow after their length.
 
-    Left of the first knot its value holds; past the last one the last slope goes on.
+    Before the first knot the value is constant; past the last one the last slope continues.
     """
     first_value = first_knot + count + 1
     if x <= numbers[first_knot]:
@@ -43,7 +43,7 @@ def interpolate(x, numbers, first_knot, count):
 
 @kernel
 def piecewise_s(batch, coefficients, t_c, knots):
-    """t_c, knots: where these are among the coefficients; those of attention come first."""
+    """Seconds of a batch. t_c, knots: their places among the coefficients; those of attention come first."""
     tokens = batch.prefill_tokens + batch.decode_requests
     seconds = coefficients[t_c] + interpolate(tokens, coefficients, knots + 1, int(coefficients[knots]))
     if batch.prefill_requests > 0:
@@ -63,9 +63,9 @@ def batch_s(batch, coefficients):
 
 
 def knots_reached(tokens: np.ndarray) -> np.ndarray:
-    """Those of FIT_KNOTS, two or more, that batches with these token counts, float64[n], determine.
+    """The first of FIT_KNOTS, two or more, that batches with these token counts, float64[n], determine.
 
-    The last segment, whose slope goes on past the last knot, must not be one of the steps either.
+    The last segment, whose slope is extrapolated, must not be a step.
     """
     knots = reached(tokens, FIT_KNOTS)
     kept = len(knots)
@@ -77,7 +77,7 @@ def knots_reached(tokens: np.ndarray) -> np.ndarray:
 def fit_terms(
     batches: np.ndarray, duration_s: np.ndarray, more: Mapping[str, np.ndarray] = MappingProxyType({})
 ) -> Values:
-    """more: by their coefficients, what is added to attention, float64[n] each."""
+    """Fit the coefficients. more: further terms of attention by coefficient, float64[n] each."""
     terms = {
         "a_p": batches["prefill_tokens_squared"],
         "b_p": batches["prefill_tokens_cached"],

@@ -1,7 +1,7 @@
-"""`piecewise`, where decodes beside prefills cost more than decodes alone.
+"""`piecewise`, with a higher cost of decodes in a batch that has prefills too.
 
-An attention kernel for batches of both kinds works on a decode as on a prefill of one token: in the tables of RTX 4090
-and RTX PRO 6000 it reads keys two to three times as slowly as the kernel for decodes alone.
+The attention kernel for mixed batches treats a decode as a prefill of one token: in the tables of RTX 4090 and RTX PRO
+6000 it takes two to three times as long to read keys as the kernel for decodes alone.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from servegym.latency_models.forms import piecewise
 from servegym.simulator.records.signatures import latency
 
 piecewise_s = piecewise.piecewise_s
-A_M, B_M, T_C, KNOTS = range(5, 9)  # behind piecewise's coefficients of attention
+A_M, B_M, T_C, KNOTS = range(5, 9)  # after piecewise's coefficients of attention
 
 
 @latency
@@ -23,7 +23,7 @@ def batch_s(batch, coefficients):
 
 
 def beside(batches: np.ndarray) -> dict[str, np.ndarray]:
-    """What a_m and b_m are of, float64[n] each."""
+    """The terms that a_m and b_m multiply, float64[n] each."""
     prefills = batches["prefill_requests"] > 0
     return {"a_m": prefills * batches["decode_cached_tokens"], "b_m": prefills * batches["decode_requests"]}
 

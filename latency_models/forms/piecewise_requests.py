@@ -1,6 +1,6 @@
-"""`piecewise-mixed`, where each request of a batch takes CPU time that the device waits for.
+"""`piecewise-mixed`, with CPU time for each request of a batch, for which the device waits.
 
-A synchronous engine schedules, prepares inputs and handles outputs request by request between two steps.
+Between two steps a synchronous engine schedules, prepares inputs and processes outputs for each request.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A roofline: a device's work and memory traffic over its specified peaks times two or three efficiencies."""
+"""A roofline: work and memory traffic divided by the device's specified peaks, times two or three efficiencies."""
 
 from servegym.errors import ProfileError
 from servegym.latency_models.form import Coefficient, LatencyForm, Values
@@ -16,7 +16,7 @@ def batch_s(batch, coefficients):
     flop_per_s = coefficients[PEAK_FLOP_PER_S] * coefficients[COMPUTE_EFFICIENCY]
     bytes_per_s = coefficients[MEMORY_BYTES_PER_S] * coefficients[MEMORY_EFFICIENCY]
     linear_s = max(coefficients[TOKEN_FLOP] * tokens / flop_per_s, coefficients[WEIGHT_BYTES] / bytes_per_s)
-    # A token attends to half of its own chunk on average, and to all that was cached before it.
+    # A token attends to half of its own chunk on average, and to all tokens cached before the chunk.
     own_s = coefficients[PAIR_FLOP] * batch.prefill_tokens_squared / 2.0 / flop_per_s
     prefix_flop_per_s = coefficients[PEAK_FLOP_PER_S] * coefficients[PREFIX_EFFICIENCY]
     prefix_s = coefficients[PAIR_FLOP] * batch.prefill_tokens_cached / prefix_flop_per_s

@@ -1,6 +1,6 @@
-"""`steps`: the rest of a step, the attention of its prefills and that of its decodes, each from a table.
+"""`steps`: attention of prefills, attention of decodes, and the rest of a step, each from a table.
 
-The parts are those of aiconfigurator-core's step model, of which the tables are samples (`step_models`).
+The parts are those of aiconfigurator-core's step model, from which the tables are sampled (`step_models`).
 """
 
 import numpy as np
@@ -16,8 +16,9 @@ T_C, TOKENS = range(2)
 
 @kernel
 def prefill_attention_s(batch, coefficients, prefills, rows, chunks, columns, prefixes, deep):
-    """Of all prefills. prefills, chunks, prefixes: where these knots begin; rows, columns, deep: how many they are."""
-    chunk = batch.prefill_tokens_squared / batch.prefill_tokens  # the mean by tokens
+    """Attention of all prefills, s. prefills, chunks, prefixes: first places of these knots; rows, columns, deep: their
+    numbers."""
+    chunk = batch.prefill_tokens_squared / batch.prefill_tokens  # token-weighted mean
     row, down = place(batch.prefill_tokens / chunk, coefficients, prefills, rows)
     column, right = place(chunk, coefficients, chunks, columns)
     layer, inward = place(batch.prefill_tokens_cached / batch.prefill_tokens, coefficients, prefixes, deep)
@@ -29,7 +30,7 @@ def prefill_attention_s(batch, coefficients, prefills, rows, chunks, columns, pr
 
 @kernel
 def decodes_s(batch, coefficients, decodes):
-    """Of all decodes: their attention beside prefills, else the whole step. decodes: where these knots begin."""
+    """Attention of all decodes in a mixed step, else the whole step, s. decodes: first place of these knots."""
     rows = int(coefficients[decodes - 1])
     contexts = decodes + rows + 1
     columns = int(coefficients[contexts - 1])
@@ -43,7 +44,7 @@ def decodes_s(batch, coefficients, decodes):
 
 @latency
 def batch_s(batch, coefficients):
-    # Packed, each vector behind its length: tokens, rest_s, prefills, chunks, prefixes, prefill_s, decodes, ...
+    # Packed vectors, each after its length: tokens, rest_s, prefills, chunks, prefixes, prefill_s, decodes, ...
     tokens, count = TOKENS + 1, int(coefficients[TOKENS])
     prefills = tokens + 2 * count + 2
     rows = int(coefficients[prefills - 1])

@@ -1,4 +1,4 @@
-"""PolyServe's latency table: a batch's time over its tokens and the tokens cached for them, bilinear."""
+"""PolyServe's latency table: a batch's time by its tokens and their cached tokens, bilinearly interpolated."""
 
 import numpy as np
 
@@ -19,8 +19,8 @@ FIT_CACHED = (0, 4096, 16384, 65536, 131072, 262144, 524288)
 def cell_of(tokens, cached, coefficients, knots):
     """Find (batch tokens, cached tokens) in a table whose two vectors of knots begin at `knots`.
 
-    The cell's first corner, the number of columns, and the shares of the cell (down, right): of the edge before the
-    first knots, of the last cell past the last ones.
+    Returns the cell's first corner, the number of columns, and the shares of the cell (down, right): of the edge before
+    the first knots, of the last cell past the last ones.
     """
     rows, first_row = int(coefficients[knots]), knots + 1
     columns, first_column = int(coefficients[first_row + rows]), first_row + rows + 1
@@ -45,12 +45,12 @@ def batch_s(batch, coefficients):
 
 @kernel
 def core_s(tokens, cached, decoding, coefficients):
-    """What the request alone adds to an empty batch."""
+    """Seconds that the request adds to an empty batch."""
     return look_up(float(tokens), float(cached), coefficients) - look_up(0.0, 0.0, coefficients)
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
-    """Rising in tokens and in cached tokens, and in cached tokens the faster the more tokens there are."""
+    """Fit a table that rises in tokens and in cached tokens, with a slope in cached tokens that rises with tokens."""
     computed = batches["prefill_tokens"] + batches["decode_requests"]
     held = batches["prefill_cached_tokens"] + batches["decode_cached_tokens"]
     tokens, cached = reached(computed, FIT_TOKENS), reached(held, FIT_CACHED)
@@ -66,7 +66,7 @@ def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
 
 
 def check_table(values: Values, where: str, name: str) -> None:
-    """Raise ProfileError unless the table of this name has a number for each pair of knots and falls along neither."""
+    """Raise ProfileError unless the table of this name has a number for each pair of knots and falls along no axis."""
     tokens, cached, seconds = (np.asarray(values[vector]) for vector in ("tokens", "cached_tokens", name))
     if min(len(tokens), len(cached)) < 2 or len(seconds) != len(tokens) * len(cached):
         raise ProfileError(

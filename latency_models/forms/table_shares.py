@@ -1,7 +1,7 @@
-"""A latency table by tokens, KV and prefill share: one table of all tokens, and one of what prefilled tokens add.
+"""A latency table by tokens, KV and share of prefill: one table for all tokens, and one for the extra time of prefill.
 
-At any tokens and KV the time is linear in the share that is prefilled. KV counts by how often it is read: once by a
-decode, and `reads` times for each token of a chunk, since attention computes many queries with each key it loads.
+For given tokens and KV the time is linear in the share of prefill. KV counts by how often it is read: once by a decode,
+and `reads` times for each token of a chunk, since attention computes many queries with each key that it loads.
 """
 
 import numpy as np
@@ -16,14 +16,14 @@ from servegym.simulator.records.signatures import latency
 
 F_P, F_D, T_C, READS, TOKENS = range(5)
 
-# Close together where a batch's time has steps.
+# Knots are close together where a batch's time has steps.
 FIT_TOKENS = (1, 32, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 1024, 1536, 2048, 4096, 8192, 16384)
 FIT_CACHED = (0, 4096, 16384, 65536, 131072, 262144, 524288)
 
 
 @kernel
 def look_up(prefilled, decoded, read, coefficients):
-    """Seconds of so many prefilled and decoded tokens that read so many cached ones, without what a batch pays once."""
+    """Seconds of prefilled and decoded tokens that read cached ones, without the constant part of a batch."""
     corner, columns, down, right = cell_of(prefilled + decoded, read, coefficients, TOKENS)
     rows = int(coefficients[TOKENS])
     seconds = on_plane(coefficients, corner, columns, down, right)
@@ -56,8 +56,8 @@ def core_s(tokens, cached, decoding, coefficients):
 
 
 def _fit(batches: np.ndarray, duration_s: np.ndarray) -> Values:
-    """Rising in tokens, prefilled tokens and KV read. `reads` is that of a linear form: b_p over a_d, 1 where no batch
-    tells them apart."""
+    """Fit tables that rise in tokens, prefilled tokens and KV read. `reads` is that of a linear form, b_p / a_d; 1 if
+    no batch determines it."""
     attention = linear.FORM.fit(batches, duration_s)  # type: ignore[misc]
     reads = min(1.0, attention["b_p"] / attention["a_d"]) if attention["a_d"] else 1.0  # type: ignore[operator]
     prefilled, decoded = batches["prefill_tokens"], batches["decode_requests"]

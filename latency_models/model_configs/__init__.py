@@ -1,5 +1,5 @@
-"""What a model's config.json says of its size, layer by layer, read completely or refused.
+"""Reads the layers of a model from its config.json, completely or not at all.
 
-`keys` takes fields and says which nobody took; `mixers`, `mlps` and `precision` read the parts of a layer; `kinds`
-counts their weights and what they keep; `reading` joins them; `kv_groups` counts KV memory as vLLM does.
+`keys` takes fields and reports unread ones; `mixers`, `mlps` and `precision` read the parts of a layer; `kinds` counts
+their weights and the memory of a request; `reading` joins them; `kv_groups` counts KV memory as vLLM does.
 """

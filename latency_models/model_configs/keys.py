@@ -1,4 +1,4 @@
-"""Fields of a config.json, taken one by one: what nobody took and may change size or speed is an error."""
+"""Fields of a config.json, read one by one; an unread field that may change size or speed is an error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ALSO = re.compile(  # families of such keys
 
 
 class Fields:
-    """The keys of a JSON object. where: for errors. Those that `take` or `number` has asked for are understood."""
+    """The keys of a JSON object. where: for errors. Keys that `take` or `number` has read count as understood."""
 
     def __init__(self, document: Mapping[str, Any], where: str) -> None:
         self.document = document
@@ -59,7 +59,7 @@ class Fields:
         return self.document.get(key) is not None
 
     def take(self, *keys: str, otherwise: Any = None) -> Any:
-        """The value of the first of these keys that has one; all of them are understood."""
+        """The value of the first of these keys that has one; all of them count as understood."""
         self.taken.update(keys)
         return next((self.document[key] for key in keys if key in self), otherwise)
 
@@ -85,15 +85,15 @@ class Fields:
         return values[:layers]
 
     def check_written(self, key: str, kinds: Sequence[str]) -> None:
-        """Raise ProfileError where a field is left to a class's default that is no default here. kinds: model_types."""
+        """Raise ProfileError for a missing field whose default in these model_types (`kinds`) is not ours."""
         kind = self.document.get("model_type")
         if kind in kinds and key not in self.document:
             raise ProfileError(
-                f"{self.where}: {key} is left to the default of the class of {kind}: write it into the file"
+                f"{self.where}: {key} is missing, and {kind} has a default of its own: write it into the file"
             )
 
     def check_all_taken(self) -> None:
-        """Raise ProfileError for keys with a value that nobody took and that may change size or speed."""
+        """Raise ProfileError for unread keys with a value that may change size or speed."""
         left = sorted(
             key
             for key, value in self.document.items()

@@ -1,4 +1,4 @@
-"""Parts of layers: their weights, and what they keep of a request. Biases and norms inside them are not counted."""
+"""Parts of layers: their weights, and their memory of a request. Biases and norms inside them are not counted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Attention:
-    """Keys and values by head. window: tokens that it attends to and keeps; 0: all. local: windows do not slide, but
-    begin at multiples of their length. gated: the query product makes a gate too. one_product: it makes keys and values
-    alike, which are kept apart. indexer: heads and width of what chooses blocks of tokens (MSA), which keeps one key of
-    a token, in 16 bits.
+    """Attention with keys and values by head. window: tokens that it attends to and keeps; 0: all. local: windows do
+    not slide, but begin at multiples of their length. gated: the query projection also makes a gate. one_product: one
+    projection makes both keys and values, which are kept separately. indexer: heads and width of the indexer that
+    chooses blocks of tokens (MSA) and keeps one key a token, in 16 bits.
     """
 
     hidden: int
@@ -41,16 +41,16 @@ class Attention:
         return 2 * self.indexer[1]
 
     def token_numbers(self, devices: int = 1) -> float:
-        """Numbers that each of the devices keeps of a token; a key head is on several where there are too few."""
+        """Numbers that each device keeps of a token; with fewer key heads than devices, heads are replicated."""
         return max(1, self.kv_heads // devices) * (self.head_dim + self.value_dim)
 
 
 @dataclass(frozen=True)
 class Latent:
-    """Latent attention (MLA): `rank` numbers of a token for all heads, and `rope` of its position.
+    """Latent attention (MLA), which keeps of a token `rank` numbers for all heads and `rope` for its position.
 
-    query_rank: 0: queries are not compressed. indexer: heads and width of the sparse attention's indexer (DSA), which
-    keeps 8 bits of each of its numbers, and a scale of 32 for each 128.
+    query_rank: 0: queries are not compressed. indexer: heads and width of the sparse attention's indexer (DSA), whose
+    numbers are kept in 8 bits, with a scale of 32 bits for each 128.
     """
 
     hidden: int
@@ -89,10 +89,10 @@ class Latent:
 
 @dataclass(frozen=True)
 class State:
-    """A layer that keeps the same of every request, whatever its length. kind: Mamba, gated delta, ...
+    """A layer with a state of fixed size for a request. kind: Mamba, gated delta, ...
 
-    conv_numbers: the last inputs of its convolution, as activations are stored; numbers: of the state itself, of
-    number_bytes each.
+    conv_numbers: last inputs of its convolution, stored as activations; numbers: of the state itself, of number_bytes
+    each.
     """
 
     kind: str
@@ -102,7 +102,7 @@ class State:
     number_bytes: int
 
     def bytes(self, devices: int = 1, conv_bytes: int = 2) -> int:
-        """What each of the devices keeps of a request."""
+        """Bytes that each device keeps of a request."""
         return (self.conv_numbers * conv_bytes + self.numbers * self.number_bytes) // devices
 
 
@@ -126,9 +126,10 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Experts:
-    """A token goes to `chosen` of `count` MLPs of `inner` width, and through `shared`, which may be 0 wide.
+    """Experts: a token goes to `chosen` of `count` MLPs of `inner` width, and through a shared MLP of width `shared`,
+    which may be 0.
 
-    latent: width that the experts' tokens are projected to and back from; 0: they are not.
+    latent: width to which the experts' inputs are projected, and from which outputs are projected back; 0: none.
     """
 
     hidden: int
@@ -146,7 +147,7 @@ class Experts:
 
     @property
     def beside(self) -> int:
-        """Weights that all tokens go through: the shared MLP, the router, and the projections."""
+        """Weights that all tokens use: the shared MLP, the router, and the projections."""
         return (
             Mlp(self.hidden, self.shared, self.gated).weights + self.hidden * self.count + 2 * self.hidden * self.latent
         )
@@ -158,7 +159,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Layer:
-    """mixer: what tokens exchange something in; mlp: what each goes through alone. None: the layer has none."""
+    """A layer. mixer: attention, or a state, which mixes tokens; mlp: applied to each token. None: it has none."""
 
     mixer: Mixer | None
     mlp: Mlp | Experts | None

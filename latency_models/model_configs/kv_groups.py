@@ -1,8 +1,8 @@
 """KV memory in blocks, by kinds of layers, as vLLM groups them (vllm/v1/core/kv_cache_utils.py).
 
-Layers of one kind share a table of blocks. A block has the same size in bytes for all kinds, and holds a page of each
-layer of a group; so groups have the same number of layers, and layers that keep less of a token have more tokens in a
-block.
+Layers of one kind share a table of blocks. A block has the same size in bytes for all kinds, and contains a page for
+each layer of a group; so groups have the same number of layers, and a block has more tokens of layers that keep less of
+each.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from servegym.latency_models.model_configs.reading import Architecture
 from servegym.simulator.memory.kv_groups import KvCacheGroup
 
 BLOCK_TOKENS = 16
-PADDED = 1.5  # kinds with fewer layers than this many times the rarest kind's are filled up, not cut
+PADDED = 1.5  # groups are padded, not split, if no kind has more layers than this factor times the rarest kind
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a layer keeps of a request on one device. token_bytes: of a token; window: of the last ones only, 0: of all.
-
-    state_bytes: the same whatever the length, and no tokens. local: windows begin at multiples of their length.
+    """A layer's memory of a request on one device. token_bytes: for a token. window: only the last tokens are kept; 0:
+    all are. state_bytes: of a state of fixed size, without tokens. local: windows begin at multiples of their length.
     checkpoints: states that vLLM also writes inside a chunk.
     """
 
@@ -37,14 +36,15 @@ class Kept:
 
 @dataclass(frozen=True)
 class Group:
-    """layers: of one kind, with one table of blocks. block_tokens: tokens of a block; of a state: none matters."""
+    """A KV cache group. layers: number of layers of one kind, with one table of blocks. block_tokens: tokens of a
+    block; without meaning for states."""
 
     kept: Kept
     layers: int
     block_tokens: int
 
     def blocks(self, tokens: int, chunk: int = 1) -> int:
-        """The most blocks that a request of so many tokens holds while it computes `chunk` at once."""
+        """The most blocks that a request of `tokens` tokens holds while it computes `chunk` of them at once."""
         if self.kept.state_bytes:
             return 1
         if not self.kept.window:
@@ -53,12 +53,12 @@ class Group:
             return -(-min(self.kept.window + chunk, tokens) // self.block_tokens)
         held = min(self.kept.window - 1 + chunk, tokens)
         whole = -(-tokens // self.block_tokens)
-        return min(whole, -(-held // self.block_tokens) + 1)  # a window may begin inside of a block
+        return min(whole, -(-held // self.block_tokens) + 1)  # a window may begin inside a block
 
 
 @dataclass(frozen=True)
 class Groups:
-    """page_bytes: of a block in one layer. blocks: in all, of the device's memory for KV."""
+    """The KV cache groups of a model. page_bytes: of a block in one layer. blocks: number that fits the KV memory."""
 
     groups: tuple[Group, ...]
     page_bytes: int
@@ -66,11 +66,11 @@ class Groups:
 
     @property
     def logged_tokens(self) -> int:
-        """What vLLM logs as "GPU KV cache size": as if each group kept all tokens."""
+        """The "GPU KV cache size" that vLLM logs, which counts as if each group kept all tokens."""
         return self.blocks // len(self.groups) * min(group.block_tokens for group in self.groups)
 
     def in_profile(self, of_request: int, step_tokens: int) -> dict[str, Any]:
-        """Of `kv` of a profile: the blocks and the groups. block_tokens: what a block holds of such requests."""
+        """The blocks and groups for `kv` of a profile. block_tokens: mean tokens of a block for such requests."""
         kept = ((group.block_tokens, group.kept) for group in self.groups)
         groups = [
             KvCacheGroup(tokens, one.window, one.local, one.state_bytes > 0, one.checkpoints) for tokens, one in kept
@@ -85,13 +85,14 @@ class Groups:
         return sum(group.blocks(tokens, chunk) for group in self.groups)
 
     def tokens(self, of_request: int, step_tokens: int) -> int:
-        """How many tokens fit, in requests of `of_request` tokens of which one computes `step_tokens` at once."""
+        """Number of tokens that fit, in requests of `of_request` tokens, one of which computes `step_tokens` at
+        once."""
         beside = self.request_blocks(of_request, step_tokens) - self.request_blocks(of_request)
         return int(max(0, self.blocks - beside) / self.request_blocks(of_request) * of_request)
 
 
 def kept_by(model: Architecture, devices: int) -> list[Kept]:
-    """Of each layer that keeps anything, on each of the devices."""
+    """The memory of each layer that keeps anything, on one device."""
     kept = []
     for layer in model.layers:
         mixer = layer.mixer
@@ -105,7 +106,7 @@ def kept_by(model: Architecture, devices: int) -> list[Kept]:
 
 
 def grouped(layers: Sequence[Kept], available_bytes: int, where: str = "model") -> Groups:
-    """The groups of such layers and their blocks. Raises ProfileError for layers that vLLM cannot group."""
+    """Group layers as vLLM does. Raises ProfileError for layers that it cannot group."""
     kinds = {kept: layers.count(kept) for kept in dict.fromkeys(layers)}
     if not kinds:
         raise ProfileError(f"{where}: no layer keeps anything")
@@ -124,10 +125,10 @@ def grouped(layers: Sequence[Kept], available_bytes: int, where: str = "model") 
 
 
 def _pages(kinds: dict[Kept, int], where: str) -> tuple[dict[Kept, int], int]:
-    """Tokens of a block of each kind, and the bytes that all blocks have in a layer.
+    """Tokens of a block for each kind, and the bytes of any block in a layer.
 
-    With states a block of the layers that keep tokens is as long as a state needs, in steps of 16 tokens; pages of
-    states are filled up.
+    With states, a block of layers that keep tokens is as long as the state requires, in steps of 16 tokens; pages of
+    states are padded.
     """
     by_token = [kept for kept in kinds if not kept.state_bytes]
     state = max((kept.state_bytes for kept in kinds), default=0)

@@ -1,4 +1,4 @@
-"""The mixer of each layer: which attend to all tokens, to the last ones, or keep a state of fixed size."""
+"""The mixer of each layer: attention to all tokens or to the last ones, or a state of fixed size."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WORDS = {
     "linear_attention": LINEAR, "mamba": LINEAR, "moe": NONE, "mlp": NONE,
 }  # fmt: skip
 LETTERS = {"*": FULL, "M": LINEAR, "-": NONE, "E": NONE}  # of hybrid_override_pattern
-ALTERNATING = ("gemma2",)  # every second layer has the window, from the first on
-# Fields whose defaults the classes of these model_types have of their own.
+ALTERNATING = ("gemma2",)  # every second layer has a window, beginning with the first
+# Fields for which the classes of these model_types have their own defaults.
 OWN_DEFAULTS = {
     "head_dim": ("gemma", "gemma2", "gemma3_text", "gemma4_text", "qwen3", "gpt_oss"),
     "num_key_value_heads": ("gemma", "gemma2", "gemma3_text", "gemma4_text", "qwen3", "mistral", "mixtral", "gpt_oss"),
@@ -28,7 +28,7 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def mixers(fields: Fields, layers: int, hidden: int) -> list[Mixer | None]:
-    """One a layer. Raises ProfileError for kinds that are not known."""
+    """Read the mixer of each layer. Raises ProfileError for unknown kinds."""
     for key, kinds_of_models in OWN_DEFAULTS.items():
         fields.check_written(key, kinds_of_models)
     kinds = kinds_of(fields, layers)
@@ -45,7 +45,7 @@ def mixers(fields: Fields, layers: int, hidden: int) -> list[Mixer | None]:
 
 
 def with_indexers(fields: Fields, made: list[Mixer | None]) -> list[Mixer | None]:
-    """The mixers, of which only some choose the tokens that they attend to."""
+    """Set which layers have an indexer of their own to choose tokens."""
     listed = fields.each("indexer_types", len(made))
     every = fields.number("index_topk_freq", otherwise=1)
     offset = fields.number("index_skip_topk_offset", otherwise=2, least=0)
@@ -63,7 +63,7 @@ def with_indexers(fields: Fields, made: list[Mixer | None]) -> list[Mixer | None
 
 
 def _choosing_blocks(fields: Fields, made: list[Mixer | None]) -> list[Mixer | None]:
-    """MiniMax sparse attention: some layers score blocks of tokens by keys of their own."""
+    """MiniMax sparse attention: some layers score blocks of tokens by separate keys."""
     indexer = (fields.number("sparse_num_index_heads"), fields.number("sparse_index_dim"))
     chooses = fields.each("sparse_attention_freq", len(made)) or [1] * len(made)
     valueless = fields.each("sparse_disable_index_value", len(made)) or [0] * len(made)
@@ -82,7 +82,7 @@ def _choosing_blocks(fields: Fields, made: list[Mixer | None]) -> list[Mixer | N
 
 
 def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
-    """A word of this file for each layer, by the first of the fields that say so."""
+    """The kind of each layer, from the first field that names kinds."""
     pattern = fields.take("hybrid_override_pattern", "layers_block_type", "layer_types")
     if pattern:
         fields.take("sliding_window_pattern", "full_attention_interval", "attn_layer_period", "attn_layer_offset")
@@ -111,7 +111,7 @@ def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         period, offset = fields.number("attn_layer_period"), fields.number("attn_layer_offset", otherwise=0, least=0)
         return [FULL if layer % period == offset else LINEAR for layer in range(layers)]
     if "mamba_d_state" in fields or "ssm_state_size" in fields:
-        raise ProfileError(f"{fields.where}: has Mamba layers, and says nowhere which (layer_types, attn_layer_period)")
+        raise ProfileError(f"{fields.where}: Mamba layers are not named by any field (layer_types, attn_layer_period)")
     return _windowed(fields, layers)
 
 
@@ -126,7 +126,7 @@ def _windowed(fields: Fields, layers: int) -> Sequence[str]:
     used = fields.take("use_sliding_window", otherwise=True)
     window = fields.take("sliding_window")
     if window and window >= fields.take("max_position_embeddings", otherwise=window + 1):
-        window = None  # no request is longer
+        window = None  # the window covers the longest request
     if not window or not used:
         fields.take("sliding_window_pattern", "max_window_layers")
         return [FULL] * layers
@@ -191,7 +191,7 @@ def _state(fields: Fields, hidden: int) -> State:
         return _mamba(fields, hidden)
     if "attn_type_list" in fields:
         return _lightning(fields, hidden)
-    raise ProfileError(f"{fields.where}: layers of linear attention, of a kind that its fields do not say")
+    raise ProfileError(f"{fields.where}: layers of linear attention of an unknown kind")
 
 
 def _number_bytes(fields: Fields, *keys: str) -> int:

@@ -1,4 +1,4 @@
-"""The MLP of each layer: dense, or experts, and which layers have which."""
+"""The MLP of each layer: dense, experts, or none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES = {"sparse": EXPERTS, "dense": DENSE}  # of mlp_layer_types
 
 
 def mlps(fields: Fields, layers: int, hidden: int) -> list[Mlp | Experts | None]:
-    """One a layer. Raises ProfileError for fields that contradict each other."""
+    """Read the MLP of each layer. Raises ProfileError for contradictory fields."""
     gated = fields.document.get("model_type") not in NOT_GATED
     count = fields.number(*COUNT, otherwise=0, least=0)
     kinds = _kinds(fields, layers, count)

@@ -1,4 +1,4 @@
-"""Precisions of weights, activations, experts and cached keys and values, as a `quantization_config` says them."""
+"""Reads precisions of weights, activations, experts and cached keys and values from a `quantization_config`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = {
 }  # fmt: skip
 KV = {"bf16": 2, "fp8": 1}  # bytes of a cached key or value
 ATTENTION, MLP, EXPERTS = PARTS = ("attention", "mlp", "experts")
-# Words in names of modules, by part; of an expert layer's mlp, what is shared.
+# Words in names of modules, by part; an expert layer's mlp is its shared MLP.
 WORDS = (
     (EXPERTS, re.compile(r"(?<!shared_)experts\b")),
     (MLP, re.compile(r"shared_expert|mlp|feed_forward|ffn")),
@@ -34,7 +34,7 @@ HINT = "give --precision"
 
 @dataclass(frozen=True)
 class Precision:
-    """Of what tokens are multiplied with, keys of WEIGHTS; of activations; and of the cache, a key of KV."""
+    """Precisions of weights by part, keys of WEIGHTS; of activations; and of the KV cache, a key of KV."""
 
     attention: str = "bf16"
     mlp: str = "bf16"
@@ -47,14 +47,14 @@ class Precision:
         return cls(weights, weights, weights, activations, kv)
 
     def __str__(self) -> str:
-        """In a word, as far as one says it: `int4`, or `bf16, experts mxfp4`."""
+        """Short text: `int4`, or `bf16, experts mxfp4`."""
         parts = {self.attention, self.mlp}
         dense = self.attention if len(parts) == 1 else f"attention {self.attention}, MLP {self.mlp}"
         return dense if self.experts in parts and len(parts) == 1 else f"{dense}, experts {self.experts}"
 
 
 def named(weights: str, kv: str) -> Precision:
-    """That of a name of WEIGHTS, for all products; of mxfp4, of the experts alone. Raises ProfileError for another."""
+    """The precision of a name of WEIGHTS, for all products, or for experts only with mxfp4. Raises ProfileError."""
     if weights not in WEIGHTS:
         raise ProfileError(f"precision '{weights}' is not known; there is {', '.join(WEIGHTS)}")
     if weights == "mxfp4":
@@ -62,11 +62,11 @@ def named(weights: str, kv: str) -> Precision:
     return Precision.of_all(weights, ACTIVATIONS.get(weights, "bf16"), kv)
 
 
-ACTIVATIONS = {"fp8": "fp8", "fp8-block": "fp8", "int8": "int8", "nvfp4": "nvfp4"}  # of the others, 16 bits
+ACTIVATIONS = {"fp8": "fp8", "fp8-block": "fp8", "int8": "int8", "nvfp4": "nvfp4"}  # with other weights: 16 bits
 
 
 def precision_of(quantisation: Any, where: str, layers: Mapping[str, set[int]]) -> Precision:
-    """Raises ProfileError for a method, a scheme or an exception to it that is not known."""
+    """Read the precision. Raises ProfileError for an unknown method, scheme or excluded module."""
     if not quantisation:
         return Precision()
     fields = Fields(quantisation.get("quantization", quantisation), f"{where}: quantization_config")
@@ -87,14 +87,14 @@ def precision_of(quantisation: Any, where: str, layers: Mapping[str, set[int]]) 
     excluded = fields.take("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules", otherwise=())
     fields.check_all_taken()
     kept = kept_parts(excluded, layers, fields.where)
-    if weights == "mxfp4":  # vLLM has it of experts alone
+    if weights == "mxfp4":  # vLLM supports it for experts only
         kept |= {ATTENTION, MLP}
     parts = {part: "bf16" if part in kept else weights for part in PARTS}
     return Precision(**parts, activations=activations, kv=kv)
 
 
 def _scheme(fields: Fields, method: str) -> tuple[str, str]:
-    """(weights, activations) of what is quantised."""
+    """(weights, activations) of quantised modules."""
     if method in ("fp8", "fbgemm_fp8"):
         block = fields.take("weight_block_size")
         return ("fp8-block" if block else "fp8"), "fp8"
@@ -151,11 +151,11 @@ def _kv(scheme: Any, where: str) -> str:
 
 
 def kept_parts(excluded: Iterable[str], layers: Mapping[str, set[int]], where: str) -> set[str]:
-    """Which of PARTS the names of excluded modules leave in 16 bits. layers: those that have each part.
+    """The PARTS that excluded modules leave in 16 bits. layers: the layers that have each part.
 
-    Raises ProfileError where they leave out some layers or some products of a part, or name what is not known.
+    Raises ProfileError if they exclude only some layers or some products of a part, or have unknown names.
     """
-    found: dict[str, tuple[set[int], set[str]]] = {}  # of each part: layers and products
+    found: dict[str, tuple[set[int], set[str]]] = {}  # part -> excluded layers and products
     for name in excluded:
         if NO_PRODUCT.fullmatch(name):
             continue

@@ -1,4 +1,4 @@
-"""A model as its config.json describes it: its layers, what they weigh, and what they keep of a request."""
+"""Reads a model from its config.json: its layers, their weights, and their memory of a request."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from servegym.latency_models.model_configs.precision import (
 )
 
 NESTED = ("text_config", "llm_config", "language_config")  # of models of several modalities
-# Of these the LM head is the input embedding, unless they say otherwise.
+# Models whose LM head is the input embedding by default.
 TIED = ("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2", "falcon", "starcoder2")
 NUMBER_BYTES = 2  # of an embedding, a norm, an activation
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder. tied: the LM head is the input embedding. left_out: what of the model is not in it."""
+    """A decoder. tied: the LM head is the input embedding. left_out: parts of the model that are not counted."""
 
     hidden: int
     vocabulary: int
@@ -70,7 +70,7 @@ class Architecture:
         return weights
 
     def token_bytes(self, mixer: Attention | Latent, devices: int = 1) -> float:
-        """What a layer keeps of a token on each of the devices."""
+        """Bytes that a layer keeps of a token on each device."""
         return mixer.token_numbers(devices) * KV[self.precision.kv] + mixer.index_bytes
 
     def by_token(self) -> list[Attention | Latent]:
@@ -79,35 +79,35 @@ class Architecture:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Of the layers that keep every token."""
+        """Bytes of a token in the layers that keep every token."""
         return int(sum(self.token_bytes(mixer) for mixer in self.by_token() if not mixer.window))
 
     @property
     def window_bytes(self) -> int:
-        """The most that the layers with windows keep of a request."""
+        """The most bytes that the layers with windows keep of a request."""
         return int(sum(mixer.window * self.token_bytes(mixer) for mixer in self.by_token()))
 
     @property
     def state_bytes(self) -> int:
-        """What layers of fixed size keep of a request."""
+        """Bytes that layers with states keep of a request."""
         return sum(layer.mixer.bytes() for layer in self.layers if isinstance(layer.mixer, State))
 
     @property
     def keeps_less(self) -> bool:
-        """Whether some layers keep less of a request than all its tokens."""
+        """Whether some layers do not keep all tokens of a request."""
         return any(layer.mixer is None or isinstance(layer.mixer, State) or layer.mixer.window for layer in self.layers)
 
     @property
     def kinds(self) -> Counter[str]:
-        """Layers by what they keep."""
+        """Number of layers by kind of memory."""
         return Counter(layer.mixer.kind if layer.mixer else "none" for layer in self.layers)
 
 
 def read(document: Mapping[str, Any], where: str, precision: Precision | None = None) -> Architecture:
-    """The model that a config.json describes. precision: instead of its own.
+    """Read the model of a config.json. precision: replaces its own.
 
-    Raises ProfileError for a field that is missing or out of range, for a kind of layer that is not known, and for keys
-    that may change size or speed and are not understood.
+    Raises ProfileError for a field that is missing or out of range, for an unknown kind of layer, and for unknown keys
+    that may change size or speed.
     """
     fields, left_out = language_model(document, where)
     hidden = fields.number("hidden_size", "d_model", "n_embd")
@@ -126,7 +126,7 @@ def read(document: Mapping[str, Any], where: str, precision: Precision | None = 
 
 
 def layers_of_parts(layers: tuple[Layer, ...]) -> dict[str, set[int]]:
-    """Which layers have each part of a `Precision`."""
+    """The layers that have each part of a `Precision`."""
     experts = {i for i, layer in enumerate(layers) if isinstance(layer.mlp, Experts)}
     return {
         ATTENTION: {i for i, layer in enumerate(layers) if layer.mixer},
@@ -138,7 +138,7 @@ def layers_of_parts(layers: tuple[Layer, ...]) -> dict[str, set[int]]:
 
 
 def language_model(document: Mapping[str, Any], where: str) -> tuple[Fields, tuple[str, ...]]:
-    """The fields of the language model, and what is left out of the whole. Raises ProfileError where there are two."""
+    """The fields of the language model, and the parts left out. Raises ProfileError if there are two."""
     left_out = []
     nested = [key for key in NESTED if isinstance(document.get(key), dict)]
     if len(nested) > 1:

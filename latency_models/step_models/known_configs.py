@@ -1,4 +1,4 @@
-"""The config.json of a served model, the user's own or the library's copy, and what it says."""
+"""Finds and reads the config.json of a served model: the user's own, or the library's copy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from servegym.latency_models.model_configs.precision import Precision
 from servegym.latency_models.model_configs.reading import Architecture, read
 from servegym.latency_models.step_models.naming import Served
 
-KV_READ = {"bf16": "bf16", "fp8": "fp8", "int8": "fp8"}  # of as many bytes
+KV_READ = {"bf16": "bf16", "fp8": "fp8", "int8": "fp8"}  # our name for each precision of the library, by bytes
 
 
 def model_of(served: Served) -> str:
-    """The name by which the library finds the model: of a folder or a config.json, the folder's path."""
+    """The name by which the library finds the model; for a folder or a config.json, the folder's path."""
     path = Path(served.model)
     if path.name == "config.json" and path.is_file():
         return str(path.parent)
@@ -23,13 +23,13 @@ def model_of(served: Served) -> str:
 
 
 def own_config(served: Served) -> Path | None:
-    """The user's config.json, where the model is one or its folder."""
+    """The user's config.json, if the model is given as one or as its folder."""
     own = Path(model_of(served)) / "config.json"
     return own if own.is_file() else None
 
 
 def config_of(served: Served) -> Path | None:
-    """The user's config.json, or the library's copy; None: there is none."""
+    """The user's config.json, else the library's copy, else None."""
     package = importlib.util.find_spec("aiconfigurator_core")
     if own_config(served) or package is None or package.origin is None:
         return own_config(served)
@@ -38,7 +38,7 @@ def config_of(served: Served) -> Path | None:
 
 
 def architecture_of(served: Served) -> Architecture | str:
-    """The model's layers, as its config.json says them; else why they are not known."""
+    """The model's layers from its config.json, or the reason why they are not known."""
     path = config_of(served)
     if path is None:
         return "there is no config.json of it"
@@ -50,6 +50,6 @@ def architecture_of(served: Served) -> Architecture | str:
 
 
 def kv_precision(served: Served) -> str | None:
-    """Of cached keys and values: as asked for, else as the config.json says; None: that is not known."""
+    """Precision of cached keys and values: the given one, else that of the config.json; None: not known."""
     model = architecture_of(served)
     return served.kv or (model.precision.kv if isinstance(model, Architecture) else None)

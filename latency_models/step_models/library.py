@@ -1,4 +1,4 @@
-"""aiconfigurator-core: steps of a model on GPUs whose operators were measured, and its KV cache. Loaded when asked."""
+"""Calls aiconfigurator-core for steps of a model on GPUs with measured operators, and for its KV cache."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from servegym.latency_models.step_models.naming import Served
 PACKAGE = "aiconfigurator-core"
 INSTALL = "pip install 'servegym[devices]'"
 MS = 1e-3
-ATTENTION = re.compile("attention|mla")  # in names of operators; others go by the tokens of a step
-OF_TOTAL, OF_FREE = "of_total", "of_free"  # which memory an engine's share is taken of
+ATTENTION = re.compile("attention|mla")  # in names of operators; the time of others depends on a step's tokens only
+OF_TOTAL, OF_FREE = "of_total", "of_free"  # whether an engine's share is of total or of free memory
 ENDLESS_BYTES = 2**50  # memory of a GPU that holds any model
-CURRENT = "current"  # the library's word for the newest complete version of an engine's tables
-GEMM = {"bf16": "bfloat16"}  # the library's names where they differ
+CURRENT = "current"  # the library's name of the newest complete version of an engine's tables
+GEMM = {"bf16": "bfloat16"}  # the library's names that differ from ours
 COMPRESSED = "compress_ratios"  # DeepSeek-V4: layers that keep a key for each 4 or 128 tokens
-MOST_SAID = 300  # characters of what the library says
+MOST_SAID = 300  # characters of the library's messages
 MOST_TOKENS, MOST_SEQUENCES = 16384, 1024  # tokens of a step, for the memory of activations
 
 
 def module(name: str) -> Any:
-    """A module of the library's SDK. Raises ProfileError where it is not installed."""
+    """Import a module of the library's SDK. Raises ProfileError if it is not installed."""
     try:
         return importlib.import_module(f"aiconfigurator_core.sdk.{name}")
     except ModuleNotFoundError as error:
@@ -44,14 +44,14 @@ def module(name: str) -> Any:
 
 
 def library_version() -> str:
-    """Raises ProfileError where it is not installed."""
+    """The version of the installed library. Raises ProfileError if it is not installed."""
     module("common")
     return importlib.metadata.version(PACKAGE)
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without the notes that the library logs on tables it falls back to."""
+    """Silence the library's messages about fallback tables inside the with block."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -62,7 +62,7 @@ def quietly() -> Iterator[None]:
 
 @functools.cache
 def support() -> tuple[dict[str, str], ...]:
-    """The library's rows of what it was tried with: HuggingFaceID, System, Backend, Version, Status, ..."""
+    """The library's table of tested models: HuggingFaceID, System, Backend, Version, Status, ..."""
     return tuple(module("common").get_support_matrix())
 
 
@@ -71,14 +71,14 @@ def systems() -> list[str]:
 
 
 def models(system: str) -> list[str]:
-    """The models that it has passed with on a system, under any engine. Raises ProfileError for an unknown system."""
+    """The models that passed its tests on a system, under any engine. Raises ProfileError for an unknown system."""
     if system not in systems():
         raise ProfileError(unknown_name("system", system, systems()))
     return sorted({row["HuggingFaceID"] for row in support() if row["System"] == system and row["Status"] == "PASS"})
 
 
 def arguments(served: Served) -> dict[str, Any]:
-    """Of the library's functions, beside model, system and engine."""
+    """Arguments of the library's functions, without model, system and engine."""
     weights = GEMM.get(served.weights or "", served.weights)
     kv = kv_precision(served)
     return {
@@ -95,7 +95,7 @@ def arguments(served: Served) -> dict[str, Any]:
 
 
 def sum_of(operators: list[tuple[str, float, float, str]]) -> tuple[float, float]:
-    """(all but attention, attention) of a step's operators, s."""
+    """Sum a step's operators: (all but attention, attention), s."""
     rest_ms = attention_ms = 0.0
     for name, took_ms, *_ in operators:
         if ATTENTION.search(name):
@@ -106,9 +106,9 @@ def sum_of(operators: list[tuple[str, float, float, str]]) -> tuple[float, float
 
 
 class StepModel:
-    """Seconds of the parts of a step, as the library predicts them for one model on one system.
+    """The library's predictions of the parts of a step, in seconds, for one model on one system.
 
-    Raises ProfileError where the library has no data for it: what it says, and what there is.
+    Raises ProfileError if the library has no data for it, with the library's message and the known names.
     """
 
     def __init__(self, served: Served) -> None:
@@ -129,7 +129,7 @@ class StepModel:
 
     @contextlib.contextmanager
     def _failures(self, named: bool = False) -> Iterator[None]:
-        """named: the model's name may be what is wrong."""
+        """Convert the library's errors to ProfileErrors. named: the model's name may be wrong."""
         try:
             yield
         except ProfileError:
@@ -147,26 +147,26 @@ class StepModel:
         return any("moe" in name for name, *_ in prefills)
 
     def rest_s(self, tokens: int) -> float:
-        """All but attention, of a step that computes so many tokens, with a prefill among them."""
+        """All but attention of a step with a prefill that computes `tokens` tokens, s."""
         return self._of_prefills(1, tokens, 0)[0]
 
     def prefill_attention_s(self, requests: int, chunk: int, prefix: int) -> float:
-        """Attention of so many prefills, each of `chunk` tokens after `prefix` cached ones."""
+        """Attention of `prefills` prefills, each of `chunk` tokens after `prefix` cached ones, s."""
         return self._of_prefills(requests, chunk, prefix)[1]
 
     def decode_attention_s(self, requests: int, context: int) -> float:
-        """Attention of so many decodes with `context` cached tokens each."""
+        """Attention of decodes with `context` cached tokens each, s."""
         with self._failures():
             _, decodes = self._handle.run_static_per_op(batch_size=requests, isl=context, osl=2, mode="static_gen")
         return sum_of(decodes)[1]
 
     def prefill_s(self, requests: int, chunk: int, prefix: int) -> float:
-        """A step of so many prefills, each of `chunk` tokens after `prefix` cached ones."""
+        """A step of prefills, each of `chunk` tokens after `prefix` cached ones, s."""
         with self._failures():
             return float(self._handle.predict_prefill_latency(requests, chunk + prefix, prefix)) * MS
 
     def decode_s(self, requests: int, context: int) -> float:
-        """A step of so many decodes with `context` cached tokens each."""
+        """A step of decodes with `context` cached tokens each, s."""
         with self._failures():
             return float(self._handle.predict_decode_latency(requests, context)) * MS
 
@@ -178,10 +178,10 @@ class StepModel:
         return sum_of(prefills)
 
     def kv_cache(self, memory_share: float = 0.9) -> dict[str, Any]:
-        """`kv` of a profile: memory for keys and values where the engine takes a share of each GPU's memory.
+        """`kv` of a profile, for an engine that takes a share of each GPU's memory.
 
-        Of models whose layers all keep every token, the library's estimate, in bytes as if every token were held once:
-        with MLA each GPU holds all of a token. Of others, its memory in blocks of groups of layers.
+        If all layers keep every token, it is the library's estimate, in bytes as if every token were kept once (with
+        MLA each GPU keeps all of a token). Else it is that memory divided into blocks of KV cache groups.
         """
         of_one = self._estimate(memory_share, self.served)
         usable, per_token = int(of_one["total_kv_size_bytes"]), float(of_one["kv_size_per_token_bytes"])

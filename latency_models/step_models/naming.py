@@ -1,4 +1,4 @@
-"""Names of devices: SYSTEM:MODEL, and how the model is spread and stored, as h200_sxm:deepseek-ai/DeepSeek-V3:tp=8."""
+"""Names of devices: SYSTEM:MODEL with options, such as h200_sxm:deepseek-ai/DeepSeek-V3:tp=8."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ENGINES = ("vllm", "sglang", "trtllm")
 class Served:
     """A model on GPUs of a system, under an engine.
 
-    system, model: the library's names; model: also the folder of a config.json that it knows by architecture.
-    tp: GPUs that share the attention of a request. dp: how many such ranks share the experts; an engine is one of them.
-    ep: of the tp x dp GPUs, how many the experts are spread over whole. engine, version: whose kernels; version None:
-    the newest that the library has. weights, kv: precision; None: the config's.
+    system, model: the library's names; model may be the folder of a config.json with a known architecture.
+    tp: tensor-parallel GPUs. dp: data-parallel ranks that share the experts; an engine is one of them. ep:
+    expert-parallel GPUs, of the tp x dp GPUs. engine, version: of the kernels; version None: the newest in the library.
+    weights, kv: precisions; None: the config's.
     """
 
     system: str
@@ -36,7 +36,7 @@ class Served:
 
     @property
     def name(self) -> str:
-        """As profiles are named: what there is in it, in one word."""
+        """The name of its profile: all parts joined by hyphens."""
         parts = [
             self.system,
             self.model.split("/")[-1].lower(),
@@ -52,7 +52,7 @@ class Served:
 
     @property
     def text(self) -> str:
-        """The name that `served` reads."""
+        """The name that `served` parses."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[2:]}
         said = [f"{name}={fields[name]}" for name, default in DEFAULTS.items() if fields[name] != default]
         return ":".join([self.system, self.model, *said])
@@ -62,12 +62,12 @@ DEFAULTS = {field.name: field.default for field in dataclasses.fields(Served)[2:
 
 
 def is_served(name: str) -> bool:
-    """Whether a device is named so: not a profile that ships, nor a file."""
+    """Whether a name is SYSTEM:MODEL, not that of a shipped profile or of a file."""
     return PATTERN.fullmatch(name) is not None and not name.endswith(".json")
 
 
 def served(name: str) -> Served:
-    """What a name says. Raises ProfileError for an option or a value that there is not."""
+    """Parse a name. Raises ProfileError for an unknown option or value."""
     match = PATTERN.fullmatch(name)
     if match is None:
         raise ProfileError(f"device '{name}': it should be SYSTEM:MODEL[:tp=N...], as h100_sxm:Qwen/Qwen3-32B:tp=2")
@@ -77,7 +77,7 @@ def served(name: str) -> Served:
         if key not in DEFAULTS:
             raise ProfileError(f"device '{name}': " + unknown_name("option", key, DEFAULTS))
         if key in options:
-            raise ProfileError(f"device '{name}': {key} is there twice")
+            raise ProfileError(f"device '{name}': {key} is given twice")
         if key in WHOLE and not (value.isdecimal() and int(value) >= 1):
             raise ProfileError(f"device '{name}': {key} is {value}; it should be a whole number of 1 or more")
         for option, values in (("weights", WEIGHTS), ("kv", KV), ("engine", ENGINES)):

@@ -1,4 +1,4 @@
-"""Profiles by step models, made once for each version of the library and of the form, and kept in the cache folder."""
+"""Makes profiles by step models, once for each version of the library and of the form, and keeps them in the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from servegym.latency_models.step_models.naming import Served, served
 from servegym.replacing import replacing
 from servegym.simulator.compilation.kernels import cache_root
 
-MAKING = 6  # raise it when the same library gives another profile
+MAKING = 6  # increment it when the same library gives another profile
 COMPARED = 1500  # batches on which the form is compared with the library
 STATEMENT = (
     "The device form is compared with steps of aiconfigurator-core, which composes them from operators measured under "
@@ -38,9 +38,9 @@ METHOD = (
 
 
 def made_profile(name: str) -> dict[str, Any]:
-    """The profile of a device SYSTEM:MODEL[:...], as a JSON document: kept, or made now (some seconds).
+    """The profile of a device SYSTEM:MODEL[:...] as a JSON document, from the cache, else made in some seconds.
 
-    Raises ProfileError as `served` and `StepModel`, and where the library is not installed.
+    Raises the errors of `served` and `StepModel`, and ProfileError if the library is not installed.
     """
     wanted, version = served(name), library_version()
     file = cache_root() / "devices" / f"{wanted.name}-{_digest(wanted, version)}.json"
@@ -55,7 +55,7 @@ def made_profile(name: str) -> dict[str, Any]:
 
 
 def _digest(wanted: Served, version: str) -> str:
-    """Of all that the profile depends on: a config.json of one's own may change."""
+    """Digest of everything on which the profile depends; the user's config.json may change."""
     digest = hashlib.sha256(f"{wanted.text} {version} {MAKING} {sampling.REST_ERROR}".encode())
     config = own_config(wanted)
     if config is not None:
@@ -64,7 +64,7 @@ def _digest(wanted: Served, version: str) -> str:
 
 
 def build(wanted: Served, version: str, cpu_overhead_s: float = SYNCHRONOUS_S) -> dict[str, Any]:
-    """The profile as a JSON document. Raises ProfileError where the library has no data, or the model does not fit."""
+    """Make the profile, a JSON document. Raises ProfileError if the library has no data, or the model does not fit."""
     model = StepModel(wanted)
     kv = model.kv_cache()
     gpus = "one" if wanted.tp == 1 else f"{wanted.tp} x"

@@ -1,4 +1,4 @@
-"""The tables of the form `steps`, sampled from a step model, and how far interpolation is from it."""
+"""Samples the tables of the form `steps` from a step model, and measures the error of interpolation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from servegym.latency_models.form import Values
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.step_models.library import MOST_SEQUENCES, MOST_TOKENS, StepModel
 
-REST_ERROR = 0.003  # of a knot that is left out
-DENSE, STRIDE = 1024, 8  # tokens up to which each number is asked for, and the stride from there
+REST_ERROR = 0.003  # largest relative error at a knot that is left out
+DENSE, STRIDE = 1024, 8  # each number of tokens is sampled up to DENSE, every STRIDE-th one beyond
 PREFILLS = (1, 2, 3, 4, 6, 8, 16)
 PREFIXES = (0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 DECODES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, MOST_SEQUENCES)
@@ -22,7 +22,7 @@ def chunks() -> list[int]:
 
 
 def tables(model: StepModel) -> Values:
-    """Coefficients of the form `steps`."""
+    """Make the coefficients of the form `steps`."""
     steps = np.r_[np.arange(1, DENSE), np.arange(DENSE, MOST_TOKENS + 1, STRIDE)]
     rest_s = np.array([model.rest_s(int(tokens)) for tokens in steps])
     kept = knots(steps, rest_s, REST_ERROR)
@@ -30,7 +30,7 @@ def tables(model: StepModel) -> Values:
     prefill_s = np.zeros((len(PREFILLS), len(lengths), len(PREFIXES)))
     for i, requests in enumerate(PREFILLS):
         for j, chunk in enumerate(lengths):
-            if requests * chunk > MOST_TOKENS:  # no step has that many: use the value of fewer prefills of that length
+            if requests * chunk > MOST_TOKENS:  # no step has that many tokens: use the value for fewer prefills
                 prefill_s[i, j] = prefill_s[i - 1, j]
                 continue
             for k, prefix in enumerate(PREFIXES):
@@ -51,7 +51,7 @@ def tables(model: StepModel) -> Values:
 
 
 def knots(x: np.ndarray, y: np.ndarray, error: float) -> np.ndarray:
-    """int64[...]: places to keep, so that linear interpolation between them is off by at most this share of y."""
+    """int64[...]: knots to keep, between which linear interpolation has at most this relative error of y."""
     keep = np.zeros(len(x), bool)
     keep[[0, -1]] = True
     parts = [(0, len(x) - 1)]
@@ -69,7 +69,7 @@ def knots(x: np.ndarray, y: np.ndarray, error: float) -> np.ndarray:
 
 
 def alike(batches: np.ndarray) -> np.ndarray:
-    """BATCH[n]: the same batches with equal prefills and equal decodes, as the library has them."""
+    """BATCH[n]: the batches with equal prefills and equal decodes, which the library requires."""
     same = batches.copy()
     some = batches["prefill_requests"] > 0
     requests, tokens = batches["prefill_requests"][some], batches["prefill_tokens"][some]
@@ -88,10 +88,10 @@ def alike(batches: np.ndarray) -> np.ndarray:
 
 
 def step_s(model: StepModel, batches: np.ndarray) -> np.ndarray:
-    """float64[n], s: what the library says of a BATCH array[n] whose prefills are alike and whose decodes are.
+    """The library's times, float64[n], s, for a BATCH array[n] of equal prefills and equal decodes.
 
-    A step with both is the sum of its parts: of models with latent attention the library takes decodes beside prefills
-    for prefills of one token.
+    The time of a mixed step is the sum of its parts, as with latent attention the library treats decodes in a mixed
+    step as prefills of one token.
     """
     seconds = np.zeros(len(batches))
     for i, batch in enumerate(batches):

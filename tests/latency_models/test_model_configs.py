@@ -139,13 +139,13 @@ def test_the_language_model_may_be_nested(nested):
         (DENSE | EXPERTS | {"num_experts_per_tok": 9}, "a token chooses 9 of 8 experts"),
         ({"text_config": {"model_type": "gemma3_text"}}, "hidden_size is None.*default of the class of gemma3"),
         ({"text_config": DENSE | {"model_type": "gemma3_text"}}, "head_dim is left to the default of the class"),
-        (DENSE | {"model_type": "mistral"}, "sliding_window is left to the default of the class of mistral"),
+        (DENSE | {"model_type": "mistral"}, "sliding_window is missing, and mistral has a default of its own"),
         ({"text_config": DENSE, "llm_config": DENSE}, "which is the language model"),
         (DENSE | {"compress_ratios": [0, 0, 4, 128], "hc_mult": 4}, "compress_ratios, hc_mult: not understood"),
         (DENSE | LATENT | INDEXED | {"indexer_types": ["other"] * 4}, "should be a list of full and shared"),
         (DENSE | {"sparse_attention_config": BLOCKS | {"sparse_disable_index_value": [0] * 4}}, "indexers with values"),
         ({"text_config": DENSE | {"model_type": "gemma4_text", "sliding_window": 16, "head_dim": 16}},
-         "global_head_dim is left to the default of the class of gemma4_text"),
+         "global_head_dim is missing, and gemma4_text has a default of its own"),
     ],
 )  # fmt: skip
 def test_what_is_refused_by_name(config, said):
