@@ -1,4 +1,4 @@
-"""What an artifact assumes: the estimator of a profile (times), and what a recipe gives the requests of a trace."""
+"""The assumptions of an artifact: the estimator of a profile, and the SLOs and weights that a recipe gives a trace."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from servegym.traces.loading import trace_names
 from servegym.traces.reading import Reading
 from servegym.traces.workloads import build_workload, workload_notes
 
-REQUESTS = 2000  # drawn of a family, to see what its requests ask for
+REQUESTS = 2000  # drawn from a family to find their usual SLOs
 READ_BY = tuple(field.name for field in dataclasses.fields(Reading))  # fields of a spec too
 SLOS = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 
 
 def estimator_of(profile: Profile) -> dict[str, Any]:
-    """The `estimator` of an artifact: form, packed coefficients, and what is known of the fit."""
+    """The `estimator` of an artifact: form, packed coefficients, and facts of the fit."""
     return {
         "profile": profile.name,
         "form": profile.estimator.form,
@@ -39,7 +39,7 @@ def estimator_of(profile: Profile) -> dict[str, Any]:
 def workload_of(
     slo: str, traces: Iterable[str], profile: Profile | None = None, read_by: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The `workload` of an artifact: what the recipe gives to requests of the traces.
+    """The `workload` of an artifact: what a recipe gives to requests of its traces.
 
     For a request that states none, the SLOs that most requests have; a weight for each priority; the worth of a first
     token: mean prompt tokens over mean output tokens, as in the gain. profile: a device that is slow makes some recipes

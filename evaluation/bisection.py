@@ -1,4 +1,4 @@
-"""Search for the highest rate or the smallest number at which not too many requests fail."""
+"""Bisects for the highest rate, or the smallest number, at which not too many requests fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from servegym.simulator.records.state import SimulationState
 from servegym.simulator.runs.simulation import Simulation
 from servegym.simulator.runs.slos import violated
 
-LOOKS = 24  # times at which a run is checked, to stop early once it has failed
+LOOKS = 24  # checks of a run, to stop it early once it has failed
 
 Failed = Callable[
     [SimulationState, Workload, float], np.ndarray

@@ -1,4 +1,4 @@
-"""What is compared: policies that serve together."""
+"""Candidates of a comparison: policies that serve together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
 
     @property
     def roles(self) -> dict[str, Policy]:
-        """The policies by what they are for."""
+        """The policies by role."""
         return {role: policy for role, policy in self._asdict().items() if policy is not None}
 
 

@@ -1,4 +1,4 @@
-"""What a comparison compares: a spec of several schedulers, routers, scalers and loads (or clients)."""
+"""The subject of a comparison: a spec with several schedulers, routers, scalers and loads (or clients)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMPARED = ServingSpec(
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The spec of a comparison, and what its names and numbers stand for.
+    """The spec of a comparison, with its policies, loads and engines.
 
     spec: it may have several loads, rates or numbers of clients, schedulers, routers and scalers, and one value of any
     other field. requests: of each run (None: `REQUESTS`, or all of a file that has no two windows of so many).
@@ -152,7 +152,7 @@ class Compared:
         return one.checked()
 
     def deployment_of(self, candidate: Candidate) -> Deployment | Cluster:
-        """What serves under a candidate."""
+        """The engines under a candidate."""
         return deployment_of(self.spec_of(candidate))
 
     @functools.cached_property
@@ -195,7 +195,7 @@ class Compared:
 
     @property
     def setting(self) -> str:
-        """What is served, by what."""
+        """Text: the requests and the engines."""
         routed = ""
         if self.spec.fleet.total > 1 and self.routers != (ROUTER,):
             routed = f", router{'s' * (len(self.routers) > 1)} {', '.join(self.routers)}"

@@ -1,4 +1,4 @@
-"""The runs of a comparison, done once: each is kept as soon as it is known."""
+"""Runs a comparison, each run once, and keeps each row at once."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Comparison(Compared):
         ]
 
     def asked_seeds(self, point: float) -> range:
-        """The seeds that are asked for at a point."""
+        """The requested seeds at a point."""
         return range(self.seeds)
 
     def seeds_of(self, point: float) -> range:
@@ -64,7 +64,7 @@ class Comparison(Compared):
 
     @property
     def has_windows(self) -> bool:
-        """Whether seeds say which requests of a file are served."""
+        """Whether the seed chooses which requests of a file are served."""
         return not self.spec.demand.resample and self.spec.demand.window == WINDOW_BY_SEED
 
     @functools.cached_property
@@ -123,7 +123,7 @@ class Comparison(Compared):
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that the results depend on: two comparisons with the same identity have the same results."""
+        """Everything on which the results depend: comparisons with the same identity have the same results."""
         return {
             **self.settings,
             "front_end": plain(front_end_in(self.spec)),
@@ -161,7 +161,7 @@ class Comparison(Compared):
 
     @property
     def default_directory(self) -> Path:
-        """A folder of its own for each identity, so that the same comparison finds its results again."""
+        """The default folder of this identity, in which the same comparison finds its results again."""
         return Path("results") / f"compare-{Path(self.trace).stem}-{document_digest(self.identity)}"
 
     def run(self, cell: Cell) -> Row:
@@ -181,7 +181,7 @@ class Comparison(Compared):
         }
 
     def row_problem(self, row: Row) -> str | None:
-        """What is wrong with a row that should be one of this comparison's; None if nothing is."""
+        """Describe what is wrong with a row of this comparison; None if nothing is."""
         values: list[Any] = [row.get(field) for field in ("scheduler", self.axis, "seed")]
         cell = Cell(*values)
         if cell not in self.cells:

@@ -1,4 +1,4 @@
-"""Goodput: the highest rate at which enough requests are served as they should be, in steady state, to completion."""
+"""Goodput: the highest rate at which enough requests meet a target, in steady state and until all are done."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from servegym.simulator.runs.slos import latencies_of
 if TYPE_CHECKING:
     import pandas as pd
 
-LOADS = (0.02, 8.0)  # relative to saturation, between which goodput is looked for
+LOADS = (0.02, 8.0)  # range of the search, relative to saturation
 STEP = 1.5  # from load 1 up or down to a rate on the other side
 # A run is judged by the requests between 50 and 90 % of its arrivals: before, queues are still filling; after, engines
 # are emptying.
@@ -81,7 +81,7 @@ class GoodputSearch:
 
     @functools.cached_property
     def lasting_s(self) -> float:
-        """How long requests arrive."""
+        """The time over which requests arrive."""
         if self.duration_s is not None:
             return self.duration_s
         table = next(iter(self.setup.workloads.values())).table
@@ -112,7 +112,7 @@ class GoodputSearch:
 
     @functools.cached_property
     def repeats(self) -> Repeats:
-        """How the runs of a scheduler at a rate differ."""
+        """How the runs of a scheduler at a rate differ from each other."""
         of_file, windows = self.setup.file_requests is not None, len(self.windows)
         seeds = range(windows if windows > 1 else self.setup.seeds)
         workloads = [self.workload(self.rate_about_per_s, seed) for seed in seeds]
@@ -125,7 +125,7 @@ class GoodputSearch:
         return in_file if in_file is None or not self.windows else in_file // len(self.windows)
 
     def asked(self, rate_per_s: float) -> int:
-        """Number of requests of a run of the duration asked for."""
+        """Number of requests of a run of the requested duration."""
         return max(1, round(rate_per_s * self.lasting_s))
 
     def is_short(self, rate_per_s: float) -> bool:
@@ -213,7 +213,7 @@ class GoodputSearch:
         return f"{self.setup.setting}: {self.target.title}, {self.repeats.times(self.served_words())}"
 
     def served_words(self, rate_per_s: float | None = None) -> str:
-        """What a run serves, for a title. rate_per_s: where it is known."""
+        """Text of a title: the requests of a run. rate_per_s: if known."""
         asked, most = f"{self.lasting_s:g} s of arrivals", self.most_requests
         if most is None or not self.is_short(rate_per_s or self.rate_about_per_s):
             return asked
@@ -223,7 +223,7 @@ class GoodputSearch:
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """All that the results depend on."""
+        """Everything on which the results depend."""
         of_loads = ("requests", "rate_per_s_of_load")
         setup = {name: value for name, value in self.setup.identity.items() if name not in of_loads}
         return {
@@ -237,7 +237,7 @@ class GoodputSearch:
         return Path("results") / f"goodput-{Path(self.setup.trace).stem}-{document_digest(self.identity)}"
 
     def row_problem(self, row: Row) -> str | None:
-        """What is wrong with a row that should be one of this search's; None if nothing is."""
+        """Describe what is wrong with a row of this search; None if nothing is."""
         if search_of(row) not in self.cells:
             return f"{search_of(row)} is not part of this search"
         return None if row.get("found") in (WITHIN, BELOW, ABOVE) else f"{search_of(row)} does not say what was found"

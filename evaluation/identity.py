@@ -1,4 +1,4 @@
-"""What a result depends on, beside its arguments: versions, the code of policies, the numbers of a device."""
+"""Everything on which a result depends beside its arguments: versions, the code of policies, a device's numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from servegym.simulator.runs.loop import advance
 
 
 def document_digest(document: Any, digits: int = 8) -> str:
-    """The first hexadecimal digits of a JSON document's SHA-256, whatever the order of its keys: a name for it."""
+    """A name for a JSON document: the first hexadecimal digits of its SHA-256, which ignores the order of keys."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:digits]
 
 

@@ -37,10 +37,10 @@ def escaped(text: str) -> str:
 
 
 def with_versions(versions: Mapping[str, str]) -> str:
-    """What a page says it was made with."""
+    """The line of a page about the versions that made it."""
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def refuted(is_refuted: bool) -> str:
-    """What has become of a hypothesis."""
+    """The verdict of a hypothesis."""
     return "**refuted**" if is_refuted else "not refuted"

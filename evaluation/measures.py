@@ -19,7 +19,7 @@ def axis_of(names: Container[str]) -> str:
 
 
 def point_title(axis: str, point: float) -> str:
-    """As a heading: "Load 0.7 (medium)", "64 clients"."""
+    """Heading of a load or a number of clients: "Load 0.7 (medium)", "64 clients"."""
     if axis == LOAD:
         return f"Load {load_title(point)}"
     return "1 client" if point == 1 else f"{point:.0f} clients"

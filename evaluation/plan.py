@@ -94,7 +94,7 @@ class Plan:
     def of(
         self, device: str, engines: int, duration_s: float | None = None, about_per_s: float | None = None
     ) -> GoodputSearch:
-        """The searches with so many engines of a device."""
+        """The searches with a number of engines of a device."""
         spec = self.spec.replaced(device=device, engines=engines, load=1.0, keep_slos=True)
         setup = Comparison(spec, self.seeds)
         return GoodputSearch(setup, self.target, duration_s or self.duration_s, self.precision, about_per_s)
@@ -107,7 +107,7 @@ class Plan:
 
     @functools.cached_property
     def lasting_s(self) -> float:
-        """How long requests arrive."""
+        """The time over which requests arrive."""
         return self.of(self.devices[0], 1).lasting_s
 
     @functools.cached_property
@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def repeats(self) -> Repeats:
-        """How the runs of a device at a rate differ."""
+        """How the runs of a device at a rate differ from each other."""
         return self.by_device[self.devices[0]].repeats
 
     @functools.cached_property
@@ -186,7 +186,7 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """What is looked for, in a line."""
+        """A line that describes the plan."""
         search = self.by_device[self.devices[0]]
         asked = (
             f"highest rate of {self.engines} engine{'s' * (self.engines > 1)}" if self.rate_per_s is None
@@ -209,7 +209,7 @@ class Plan:
         return Path("results") / f"plan-{trace}-{document_digest(self.identity)}"
 
     def row_problem(self, row: Row) -> str | None:
-        """What is wrong with a row that should be one of this plan's; None if nothing is."""
+        """Describe what is wrong with a row of this plan; None if nothing is."""
         if cell_of(row) not in self.cells:
             return f"{cell_of(row)} is not part of this plan"
         return None if "engines" in row and "found" in row else f"{cell_of(row)} does not say what was found"

@@ -1,4 +1,4 @@
-"""The picture of a plan: a bar a device, as long as what was looked for."""
+"""The picture of a plan: a bar for each device, with the number of engines or the rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BAR = "#7A9CC0"  # grey of a middle tone where there is no colour
-ROOM = 1.8  # of the axis, by the longest bar: what is said stands behind the bars
+ROOM = 1.8  # length of the axis over that of the longest bar, for labels after the bars
 
 
 def plot_plan(summary: pd.DataFrame, asks_engines: bool, title: str, path: str | Path) -> Path:
@@ -71,7 +71,7 @@ def with_intervals(axes: Axes, means: pd.Series, summary: pd.DataFrame) -> pd.Se
 
 
 def label_of(row: pd.Series, asks_engines: bool) -> str:
-    """The label beside a bar."""
+    """The label after a bar."""
     if row["missing"]:
         return "no number is enough" if asks_engines else f"none found: {row['found']} the rates tried"
     if asks_engines:

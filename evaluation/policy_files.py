@@ -1,4 +1,4 @@
-"""Policies of a user's own: Python files, imported for what they register; also in other processes, as their text."""
+"""Imports Python files with a user's policies, which register themselves; in other processes from their text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from types import CodeType
 from servegym.errors import PolicyError
 from servegym.replacing import replacing
 
-FOLDER = "policies"  # beside the kernels that are compiled from what is in it
+FOLDER = "policies"  # in the cache folder, next to the kernels compiled from these files
 
 
 class _Source(importlib.machinery.SourceFileLoader):

@@ -75,7 +75,7 @@ def check_same(address: str) -> None:
 
 
 def check_address(address: str) -> None:
-    """Raises ClusterError for what is no address, or one where nothing answers: Ray itself would try for minutes."""
+    """Raise ClusterError for an invalid address, and for one that does not answer, which Ray would try for minutes."""
     right = f"it should be {LOCAL}, {AUTO}, or HOST:PORT of the head node (6379 unless it was told another port)"
     if address == AUTO:
         return
@@ -107,7 +107,7 @@ def connection_problem(error: Exception) -> str:
 
 
 def task_problem(error: Exception) -> Exception:
-    """What is wrong where Ray gives an error instead of the results of a task."""
+    """Describe an error that Ray gives in place of the results of a task."""
     import ray
 
     cause = getattr(error, "cause", None)

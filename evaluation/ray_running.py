@@ -170,14 +170,14 @@ class RayRunner:
                 yield from zip(sent.pop(reference), results, strict=True)
 
     def _cpus(self) -> int:
-        """Of the cluster, now."""
+        """Number of the cluster's CPUs now."""
         import ray
 
         return max(1, int(ray.cluster_resources().get("CPU", 0)))
 
 
 class TaskSizes:
-    """How many items make a task: about `TASK_S` of them, and fewer towards the end, so that no CPU waits for long."""
+    """Number of items in a task: about `TASK_S` of work, less towards the end, so that no CPU waits for long."""
 
     def __init__(self) -> None:
         self._item_s = math.inf

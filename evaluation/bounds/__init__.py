@@ -1,1 +1,1 @@
-"""What no scheduler can exceed, and what a steady state allows: docs/bounds.md."""
+"""Upper bounds for all schedulers, and for a steady state: docs/bounds.md."""

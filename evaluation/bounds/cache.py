@@ -1,4 +1,4 @@
-"""Bounds kept on disk, one file for each scenario: a bound takes seconds to minutes, and many runs share one."""
+"""Keeps bounds on disk, a file for each scenario, as a bound takes seconds to minutes and many runs share it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Bound:
 
     @property
     def ratio(self) -> float:
-        """The largest TDG ratio there can be."""
+        """The largest possible TDG ratio."""
         return self.gain / self.ideal_gain if self.ideal_gain else math.nan
 
     def share(self, gain: float) -> float:

@@ -23,7 +23,7 @@ Bounds = dict[tuple[float, int], Bound]  # by load and seed
 
 
 def why_no_bounds(comparison: Comparison) -> str | None:
-    """Why a comparison's runs cannot be compared with the bound; None: no reason known before solving."""
+    """The reason why a comparison's runs cannot be compared with the bound; None: none is known before solving."""
     if comparison.requests_per_run > MOST_REQUESTS:
         return f"a run has {comparison.requests_per_run} requests; the bound is found for at most {MOST_REQUESTS}"
     try:
@@ -38,7 +38,7 @@ def why_no_bounds(comparison: Comparison) -> str | None:
 def find_bounds(comparison: Comparison, directory: Path, progress: Progress = lambda done, all_: None) -> Bounds:
     """The bound of each workload of a comparison, kept in a directory as `cached_bound` does.
 
-    Raises ExperimentError where there is none, `why_no_bounds` in its words.
+    Raises ExperimentError with the reason of `why_no_bounds` if there is none.
     """
     reason = why_no_bounds(comparison)
     if reason is not None:
@@ -69,6 +69,6 @@ def with_shares(comparison: Comparison, cells: pd.DataFrame, bounds: Bounds) -> 
 
 
 def _scenarios(comparison: Comparison) -> list[Scenario]:
-    """Those of the first workload, one a candidate."""
+    """The scenarios of the first workload, one for each candidate."""
     key = next(iter(comparison.workloads))
     return [comparison.scenario(*key, candidate) for candidate in comparison.candidates.values()]

@@ -13,7 +13,7 @@ TINY = 1e-9  # relative; times of the simulator are sums of floats
 
 @dataclasses.dataclass
 class WorthyTokens:
-    """Per request, as arrays: what its tokens are worth and which deadlines can be met at all.
+    """Arrays by request: the gain of its tokens, and which deadlines can be met.
 
     A first token takes the prompt's least time alone, each later one the least time of an iteration more. A run that
     ends at until_s has no token after it.
@@ -58,7 +58,7 @@ class WorthyTokens:
 
     @property
     def end_s(self) -> float:
-        """The last time at which anything can count."""
+        """The last time at which a token can be in time."""
         return float(self.last_deadline_s[self.worthy].max())
 
     def _later(self, r: int) -> int:

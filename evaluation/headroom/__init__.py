@@ -1,1 +1,1 @@
-"""How much better than existing policies one could do: a search that knows the future (docs/headroom.md)."""
+"""How much a better policy could gain: a search that knows the future (docs/headroom.md)."""

@@ -20,7 +20,7 @@ SEARCH = ("ranking.py", "point.py", "moves.py", "search.py")
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """scenario: its scheduler does not matter. identity: what names it, as JSON."""
+    """A case of a search. scenario: its scheduler does not matter. identity: JSON that names the case."""
 
     scenario: Scenario
     identity: dict[str, Any]
@@ -32,7 +32,7 @@ class Case:
 
 
 def case_of(comparison: Comparison, load: float, seed: int) -> Case:
-    """What the schedulers of a comparison serve at a load, with a seed. Its router and scaler stay as they are."""
+    """The case of a comparison's load and seed, with its router and scaler."""
     candidate = next(iter(comparison.candidates.values()))
     scenario = comparison.scenario(load, seed, candidate)
     others = [policy for policy in (candidate.router, candidate.scaler) if policy is not None]

@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 class KeptSearch:
-    """A search and its ledger, for one process at a time. points: what is to be run next.
+    """A search and its ledger, for one process at a time. points: to be run next.
 
     Raises ExperimentError as `Ledger` does, and for rows that are not of this search.
     """
@@ -81,7 +81,7 @@ class KeptSearch:
 
 
 def row_problem(row: Row) -> str | None:
-    """What is wrong with a row of a ledger; None if nothing is."""
+    """Describe what is wrong with a row of a ledger; None if nothing is."""
     gains = row.get("gains")
     if not isinstance(gains, list) or not gains or not all(isinstance(gain, float) for gain in gains):
         return "a round has no gains"

@@ -57,7 +57,7 @@ class Moves:
         return Change(was.earlier + (step if kind == "earlier" else -step), 0.0)
 
     def _wait_s(self, r: int) -> float:
-        """How long a request may be held back and still gain most of what it can."""
+        """The longest time that a request may wait and still get most of its gain."""
         row = self.workload.table[r]
         slo_s = row["ttlt_slo_s"] if np.isfinite(row["ttlt_slo_s"]) else row["ttft_slo_s"]
         return float(slo_s)

@@ -87,7 +87,7 @@ def foresight(context, ranks, limits):
     for position in range(queue.shape[0]):
         r, rank = queue[position], ranks[position]
         remain_s, earlier = next_deadline_s(requests[r]) - now_s, numbers[COUNT + OF_REQUEST * r + EARLIER]
-        if rank.key == np.inf:  # served when there is nothing else
+        if rank.key == np.inf:  # served only if no other request can be
             rank.tier, rank.key = NO_GAIN if worthy == 0 else LEAVE_OUT, remain_s
         elif remain_s * np.exp(-earlier) < bound_s:
             rank.tier, rank.key = URGENT, rank.key - earlier

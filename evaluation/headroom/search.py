@@ -55,7 +55,7 @@ class Best:
 
 
 def gain_of(scenario: Scenario, point: Point) -> float:
-    """What a run of the point gains: it is run until nothing can be in time any more."""
+    """The gain of a run of the point, which ends when no token can be in time any more."""
     until_s = min(scenario.until_s, last_deadline_s(scenario))
     return float(run_of(dataclasses.replace(scenario, until_s=until_s), point).arrays.status[0].gain)
 

@@ -81,7 +81,7 @@ class Headroom:
 
     @property
     def runs(self) -> int:
-        """Of the schedulers."""
+        """The runs of the schedulers."""
         return len(self.cases) * len(self.candidates)
 
     @property

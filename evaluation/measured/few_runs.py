@@ -1,4 +1,4 @@
-"""How many measured runs a calibration needs: fitted to a few of them, judged on the others."""
+"""Finds how many measured runs a calibration needs: fits a few of them, and measures errors on the others."""
 
 from __future__ import annotations
 

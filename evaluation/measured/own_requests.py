@@ -1,4 +1,4 @@
-"""Requests of one's own as they were served: the tables of several tools as one, checked row by row."""
+"""Reads served requests from the tables of several tools, and checks them row by row."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def save(figure: Figure, panels: Sequence[Axes], path: Path) -> Path:
 
 
 def draw_lines(axes: Axes, rows: pd.DataFrame) -> None:
-    """Both axes alike and logarithmic; the diagonal, and 10 % above and below."""
+    """Set equal logarithmic axes; draw the diagonal, and 10 % above and below."""
     low = rows[["measured", "simulated"]].min().min() / MARGIN
     high = rows[["measured", "simulated"]].max().max() * MARGIN
     axes.plot([low, high], [low, high], color="0.35", linewidth=1, label="equal, and 10 % to both sides", zorder=1)

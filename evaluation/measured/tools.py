@@ -189,5 +189,5 @@ OF_TRACES = (dynamo, opentelemetry)  # formats that are read as traces too, with
 
 
 def tool_of(names: Collection[str]) -> Callable[[Chunk], Chunk] | None:
-    """What reads the result of a tool, by its columns; None: it is no tool's."""
+    """The reader of a tool's result, recognised by its columns; None for other files."""
     return next((read for name, read in TOOLS.items() if name in names), None)

@@ -1,4 +1,4 @@
-"""The model card of a learned policy: what it is, what it was trained on, how it did, where it loses."""
+"""Writes the model card of a learned policy: description, training cases, results, and where it loses."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _what(evaluation: Evaluation, label: str) -> str:
 
 
 def _policy(policy: Policy) -> dict[str, Any]:
-    """What a policy is; of one with a network also what that is."""
+    """Describe a policy, and its network if it has one."""
     learned = isinstance(policy, LearnedPolicy)
     base = policy.base if isinstance(policy, LearnedPolicy) and policy.base is not None else policy
     facts: dict[str, Any] = {
@@ -105,7 +105,7 @@ def _trained_on(trained: TrainedOn) -> list[str]:
 
 
 def _cases(evaluation: Evaluation, own: pd.DataFrame) -> list[str]:
-    """Traces and devices, and in how many cells what was new."""
+    """The traces and devices of an evaluation, and the numbers of cells with new ones."""
     parts = evaluation.parts
     counts = own["held_out"].value_counts(sort=False)
     lines = [

@@ -64,7 +64,7 @@ class Evaluation:
             raise ExperimentError(f"kind {self.kind!r}; policies are of kind {', '.join(KINDS)}, or {SET}")
         check_rank(self.rank_by)
         if len(self.policies) < 2:
-            raise ExperimentError(f"an evaluation holds policies against a baseline; name two {self.kind}s or more")
+            raise ExperimentError(f"an evaluation compares policies with a baseline; name two {self.kind}s or more")
         if self.kind not in ("scheduler", SET) and self.panel.spec.fleet.total == 1:
             raise ExperimentError(f"{self.kind}s are judged where there are several engines; say --engines, or a panel")
         _ = self.baseline_label
@@ -74,7 +74,7 @@ class Evaluation:
 
     @functools.cached_property
     def candidates(self) -> dict[str, Candidate]:
-        """What is judged, by the label of the policy, in the order they were named."""
+        """The judged candidates by label, in the order in which they were named."""
         stems = [path.stem for path in map(provenance.artifact_path, self.policies) if path is not None]
         repeated = [stem for stem in stems if stems.count(stem) > 1]
         if repeated:
@@ -89,7 +89,7 @@ class Evaluation:
     def _sets(self) -> dict[str, Candidate]:
         sets = [find_set(text, {kind: self.panel.spec[kind] for kind in KINDS}) for text in self.policies]
         if len(dict(sets)) < len(sets):
-            raise ExperimentError(f"two of {', '.join(label for label, _ in sets)} are named alike")
+            raise ExperimentError(f"two of {', '.join(label for label, _ in sets)} have the same name")
         first = sets[0][1]
         differ = any((one.router, one.scaler) != (first.router, first.scaler) for _, one in sets)
         if differ and self.panel.spec.fleet.total == 1:
@@ -118,12 +118,12 @@ class Evaluation:
 
     @functools.cached_property
     def artifacts(self) -> dict[str, Artifact]:
-        """What is in the file of each learned policy, by its label."""
+        """The file of each learned policy, by label."""
         return {label: load_artifact(path) for label, path in self.learned.items()}
 
     @functools.cached_property
     def trained_on(self) -> dict[str, TrainedOn | None]:
-        """What each learned policy was trained on, by its label; None where it does not say."""
+        """The training cases of each learned policy, by label; None if they are not known."""
         return {
             label: provenance.trained_on(self.artifacts[label].provenance, path) for label, path in self.learned.items()
         }
@@ -137,7 +137,7 @@ class Evaluation:
         return parts_of(self.panel, spec, self.candidates)
 
     def novelty(self, label: str, part: Part, load: float) -> str:
-        """What is new to a policy in a cell: see `TrainedOn.novelty`; empty for one that was not learned."""
+        """What is new to a policy in a cell (`TrainedOn.novelty`); empty for a policy without training."""
         if label not in self.learned:
             return ""
         seen = self.trained_on[label]
@@ -183,12 +183,12 @@ class Evaluation:
 
     @property
     def runs(self) -> int:
-        """How many there are to do."""
+        """Number of runs."""
         return sum(len(part.cells) for part in self.parts)
 
     @property
     def over(self) -> str:
-        """What intervals are over."""
+        """Text for what intervals are over."""
         return ", ".join(dict.fromkeys(part.repeats.over for part in self.parts))
 
     @property
@@ -197,7 +197,7 @@ class Evaluation:
 
     @property
     def notes(self) -> list[str]:
-        """What was put right in traces, and what the intervals do not say."""
+        """Notes: repairs to traces, and limits of the intervals."""
         return notes_of(self.parts)
 
     def check_repeats(self) -> None:
@@ -212,7 +212,7 @@ class Evaluation:
 
     @property
     def title(self) -> str:
-        """What is judged, in a line."""
+        """A line that describes the evaluation."""
         panel = self.panel
         what = [
             f"{len(numbers)} {name}{'s' * (len(numbers) > 1)}"
@@ -252,7 +252,7 @@ def judged(candidate: Candidate, kind: str) -> Policy:
 
 
 def judged_policies(candidate: Candidate, artifact: Artifact, kind: str) -> dict[str, Policy]:
-    """The policies of an artifact that are judged, by what they are for."""
+    """The policies of an artifact that are judged, by role."""
     if kind == SET:
         return {role: policy for role, policy in candidate.roles.items() if role in artifact.policies}
     return {kind: judged(candidate, kind)}
@@ -275,7 +275,7 @@ def run_evaluation(
     runner: Runner | None = None,
     fresh: bool = False,
 ) -> pd.DataFrame:
-    """Run what is not done yet and return one row a run, in the order of the parts and their cells.
+    """Run missing runs and return one row a run, in the order of the parts and their cells.
 
     A row has trace, device, policy, load, seed and the columns of `run_comparison`. Arguments, errors and what an
     interrupt leaves as there; each part has its own ledger in a folder of `directory`.

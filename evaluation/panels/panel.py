@@ -28,7 +28,7 @@ OWN = ("name", "description", "seeds", "first_seed")
 
 
 class PanelError(ExperimentError):
-    """A panel that is missing, or does not say what it should."""
+    """An unknown or invalid panel."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,7 @@ def parse_panel(document: Mapping[str, Any], where: str) -> Panel:
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with all fields beside each other, none under its part."""
+    """A document with all fields at the top level."""
     found: dict[str, Any] = {}
     for key, value in document.items():
         found |= value if key in PARTS and isinstance(value, Mapping) else {str(key): value}

@@ -54,7 +54,7 @@ def parts_of(panel: Panel, spec: ServingSpec, entrants: Mapping[str, Candidate])
 
 
 def notes_of(parts: Iterable[Part]) -> list[str]:
-    """What was put right in the traces, what a recipe changed for a device, and what intervals do not say."""
+    """Notes: repairs to traces, changes by a recipe for a device, and limits of the intervals."""
     notes: dict[str, None] = {}
     for part in parts:
         of_trace, of_slos = (part.provenance.get(name, ()) for name in ("notes", "slo_notes"))

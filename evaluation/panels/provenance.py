@@ -1,4 +1,4 @@
-"""What a learned policy was trained on, and whether a case is new to it."""
+"""The training cases of a learned policy, and whether a case is new to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELD_OUT = (NEW_SEEDS, NEW_DEVICE, NEW_TRACE, NEW_TRACE_AND_DEVICE)
 
 
 class ProvenanceError(ExperimentError):
-    """A learned policy that does not say what it was trained on, or was trained on what it is to be judged on."""
+    """A learned policy without known training cases, or one that was trained on a case of the evaluation."""
 
 
 @dataclasses.dataclass(frozen=True)

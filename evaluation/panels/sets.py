@@ -1,4 +1,4 @@
-"""Policies that are judged together: those of an artifact, and named ones to hold against them."""
+"""Sets of policies that serve together: those of artifacts, and named ones to compare with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import Candidate
 from servegym.simulator.policies.policy import Policy
 
-SET = "set"  # of policies: the kind of what is judged
+SET = "set"  # the kind, when sets of policies are judged
 JOINED = " + "
 FIND = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}
 
@@ -64,11 +64,11 @@ def as_it_comes(policy: Policy) -> str:
 
 
 def artifact_text(text: str) -> str:
-    """As `learned_path` takes it, of the path of a file or the name of a policy that ships."""
+    """Convert the path of a file, or the name of a shipped policy, to the form that `learned_path` takes."""
     return text if text.startswith(LEARNED) else f"{LEARNED}{text}"
 
 
 def artifact_of(text: str) -> tuple[Path, Artifact]:
-    """The file of "learned:PATH" or "learned:NAME", and what it holds. Raises PolicyError."""
+    """The file of "learned:PATH" or "learned:NAME", and its contents. Raises PolicyError."""
     path = learned_path(text)
     return path, load_artifact(path)

@@ -123,7 +123,7 @@ def _policies(evaluation: Evaluation, runs: pd.DataFrame, score: str) -> dict[st
 
 
 def verdict(difference: Interval, sign: int = 1) -> str:
-    """What the interval of a difference to the baseline says. sign: -1 where less is better."""
+    """The verdict of a difference's interval: better, worse, or neither. sign: -1 if less is better."""
     if np.isnan(difference.low):
         return UNKNOWN
     low, high = sorted((sign * difference.low, sign * difference.high))

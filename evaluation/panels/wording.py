@@ -1,4 +1,4 @@
-"""How the results of an evaluation are put into words, the same in tables, reports and model cards."""
+"""Words for the results of an evaluation, the same in tables, reports and model cards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STARVED = (
 
 
 def describe(score: str) -> str:
-    """What a score is, in a sentence."""
+    """A sentence that defines a score."""
     return SCORES[score] if score in SCORES else f"{BY_COLUMN[score].title}."
 
 

@@ -43,7 +43,7 @@ def check_policy(path: Path | str, again: bool = False, limit_s: int = LIMIT_S) 
 
 
 def problem_of(steps: list[dict[str, Any]], status: int, errors: str, limit_s: float) -> str | None:
-    """What was wrong, and where, by what a checking process said and how it ended; None: nothing was."""
+    """Describe the fault that a checking process reported or ended with; None if there was none."""
     at = next((step["at"] for step in reversed(steps) if "at" in step), "before any policy was run")
     refused = next((step["refused"] for step in steps if "refused" in step), None)
     if refused is not None:

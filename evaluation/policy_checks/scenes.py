@@ -61,7 +61,7 @@ SCARCE = 40  # blocks: of the largest requests two and a half
 
 
 def scenes_for(policy: Policy) -> Iterator[tuple[str, Scenario]]:
-    """What each is, in words, and the scenario."""
+    """Yield the description of each scenario, and the scenario."""
     workload, serving = small_workload(), scheduler("vllm-v1")
     split = Cluster((pool("prefill", 2), pool("decode", 2, SCARCE * 2)), Link(1.0, 1e5))
     tiers = (0.02, 0.05, 0.1)

@@ -1,1 +1,1 @@
-"""What to set and how many engines to run, for the traffic of a recording."""
+"""Recommends settings and a number of engines for the traffic of a recording."""

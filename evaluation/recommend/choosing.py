@@ -44,7 +44,7 @@ class Chosen(NamedTuple):
     others: list[Sized]
 
     def fleet(self, sized: Sized) -> int:
-        """How many engines a setup gets."""
+        """Number of engines of a setup."""
         return sized.engines or self.engines
 
 
@@ -93,7 +93,7 @@ def routers_alone(setups: Sequence[Setup]) -> dict[Setup, str]:
 
 
 def simplest(ranked: Sequence[Sized], default: Setup) -> Sized:
-    """Of those about as good as the first, the one that changes least of the default."""
+    """Among setups about as good as the first, the one that changes the fewest defaults."""
     good = [one for one in ranked if one.share >= ranked[0].share - AS_GOOD]
     return min(good, key=lambda one: changes(one.setup, default))
 

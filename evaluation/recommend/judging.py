@@ -1,4 +1,4 @@
-"""What a recommendation gains on windows that took no part in choosing it."""
+"""Measures the gain of a recommendation on windows that were not used to choose it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def judged(trials: Trials, chosen: Chosen, price_per_hour: float | None = None) 
 
 
 def parts_of(setup: Setup, default: Setup) -> dict[str, Setup]:
-    """The default with only the router of a setup, and with all but the router; none where that is the setup."""
+    """The default with only the router of a setup, and with everything but its router, unless that is the setup."""
     alone = {
         ROUTER_ALONE: dataclasses.replace(default, router=setup.router),
         ENGINE_ALONE: dataclasses.replace(setup, router=default.router),

@@ -1,4 +1,4 @@
-"""How many engines any scheduler and router need at least: the work that has to be done, over the time there is."""
+"""A lower bound of the engines that any scheduler and router need: required work divided by available time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from servegym.simulator.inputs.workload import Workload
 
 
 def least_engines(workload: Workload, engine: Deployment, target: Target) -> int | None:
-    """No fewer engines hold the target on a workload, whatever decides; None: nothing is known.
+    """The least number of engines that can hold the target on a workload under any policy; None: no bound is known.
 
     As many of the judged requests as the target asks for have to be served between their first arrival and the last of
     their deadlines. Their work is at least that of the requests with the least work (`least_work`), without cached
@@ -79,7 +79,7 @@ def _least_s(work: LeastWork, line: Line, table: np.ndarray, new: np.ndarray, fi
 
 
 def _span_s(table: np.ndarray, target: Target) -> float:
-    """From the first arrival to the last time that a request may take and be in time."""
+    """The time from the first arrival to the last deadline."""
     if target.measure in (ATTAINED, VIOLATIONS):
         streamed = table["ttft_slo_s"] + (table["output_tokens"] - 1) * table["tpot_slo_s"]
         allowed_s = np.where(np.isfinite(table["ttlt_slo_s"]), table["ttlt_slo_s"], streamed)

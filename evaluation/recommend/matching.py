@@ -1,4 +1,4 @@
-"""How near a simulation of a recording comes to what was measured, and which terms of the engine it determines."""
+"""Fits terms of the engine to a recording, and measures the errors of its simulation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Match:
 
     @property
     def worst(self) -> Figure:
-        """The figure that the simulation is furthest from, with what was fitted."""
+        """The figure with the largest error of the fitted simulation."""
         return max(self.figures, key=lambda figure: abs(figure.error_percent(self.is_fitted)))
 
     def lines(self) -> list[str]:

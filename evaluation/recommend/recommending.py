@@ -73,7 +73,7 @@ class Question:
 
     @property
     def default(self) -> Setup:
-        """What served the recording, or vLLM's defaults."""
+        """The setup that served the recording, or vLLM's defaults."""
         served = self.served
         return Setup(
             VLLM, served.router, served.max_num_batched_tokens, served.max_num_seqs,
@@ -88,7 +88,7 @@ class Question:
         return None if costs is None else costs.price_per_hour
 
     def setups(self, recording: Recording) -> list[Setup]:
-        """What is tried, the default first."""
+        """The setups to try, the default first."""
         return setups(
             self.default,
             schedulers=self.schedulers,
@@ -141,13 +141,13 @@ class OfDevice:
 
     @property
     def best(self) -> pd.Series:
-        """The row of what is recommended."""
+        """The row of the recommended setup."""
         return self.table.iloc[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recommendation:
-    """Of each device what is best, the one that is recommended first. match: None: the recording has no times."""
+    """The best setup of each device, the recommended one first. match: None: the recording has no times."""
 
     question: Question
     recording: Recording
@@ -209,6 +209,6 @@ def _of_device(
 
 
 def _rank(of: OfDevice) -> tuple[bool, float]:
-    """Those that hold the target first; of them the cheapest, where prices are known."""
+    """Sort key: setups that hold the target first, then by cost if prices are known."""
     cost = of.best["cost_per_hour"]
     return of.chosen.best.engines is None, float(of.best["engines"] if np.isnan(cost) else cost)

@@ -27,7 +27,7 @@ MOST_FAILED = 0.02  # of the measured requests: as many may be left out of the c
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """How the requests of a recording were served: engines, their limits, and what routed to them."""
+    """The setup that served a recording: engines, their limits, and the router."""
 
     engines: int = 1
     max_num_seqs: int = 256
@@ -91,7 +91,7 @@ def notes_of(trace: Trace) -> tuple[str, ...]:
 
 
 def blocks_in(names: list[str], reading: Reading) -> bool:
-    """Whether a file says which prompts begin alike."""
+    """Whether a file has prefix blocks."""
     return "prefix_blocks" in (*names, *reading.names)
 
 

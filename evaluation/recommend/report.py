@@ -76,7 +76,7 @@ def plot_curve(of: OfDevice, target: Target) -> Figure:
 
 
 def plot_setups(of: OfDevice, target: Target) -> Figure:
-    """What each setup is above the default with as many engines, with its interval."""
+    """The difference of each setup to the default with the same number of engines, with its interval."""
     from matplotlib.figure import Figure
 
     rows = of.table[~of.table["role"].str.startswith(DEFAULT)]
@@ -99,7 +99,7 @@ def plot_setups(of: OfDevice, target: Target) -> Figure:
 
 
 def _bars(rows: pd.DataFrame, name: str, least: float = -np.inf, most: float = np.inf) -> list[pd.Series]:
-    """How far the ends of intervals are from their means, within bounds; 0 where there is none."""
+    """Distances of the ends of intervals from their means, clipped to bounds; 0 without an interval."""
     mean = rows[name]
     low, high = (rows[f"{name}_ci_{end}"].fillna(mean).clip(least, most) for end in ("low", "high"))
     return [(mean - low).clip(lower=0), (high - mean).clip(lower=0)]

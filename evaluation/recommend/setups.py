@@ -1,4 +1,4 @@
-"""What can be set: a scheduler, a router and an engine's limits; and which of them are tried."""
+"""Setups, of a scheduler, a router and an engine's limits; and which setups are tried."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Setup:
         return prefill, engines - prefill
 
     def spec(self, base: ServingSpec, device: Profile, engines: int) -> ServingSpec:
-        """The base with so many engines of a device set in this way."""
+        """The base spec with this setup and a number of engines of a device."""
         fleet = dataclasses.replace(
             base.fleet, device=device, max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_seqs=self.max_num_seqs, prefix_caching=self.prefix_caching or base.fleet.prefix_caching,

@@ -52,7 +52,7 @@ class Trials:
     specs: dict[tuple[Setup, int], ServingSpec] = dataclasses.field(default_factory=dict)
 
     def rows(self, trials: Iterable[Trial]) -> list[Row]:
-        """What came of the trials, in their order."""
+        """Results of the trials, in their order."""
         trials = list(trials)
         missing = list(dict.fromkeys(trial for trial in trials if trial not in self.done))
         for trial in missing:

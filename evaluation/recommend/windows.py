@@ -30,7 +30,7 @@ class Windows(NamedTuple):
 
     @property
     def requests(self) -> int:
-        """Of a window."""
+        """Number of requests of a window."""
         return len(self.to_judge[0])
 
 
@@ -69,14 +69,14 @@ def windows_of(
 
 
 def count_of(trace: Trace) -> int:
-    """How many windows a trace is cut into: an even number, at least 2."""
+    """Number of windows into which a trace is cut: even, at least 2."""
     begin_s = trace.arrival_s[trace.begins]  # type: ignore[index]
     room = min(len(trace) // LEAST_REQUESTS, int((begin_s[-1] - begin_s[0]) // LEAST_S), int(trace.begins.sum()))
     return max(2, min(MOST_WINDOWS, room) // 2 * 2)
 
 
 def cut(trace: Trace, count: int) -> list[Trace]:
-    """The trace in so many parts of about as many requests, each from time 0 on; sessions go where they begin."""
+    """Cut a trace into parts of about equal numbers of requests, each from time 0 on; sessions stay whole."""
     rows = np.arange(len(trace))
     first = np.maximum.accumulate(np.where(trace.begins, rows, 0))  # the row with which a request's session begins
     starts = np.flatnonzero(trace.begins)

@@ -1,4 +1,4 @@
-"""What a recommendation says: its table as text, sentences, and its JSON document."""
+"""A recommendation as text: its table, sentences, and its JSON document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "setup"
 
 
 def table_rows(of: OfDevice, target: Target) -> list[dict[str, str]]:
-    """A row a setup: engines, the share served as the target says, what it is above the default's, and costs."""
+    """A row for each setup: engines, share of requests within the target, difference to the default's, and costs."""
     priced, rows = of.price_per_hour is not None, []
     for _, row in of.table.iterrows():
         shown = {
@@ -42,7 +42,7 @@ def default_of(of: OfDevice) -> object:
 
 
 def share_title(target: Target) -> str:
-    """What the share of the requests that hold the target is called."""
+    """Name of the share of requests that hold the target."""
     if target.quantile is None:
         return "SLO attainment" if target.measure == "attainment" else "without a late token"
     return f"{target.quantile.latency.upper()} in time"
@@ -54,7 +54,7 @@ NOT_MEASURED = (
 
 
 def title(found: Recommendation) -> str:
-    """What was asked, in a line."""
+    """A line that describes the question."""
     question, windows = found.question, found.windows
     chosen, judged = len(windows.to_choose), len(windows.to_judge)
     kind = "window" if windows.over == WINDOWS else "resample"
@@ -67,7 +67,7 @@ def title(found: Recommendation) -> str:
 
 
 def conclusions(found: Recommendation) -> list[str]:
-    """What to run, what it would change, and what no policy can do."""
+    """Sentences on what to run, what it would change, and what no policy can reach."""
     return [*_of_best(found.best, found), *_of_devices(found), *_cautions(found)]
 
 

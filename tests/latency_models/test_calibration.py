@@ -143,7 +143,7 @@ def test_the_picture_is_a_png(table, like, tmp_path):
         (lambda t: t.drop(columns="decode_cached_tokens"), r"column 'decode_cached_tokens' is missing; decodes"),
         (lambda t: t.head(0), r"bad\.csv has no rows"),
         (lambda t: t.assign(duration_s=[np.nan] + [1.0] * 299), r"bad\.csv: duration_s is nan in row 0"),
-        (lambda t: t.assign(prefill_tokens="many"), r"prefill_tokens holds something that is no number"),
+        (lambda t: t.assign(prefill_tokens="many"), r"prefill_tokens has a cell that is not a number"),
         (lambda t: t.assign(decode_requests=-1.0), r"decode_requests is -1\.0 in row 0; it must be finite, 0 or above"),
         (lambda t: t.assign(prefill_tokens=0, decode_requests=0), r"row 0 is an empty batch"),
         (lambda t: t.assign(prefill_requests=2e6), r"row \d+ has fewer prefill_tokens than prefill_requests"),

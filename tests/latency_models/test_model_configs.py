@@ -135,7 +135,7 @@ def test_the_language_model_may_be_nested(nested):
         (DENSE | {"layer_types": ["other"] * 4}, "layer_types has layers 'other'"),
         (DENSE | {"layer_types": ["full_attention"]}, "one value for each of 4 layers"),
         (DENSE | {"num_attention_heads": True}, "num_attention_heads is True"),
-        (DENSE | {"mamba_d_state": 16}, "says nowhere which"),
+        (DENSE | {"mamba_d_state": 16}, "Mamba layers are not named"),
         (DENSE | EXPERTS | {"num_experts_per_tok": 9}, "a token chooses 9 of 8 experts"),
         ({"text_config": {"model_type": "gemma3_text"}}, "hidden_size is None.*default of the class of gemma3"),
         ({"text_config": DENSE | {"model_type": "gemma3_text"}}, "head_dim is left to the default of the class"),

@@ -30,7 +30,7 @@ def test_a_name_says_how_a_model_is_served():
     "name, said",
     [
         ("h100_sxm:m:tp=0", "tp is 0; it should be a whole number of 1 or more"),
-        ("h100_sxm:m:tp=2:tp=4", "tp is there twice"),
+        ("h100_sxm:m:tp=2:tp=4", "tp is given twice"),
         ("h100_sxm:m:tq=2", "unknown option 'tq'; there are: tp, dp, ep, engine"),
         ("h100_sxm:m:kv=fp4", "unknown kv 'fp4'"),
         ("h100_sxm:m:engine=vlm", "unknown engine 'vlm' (did you mean 'vllm'?)"),

@@ -94,7 +94,7 @@ def test_what_is_no_policy_is_told(tmp_path: Path) -> None:
     normalised = VecNormalize(DummyVecEnv([made]))
     with pytest.raises(TrainingError, match="VecNormalize"):
         servegym.export_sb3(PPO("MlpPolicy", normalised, device="cpu"), normalised, path)
-    with pytest.raises(TrainingError, match="PrefillPreemption: there is no compiled policy"):
+    with pytest.raises(TrainingError, match="PrefillPreemption: no compiled policy"):
         servegym.export_module(nn.Linear(1, 1), made("PrefillPreemption"), path)
     scenario = env.reset(seed=0) and env.unwrapped.simulation.scenario  # type: ignore[attr-defined]
     fixed = gym.make("servegym:EngineBatching-v0", scenario=scenario)

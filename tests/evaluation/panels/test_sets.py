@@ -103,7 +103,7 @@ def test_what_is_refused(tuned, tmp_path):
     texts = ("scheduler slide-batching + router gorouting", tuned)
     with pytest.raises(ExperimentError, match="judged where there are several engines"):
         Evaluation(PANEL.replaced({"engines": 1}), texts, SET)
-    with pytest.raises(ExperimentError, match="are named alike"):
+    with pytest.raises(ExperimentError, match="have the same name"):
         Evaluation(PANEL, (texts[0], texts[0]), SET)
     path = artifact_of(tuned)[0]
     seen = {"traces": ["azure-code"], "devices": [], "loads": [], "seeds": {"first": 0, "last": 2_000_000}}

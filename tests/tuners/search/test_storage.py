@@ -145,7 +145,7 @@ time.sleep(60)
         ("postgresql://a:b@c/d", "name the driver, postgresql+psycopg://"),
         ("study.db", "no storage 'study.db'; it is postgresql+psycopg://"),
         ("postgresql+psycopg://a:b@c:port/d", "no storage 'postgresql+psycopg://a:b@c:port/d'"),
-        ("sqlite://", "sqlite:///FILE names a file"),
+        ("sqlite://", "use a file, sqlite:///FILE"),
         ("sqlite:////no/such/folder/study.db", "cannot open sqlite:////no/such/folder/study.db: No such file"),
     ],
 )
