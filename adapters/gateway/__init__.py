@@ -1,1 +1,1 @@
-"""An Endpoint Picker of the Gateway API Inference Extension: a gateway asks it which engine gets a request."""
+"""An Endpoint Picker of the Gateway API Inference Extension, which chooses engines for a gateway."""

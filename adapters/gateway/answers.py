@@ -1,4 +1,4 @@
-"""What is read of a gateway's messages, and what it is answered."""
+"""Reads a gateway's messages, and makes the answers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LONGEST_PIECE = 62 * 1024  # bytes of a body in one message; gateways take 64 Ki
 
 
 def headers_of(message: Any) -> Headers:
-    """The headers of a request or an answer; its method, path and status are among them, as `:method` and so on."""
+    """The headers of a request or an answer, with its method, path and status as `:method` and so on."""
     pairs = [(one.key.lower(), one.raw_value or one.value.encode()) for one in message.headers.headers]
     return Headers(raw=[(key.encode("latin-1", "replace"), value) for key, value in pairs])
 
 
 def with_slos(headers: Headers) -> Headers:
-    """With the SLOs of llm-d's headers under the names that a proxy of ours reads; what those say themselves wins."""
+    """Copy the SLOs of llm-d's headers to the headers that our proxy reads, unless those are present."""
     more = []
     for name in ("ttft", "tpot"):
         own = f"{HEADER}{name}-slo-s"
@@ -41,7 +41,7 @@ def with_slos(headers: Headers) -> Headers:
 
 
 def metadata_of(message: Any, namespace: str, key: str) -> Any:
-    """An entry of the gateway's metadata; None: there is none."""
+    """An entry of the gateway's metadata, or None."""
     for entry in message.metadata_context.filter_metadata:
         if entry.key == namespace:
             return json_format.MessageToDict(entry.value).get(key)
@@ -49,7 +49,7 @@ def metadata_of(message: Any, namespace: str, key: str) -> Any:
 
 
 def subset_of(message: Any) -> set[str] | None:
-    """The endpoints that the gateway lets choose among, IP:PORT; None: among all."""
+    """The endpoints, IP:PORT, to which the gateway restricts the choice; None: no restriction."""
     said = metadata_of(message, SUBSET_NAMESPACE, SUBSET)
     if said is None:
         return None
@@ -58,17 +58,17 @@ def subset_of(message: Any) -> set[str] | None:
 
 
 def plain(kind: str) -> Any:
-    """Go on: nothing is changed in this part of a request or an answer (the name of the message's field)."""
+    """Answer that changes nothing. kind: name of the message's field, a part of a request or an answer."""
     answer = ProcessingResponse()
     getattr(answer, kind).SetInParent()
     return answer
 
 
 def to_endpoint(kind: str, endpoint: str, body: bytes | None, streamed: bool) -> Any:
-    """The request goes to this endpoint, IP:PORT: by a header, and by metadata.
+    """Answer that sends the request to an endpoint, IP:PORT, by a header and by metadata.
 
-    kind: the message that is answered, request_headers or request_body. body: it is replaced by this one. streamed:
-    the new body comes in messages of its own.
+    kind: the message to answer, request_headers or request_body. body: replaces the request's. streamed: the new body
+    comes in further messages.
     """
     answer = plain(kind)
     common = getattr(answer, kind).response
@@ -83,7 +83,7 @@ def to_endpoint(kind: str, endpoint: str, body: bytes | None, streamed: bool) ->
 
 
 def pieces(kind: str, body: bytes, end: bool) -> list[Any]:
-    """Messages that pass a body on where it is FULL_DUPLEX_STREAMED. end: nothing comes after it."""
+    """Messages that pass on a body in mode FULL_DUPLEX_STREAMED. end: it is the last part."""
     starts = range(0, len(body), LONGEST_PIECE) or range(1)
     answers = []
     for start in starts:
@@ -96,7 +96,7 @@ def pieces(kind: str, body: bytes, end: bool) -> list[Any]:
 
 
 def refusal(refused: Refused) -> Any:
-    """The client gets this error, and no engine the request."""
+    """Answer that gives the client an error; no engine gets the request."""
     answer = ProcessingResponse()
     said = answer.immediate_response
     said.status.code, said.body, said.details = refused.status, refused.body, f"servegym_{refused.outcome}"

@@ -1,4 +1,4 @@
-"""Endpoints as a gateway takes them: an IP address and a port."""
+"""Endpoints of a gateway: an IP address and a port."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from servegym.errors import RoutingError
 
 
 def endpoint_of(url: str) -> str:
-    """IP:PORT of an engine's address. Raises RoutingError where that is a name, or has no port or a path."""
+    """IP:PORT of an engine's URL. Raises RoutingError for a name in place of an IP, a missing port, or a path."""
     parts = urlsplit(checked_url(url))
     try:
         ipaddress.ip_address(parts.hostname or "")
@@ -26,7 +26,7 @@ def endpoint_of(url: str) -> str:
 
 
 class Addressed:
-    """A source whose engines all have an IP address and a port."""
+    """A source that checks that all engines have an IP address and a port."""
 
     def __init__(self, source: Source):
         self._source = source

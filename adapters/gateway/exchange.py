@@ -1,4 +1,4 @@
-"""One HTTP request on its way through a gateway: what the gateway says of it, part by part, and is answered."""
+"""One HTTP request on its way through a gateway: the gateway's messages about it, and the answers."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ DUPLEX, BUFFERED, NONE = (BODY_MODES.index(mode) for mode in ("FULL_DUPLEX_STREA
 
 
 async def _nothing(message: MutableMapping[str, Any]) -> None:
-    """The gateway alone sends its client anything."""
+    """Send nothing, as only the gateway sends anything to its client."""
 
 
 class Exchange:
     """A request, from its headers to the end of its answer.
 
-    `Proxy.serve` has the request as it has those that the proxy passes on itself. Only the work at an engine is the
-    gateway's, and what the gateway says of it goes to the router.
+    `Proxy.serve` handles the request like those of the proxy; only the work at an engine is the gateway's, and the
+    gateway's messages about it update the router.
     """
 
     def __init__(self, proxy: Proxy, operation: Operation):
         self._proxy, self._operation = proxy, operation
-        self._request_mode = self._response_mode = DUPLEX  # as the protocol has it, where the gateway does not say
+        self._request_mode = self._response_mode = DUPLEX  # the protocol's default
         self._headers = Headers()
-        self._path = ""  # of a request that the router is asked about; "": any other
+        self._path = ""  # of a request that the router routes; "" for any other
         self._subset: set[str] | None = None
         self._body: list[bytes] = []
         self._length = 0
         self._arrived_s = 0.0
-        self._sent = False  # the gateway knows where it goes
+        self._sent = False  # True: the gateway has the endpoint
         self._backend: Backend | None = None
         self._job: Job | None = None
         self._row: int | None = None  # while it is at an engine
@@ -70,7 +70,7 @@ class Exchange:
         self._answer_length = 0
 
     async def answers(self, messages: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
-        """What the gateway is answered to its messages (ProcessingRequest), as ProcessingResponse."""
+        """Answer the gateway's messages (ProcessingRequest) with ProcessingResponse messages."""
         try:
             async for message in messages:
                 kind = message.WhichOneof("request")
@@ -128,7 +128,7 @@ class Exchange:
         return [*first, plain("request_trailers")]
 
     async def _go(self, kind: str, end: bool = False) -> list[Any]:
-        """Name the endpoint in the answer to this message. end: the whole body has come, and no trailers will."""
+        """Answer this message with the endpoint. end: the body is complete, and no trailers follow."""
         body = b"".join(self._body)
         backend = await self._ask(body) if self._path else self._emptiest()
         self._backend, self._sent = backend, True
@@ -140,7 +140,7 @@ class Exchange:
         return [first, *rest]
 
     def _allowed(self) -> list[Backend]:
-        """Engines that may be named. Raises Refused where there is none."""
+        """The engines that may be chosen. Raises Refused if there is none."""
         subset = self._subset
         found = [
             one for one in self._proxy.backends.all if one.takes and (subset is None or endpoint_of(one.url) in subset)
@@ -151,12 +151,12 @@ class Exchange:
         return found
 
     def _emptiest(self) -> Backend:
-        """For a request that a router is not asked about (a list of models, say)."""
+        """The engine with the fewest requests, for a request that is not routed (such as a list of models)."""
         requests = self._proxy.router.snapshots["requests"]
         return min(self._allowed(), key=lambda one: int(requests[one.index]))
 
     async def _ask(self, body: bytes) -> Backend:
-        """Where the router sends the request. Raises Refused."""
+        """The engine to which the router sends the request. Raises Refused."""
         proxy, chat = self._proxy, self._path == CHAT
         try:
             document = parse(body, chat)
@@ -191,12 +191,12 @@ class Exchange:
             self._proxy.ended(job, outcome)
 
     async def _at_engine(self, job: Job, r: int, backend: Backend, send: Send) -> bool:
-        """The work at an engine, as `Proxy.serve` calls it: the gateway's, until its answer is over."""
+        """The work at an engine for `Proxy.serve`: wait for the end of the gateway's answer."""
         del send
         assert self._chosen is not None and self._over is not None
         proxy = self._proxy
         proxy.metrics.handling_s.observe(proxy.now_s() - job.measured.arrived_s - job.waited_s)
-        self._row, job.started = r, True  # the gateway asks only once
+        self._row, job.started = r, True  # no other engine can be tried, as the gateway asks only once
         self._chosen.set_result(backend)
         try:
             return await self._over
@@ -228,7 +228,7 @@ class Exchange:
         return [plain("response_trailers")]
 
     def _note_served(self, endpoint: Any) -> None:
-        """A gateway that has tried another endpoint says which one has served the request."""
+        """Update the router if the gateway reports that another endpoint has served the request."""
         if self._row is None or self._backend is None or not isinstance(endpoint, str):
             return
         for one in self._proxy.backends.all:
@@ -237,7 +237,7 @@ class Exchange:
                 self._backend = one
 
     def _take(self, data: bytes) -> None:
-        """A piece of the answer has come."""
+        """Take a part of the answer."""
         assert self._job is not None and self._row is not None and self._backend is not None
         self._backend.heard_s = time.monotonic()
         if self._events is None:
@@ -253,7 +253,7 @@ class Exchange:
                 self._proxy.news()
 
     def _ended(self) -> None:
-        """All of the answer has come."""
+        """Handle the end of the answer."""
         if self._row is None or self._over is None or self._over.done():
             return
         assert self._job is not None and self._backend is not None
@@ -269,7 +269,7 @@ class Exchange:
             self._over.set_result(status < 400 and (events is None or not events.failed))
 
     async def _leave(self) -> None:
-        """The gateway says no more: the answer is over, or its client is gone."""
+        """Handle the end of the gateway's messages: the answer is over, or the client is gone."""
         if self._serving is None:
             return
         if self._over is not None and not self._over.done():
@@ -282,5 +282,5 @@ class Exchange:
         await asyncio.gather(self._serving, return_exceptions=True)
 
     def _echo(self, kind: str, part: Any, mode: int) -> list[Any]:
-        """Pass a piece of a body on."""
+        """Pass on a part of a body."""
         return pieces(kind, part.body, part.end_of_stream) if mode == DUPLEX else [plain(kind)]

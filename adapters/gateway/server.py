@@ -1,4 +1,4 @@
-"""Running an endpoint picker: its gRPC server, and an HTTP one for its operator."""
+"""Runs an endpoint picker: its gRPC server, and an HTTP server for its operator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPARE_BYTES = 2**20  # of a message, beside a body
 
 
 def grpc_server(proxy: Proxy, operation: Operation) -> grpc.aio.Server:
-    """The services that a gateway calls. An event loop has to run."""
+    """Make the services that a gateway calls. Needs a running event loop."""
 
     async def process(messages: Any, context: Any) -> AsyncIterator[Any]:
         del context
@@ -71,7 +71,7 @@ def grpc_server(proxy: Proxy, operation: Operation) -> grpc.aio.Server:
 
 
 def bind(server: grpc.aio.Server, settings: ProxySettings) -> int:
-    """Have the server listen; returns its port. Raises RoutingError."""
+    """Make the server listen; returns its port. Raises RoutingError."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     where = f"{host}:{settings.port}"
     try:
@@ -91,9 +91,9 @@ def make_picker(
     log: RequestLog | None = None,
     started: Callable[[int], None] = lambda port: None,
 ) -> DrainingServer:
-    """A server to be run on a socket of `routing.server.listen`, where /health, /ready and /metrics are.
+    """Make an HTTP server for a socket of `routing.server.listen`, with /health, /ready and /metrics.
 
-    The gRPC server listens at the address of `settings`, and ends with it. started: is told its port.
+    The gRPC server listens at the address of `settings`, and ends with it. started: called with its port.
     Raises RoutingError for a certificate that cannot be used.
     """
     operation = operation or Operation()

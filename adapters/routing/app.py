@@ -27,17 +27,17 @@ from servegym.adapters.routing.refusals import Refusal, Refused, error_body
 from servegym.adapters.routing.relay import Relay
 from servegym.adapters.routing.request_terms import BadBody, parse
 
-END_S = 1.0  # for an engine to end a stream after its last event
+END_S = 1.0  # time for an engine to end a stream after its last event
 
 
 class Answer:
-    """What a request is answered with: an engine's answer as it comes, or a refusal."""
+    """The response to a request: an engine's answer as it comes, or a refusal."""
 
     def __init__(self, proxy: Proxy, job: Job):
         self._proxy, self._job = proxy, job
 
     async def __call__(self, scope: Scope, receive: Receive, send: AsgiSend) -> None:
-        """Serve the request; where its client goes away, so does the request at the engine."""
+        """Serve the request; if its client goes away, the request at the engine is cancelled."""
         serving = asyncio.create_task(self._proxy.serve(self._job, send, Relay(self._proxy)))
         leaving = asyncio.create_task(_until_gone(receive))
         outcome = "crash"  # an error of the proxy itself, which should not happen
@@ -73,7 +73,7 @@ def abort(scope: Scope) -> None:
 
 
 def make_app(proxy: Proxy, operation: Operation) -> Starlette:
-    """The application that a server runs."""
+    """Make the ASGI application of the proxy."""
 
     async def complete(request: Request) -> Any:
         arrived_s, chat = proxy.now_s(), request.url.path == CHAT

@@ -1,4 +1,4 @@
-"""Who may use a proxy, and how much of it: API keys, and limits of each client."""
+"""The clients of a proxy: API keys, and limits of each client."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ BEARER = "bearer "
 
 
 class Bucket:
-    """A token bucket: room for a minute's worth, refilled at a steady pace.
+    """A token bucket with the amount of a minute, refilled at a constant rate.
 
-    It may be overdrawn: the cost of an answer is known only at its end, and is paid off before the next request.
+    It may be overdrawn, as the cost of an answer is known only at its end; the next request waits until it is refilled.
     (Libraries of rate limits keep an entry for each unit, or count in fixed windows; neither fits tokens.)
     """
 
@@ -49,7 +49,7 @@ class Bucket:
 
 
 class Client:
-    """A client, what it may use, and what it uses. name: a label of the metrics, and of the log of requests."""
+    """A client with its limits and its usage. name: its label in metrics and in the log of requests."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Client:
         self._requests, self._tokens = Bucket(requests_per_minute), Bucket(tokens_per_minute)
 
     def admit(self, now_s: float, prompt_tokens: int) -> None:
-        """A request begins; `leave` ends it. Raises Refused (429) where it would be beyond a limit."""
+        """Count the start of a request, which `leave` ends. Raises Refused (429) if it exceeds a limit."""
         most = self.limits[2]
         if self.in_flight >= most:
             raise _beyond(f"{most:g} requests at once", "concurrency", 1.0)
@@ -81,14 +81,14 @@ class Client:
         self.in_flight += 1
 
     def spend(self, tokens: int) -> None:
-        """So many tokens of an answer have come."""
+        """Count tokens of an answer."""
         self._tokens.take(tokens)
 
     def leave(self) -> None:
         self.in_flight -= 1
 
     def go_on_from(self, before: Client) -> None:
-        """With what this client has used under the same limits."""
+        """Take over the usage of `before` under the same limits."""
         self.in_flight = before.in_flight
         if self.limits == before.limits:
             self._requests, self._tokens = before._requests, before._tokens
@@ -101,7 +101,7 @@ def _beyond(limit: str, what: str, wait_s: float) -> Refused:
 
 
 class Clients:
-    """All that may use a proxy; none: anybody may, without limits."""
+    """All clients of a proxy; without any, every request is accepted, without limits."""
 
     def __init__(self, clients: Iterable[Client] = ()):
         self.all = list(clients)
@@ -109,7 +109,7 @@ class Clients:
 
     @classmethod
     def of(cls, path: str | Path | None, environment: Mapping[str, str] = os.environ) -> Clients:
-        """Those of a YAML file, and one more, "default", where SERVEGYM_API_KEY is set. Raises RoutingError."""
+        """The clients of a YAML file, and "default" if SERVEGYM_API_KEY is set. Raises RoutingError."""
         clients = [] if path is None else _of_file(Path(path), environment)
         if key := environment.get(KEY_VARIABLE):
             clients.append(Client("default", digest_of(key)))
@@ -184,7 +184,7 @@ def _client(where: str, name: Any, terms: Any, environment: Mapping[str, str]) -
 
 @dataclasses.dataclass(frozen=True)
 class AdminKey:
-    """The key for requests that change a running proxy; without one, all are refused."""
+    """The key for requests that change a running proxy; without a key, all are refused."""
 
     digest: bytes | None = None
 
@@ -193,7 +193,7 @@ class AdminKey:
         return cls(digest_of(key) if key else None)
 
     def check(self, authorization: str | None) -> None:
-        """Raises Refused (401)."""
+        """Raise Refused (401) for another key."""
         said = authorization or ""
         key = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
         if self.digest is None or not hmac.compare_digest(self.digest, digest_of(key)):

@@ -1,4 +1,4 @@
-"""Where a proxy's engines are: named on the command line, in a file that is watched, or by a name of DNS."""
+"""Finds a proxy's engines: from the command line, a watched file, or a DNS name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MOST_ENGINES = 256
 
 
 class Source(Protocol):
-    """Something that says where engines are now."""
+    """A source of engines' addresses."""
 
     async def urls(self) -> list[str]:
-        """Raises RoutingError where it does not say."""
+        """The present addresses. Raises RoutingError if they cannot be read."""
         ...
 
 
 class FileSource:
-    """A file with an address a line; what follows a # is a remark."""
+    """A file with an address on each line, and comments after #."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -43,7 +43,7 @@ class FileSource:
 
 
 class DnsSource:
-    """All addresses of a name, each an engine at the same port: a headless service of Kubernetes, say."""
+    """All addresses of a DNS name, each an engine at the same port, such as a headless Kubernetes service."""
 
     def __init__(self, name: str):
         url = checked_url(name if "://" in name else f"http://{name}")
@@ -79,7 +79,7 @@ async def urls_of(fixed: Sequence[str], sources: Sequence[Source]) -> list[str]:
 async def follow(
     fixed: Sequence[str], sources: Sequence[Source], every_s: float, changed: Callable[[list[str]], None]
 ) -> None:
-    """Look up the engines periodically; a source that cannot be read changes nothing, and is logged once."""
+    """Look up the engines periodically; if a source cannot be read, nothing changes, and a line is logged once."""
     complaint = ""
     while True:
         await asyncio.sleep(every_s)

@@ -1,4 +1,4 @@
-"""A request on its way through a proxy, and the ways in which it can fail."""
+"""A request on its way through a proxy, and its failures."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Job:
 
 
 class Failure(Exception):
-    """An engine did not serve a request. answer: what it said instead; refused: there was no connection.
+    """An engine that did not serve a request. answer: the engine's own error response; refused: no connection.
 
-    again: another engine may be tried, where nothing has been streamed.
+    again: another engine may be tried if nothing has been streamed. counts: it counts against the engine.
     """
 
     def __init__(
@@ -57,4 +57,4 @@ class Failure(Exception):
 
 
 class ClientGone(Exception):
-    """The client has closed its connection, or takes nothing of its answer."""
+    """A client that has closed its connection, or does not read its answer."""

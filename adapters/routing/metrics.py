@@ -1,4 +1,4 @@
-"""What a proxy counts, as Prometheus reads it."""
+"""Prometheus metrics of a proxy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TTFT_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class ProxyMetrics:
-    """Counters of one proxy, in a registry of their own."""
+    """The metrics of one proxy, in their own registry."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -23,21 +23,24 @@ class ProxyMetrics:
             name("requests"), "Requests answered, by how they ended", ["outcome"], registry=registry
         )
         self.by_engine = Counter(
-            name("engine_requests"), "What became of requests at an engine", ["engine", "outcome"], registry=registry
+            name("engine_requests"),
+            "Requests at an engine, by outcome",
+            ["engine", "outcome"],
+            registry=registry,
         )
         self.by_client = Counter(
             name("client_requests"), "Requests of a client, by how they ended", ["client", "outcome"], registry=registry
         )
         self.client_tokens = Counter(name("client_tokens"), "Tokens of a client", ["client", "kind"], registry=registry)
         self.routed = Counter(name("routed"), "Requests sent to an engine", ["engine"], registry=registry)
-        self.retries = Counter(name("retries"), "Requests sent once more, by why", ["reason"], registry=registry)
+        self.retries = Counter(name("retries"), "Requests sent again, by reason", ["reason"], registry=registry)
         self.tokens = Counter(name("tokens"), "Tokens streamed", ["engine"], registry=registry)
-        self.malformed = Counter(name("malformed"), "SLOs and the like that were said wrongly", registry=registry)
+        self.malformed = Counter(name("malformed"), "Invalid SLOs and other terms of requests", registry=registry)
         self.fallbacks = Counter(
             name("fallbacks"), "Decisions of the policy that could not be carried out", registry=registry
         )
         self.decision_s = Histogram(
-            name("decision_seconds"), "Time the policy takes to name an engine", buckets=DECISION_S, registry=registry
+            name("decision_seconds"), "Time of the policy to choose an engine", buckets=DECISION_S, registry=registry
         )
         self.ttft_s = Histogram(
             name("ttft_seconds"), "From a request's arrival to its first token (or whole answer)", buckets=TTFT_S,
@@ -48,7 +51,7 @@ class ProxyMetrics:
             buckets=OWN_S, registry=registry,
         )  # fmt: skip
         self.loop_lag_s = Histogram(
-            name("loop_lag_seconds"), "How late the proxy does what is due: added to tokens that come", buckets=OWN_S,
+            name("loop_lag_seconds"), "Delay of the event loop, which is added to the times of tokens", buckets=OWN_S,
             registry=registry,
         )  # fmt: skip
         self.queue_s = Histogram(
@@ -61,15 +64,13 @@ class ProxyMetrics:
         self.in_flight = Gauge(name("in_flight"), "Requests at an engine", ["engine"], registry=registry)
         self.queued = Gauge(name("queued"), "Requests that wait at the proxy", registry=registry)
         self.up = Gauge(name("engine_up"), "1: the engine is sent requests", ["engine"], registry=registry)
-        self.engine = Info(name("engine"), "Where an engine is", ["engine"], registry=registry)
+        self.engine = Info(name("engine"), "Address of an engine", ["engine"], registry=registry)
         self.policy = Info(name("policy"), "The router policy that runs", registry=registry)
-        self.reloads = Counter(
-            name("reloads"), "Changes of the policy, by how they went", ["outcome"], registry=registry
-        )
+        self.reloads = Counter(name("reloads"), "Changes of the policy, by outcome", ["outcome"], registry=registry)
         self.draining = Gauge(name("draining"), "1: it is being shut down", registry=registry)
 
     def has_engine(self, engine: str, url: str, up: bool) -> None:
-        """An engine is there, or there is another in its place."""
+        """Set the address and state of an engine, new or in the place of another."""
         self.engine.labels(engine).info({"url": url})
         self.up.labels(engine).set(int(up))
         for metric in (self.routed, self.tokens, self.in_flight):

@@ -1,4 +1,4 @@
-"""What an operator asks of a running proxy over HTTP: its health, its metrics, another policy."""
+"""HTTP routes for the operator of a proxy: its health, its metrics, and changes of its policy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from servegym.adapters.routing.proxy import Proxy
 from servegym.adapters.routing.refusals import Refusal, Refused, error_body
 from servegym.errors import ServegymError
 
-LOOK_S = 0.25  # between checks of how late the event loop is
+LOOK_S = 0.25  # between measurements of the event loop's delay
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def operating_routes(proxy: Proxy, operation: Operation) -> list[Route]:
-    """/health, /ready, /metrics, and /admin/policy where there is an admin's key."""
+    """Routes /health, /ready, /metrics, and /admin/policy if there is an admin key."""
 
     async def health(request: Request) -> Response:
         del request
@@ -65,7 +65,7 @@ def operating_routes(proxy: Proxy, operation: Operation) -> list[Route]:
 
 @contextlib.asynccontextmanager
 async def running(proxy: Proxy, operation: Operation) -> AsyncIterator[None]:
-    """While it lasts, engines are checked, and looked up where that is wanted."""
+    """Check engines, and look them up if sources are given, inside the with block."""
     proxy.backends.start()
     tasks = [asyncio.create_task(work) for work in (_watch_loop(proxy.metrics), *operation.works(proxy))]
     try:
@@ -86,7 +86,7 @@ async def _watch_loop(metrics: ProxyMetrics) -> None:
 
 
 async def http_error(request: Request, error: Exception) -> Response:
-    """An error that the framework raises, in the form of OpenAI's interface."""
+    """Convert an error of the framework to the form of OpenAI's interface."""
     del request
     assert isinstance(error, HTTPException)
     body = error_body(error.status_code, error.detail, "invalid_request_error")

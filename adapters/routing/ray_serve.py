@@ -1,4 +1,4 @@
-"""A request router of Ray Serve that routes by a policy of ours.
+"""A request router of Ray Serve that routes by a servegym policy.
 
     request_router_config=RequestRouterConfig(
         request_router_class="servegym.adapters.routing.ray_serve:PolicyRouter",
@@ -6,7 +6,7 @@
         request_routing_stats_period_s=0.2,
     )
 
-Replicas that are `Reporting` tell it of tokens; of others it only hears when an answer is complete.
+Replicas that are `Reporting` report tokens; from others the router only gets the ends of answers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATS = "servegym"  # key of our entry in a replica's routing stats
 
 
 class PolicyRouter(RequestRouter):
-    """Sends each request to the replica that a router policy names.
+    """Sends each request to the replica that a router policy chooses.
 
     request_router_kwargs: policy (path of an artifact), or router ("NAME:key=value"); device (latency profile, where
     the artifact has no estimator); replicas (most there may be, 64); characters_per_token (4).
@@ -40,7 +40,7 @@ class PolicyRouter(RequestRouter):
     """
 
     def initialize_state(self, **kwargs: Any) -> None:
-        """Ray Serve hands over request_router_kwargs. Raises RoutingError, ArtifactError, ProfileError."""
+        """Take request_router_kwargs from Ray Serve. Raises RoutingError, ArtifactError, ProfileError."""
         known = {"policy", "router", "device", "replicas", "characters_per_token"}
         if unknown := sorted(kwargs.keys() - known):
             raise RoutingError(f"request_router_kwargs: {unknown[0]} is unknown; known: {', '.join(sorted(known))}")
@@ -71,7 +71,7 @@ class PolicyRouter(RequestRouter):
         """First the replica that the policy names, then the others by how many requests they have. What the policy
         refuses goes to the one with the fewest: Ray Serve has no answer for a router to give."""
         self._follow(candidate_replicas)
-        # Asked again at once, and forever, unless Ray is told to wait a little first.
+        # Without a backoff, Ray would ask again at once, and forever.
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True
         by_engine = {self._engine_of[replica.replica_id]: replica for replica in candidate_replicas}
@@ -84,7 +84,7 @@ class PolicyRouter(RequestRouter):
         return [[by_engine[engine]] for engine in order]
 
     def _choose(self, pending: PendingRequest, engines: set[int]) -> int:
-        """The engine that the policy names; noted as sent there."""
+        """The engine that the policy chooses, to which the request counts as sent."""
         now_s, request = self._now_s(), pending.metadata.internal_request_id
         live, tried = self._live, self._tried.setdefault(request, set())
         if request in self._rows:
@@ -105,8 +105,8 @@ class PolicyRouter(RequestRouter):
         return live.route(now_s, r, tried if engines - tried else ())
 
     def asked(self, pending: PendingRequest) -> RequestTerms:
-        """What a request asks for: read from an OpenAI body (a mapping) among its arguments. To be overridden where
-        requests look otherwise."""
+        """The terms of a request, read from an OpenAI body (a mapping) among its arguments. Override it for other
+        requests."""
         for body in (*pending.args, *pending.kwargs.values(), pending.kwargs):
             if isinstance(body, Mapping) and ("prompt" in body or "messages" in body or "prompt_tokens" in body):
                 chat = "messages" in body
@@ -121,7 +121,7 @@ class PolicyRouter(RequestRouter):
         return request_terms_of({}, {}, 1, self._reader)[0]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """A replica has taken a request, which may be another than the policy named."""
+        """Record that a replica has accepted a request, perhaps another one than the policy chose."""
         request, engine = pending_request.metadata.internal_request_id, self._engine_of.get(replica_id)
         self._tried.pop(request, None)
         if engine is None:
@@ -134,13 +134,13 @@ class PolicyRouter(RequestRouter):
             self._live.send(self._now_s(), r, engine)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """A request has left a replica: answered, failed, or not taken."""
+        """Record that a request has left a replica: answered, failed, or rejected."""
         r, engine = self._rows.get(internal_request_id), self._engine_of.get(replica_id)
         if r is not None and engine is not None and self._live.rows.engine[r] == engine:
             self._forget(internal_request_id, finished=True)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """A replica is gone."""
+        """Record that a replica is gone."""
         super().on_replica_actor_died(replica_id)
         self._drop(replica_id)
 
@@ -151,7 +151,7 @@ class PolicyRouter(RequestRouter):
             self._live.leave(self._now_s(), r, finished)
 
     def _follow(self, replicas: list[RunningReplica]) -> None:
-        """Take in which replicas there are, and what they said last."""
+        """Update the replicas, and their latest statistics."""
         there = {replica.replica_id for replica in replicas}
         for gone in self._engine_of.keys() - there:
             self._drop(gone)
@@ -189,7 +189,7 @@ class PolicyRouter(RequestRouter):
 
 
 class Reporting:
-    """Mixed into a deployment's class: its replicas tell the router of tokens.
+    """Mixin for a deployment's class, whose replicas then report tokens to the router.
 
         class Engine(Reporting):
             async def __call__(self, body):
@@ -203,7 +203,7 @@ class Reporting:
     free_blocks: int | None = None
 
     def note_token(self, count: int = 1) -> None:
-        """So many tokens of the request that is being served here are out."""
+        """Count tokens of the request that is being served here."""
         from ray.serve.context import _get_serve_request_context
 
         request = _get_serve_request_context()._internal_request_id
@@ -211,13 +211,13 @@ class Reporting:
         counts[request] = counts.get(request, 0) + count
 
     def note_end(self) -> None:
-        """The request that is being served here has ended."""
+        """Record the end of the request that is being served here."""
         from ray.serve.context import _get_serve_request_context
 
         self._counts().pop(_get_serve_request_context()._internal_request_id, None)
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """What Ray Serve hands to the router."""
+        """The statistics that Ray Serve passes to the router."""
         return {STATS: {"tokens": dict(self._counts()), "free_blocks": self.free_blocks}}
 
     def _counts(self) -> dict[str, int]:

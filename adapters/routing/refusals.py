@@ -1,4 +1,4 @@
-"""Answers that a proxy gives itself: errors, in the form in which OpenAI's interface has them."""
+"""The proxy's own answers: errors in the form of OpenAI's interface."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 
 from starlette.types import Receive, Scope, Send
 
-LINGER_BYTES = 64 * 2**20  # of the rest of a refused request that are read, and the time that this may take
+LINGER_BYTES = 64 * 2**20  # most bytes read of the rest of a refused request; LINGER_S: longest time for it
 LINGER_S = 30.0
 LINGER_IDLE_S = 2.0
 
 
 class Refused(Exception):
-    """A request that is answered with an error before anything was sent to its client.
+    """A request that is answered with an error before anything is sent to its client.
 
-    kind, code: `type` and `code` of the error; code: where OpenAI's interface has a word for it, else the status.
+    kind, code: `type` and `code` of the error; code None: the status, as OpenAI's interface has no code for it.
     """
 
     def __init__(self, status: int, message: str, kind: str, retry_after_s: int | None = None, code: str | None = None):
@@ -24,7 +24,7 @@ class Refused(Exception):
 
     @property
     def outcome(self) -> str:
-        """How the request ended, as metrics count it."""
+        """The outcome of the request in metrics."""
         return self.code or self.kind
 
     @property
@@ -83,5 +83,5 @@ def error_body(status: int, message: str, kind: str, code: str | None = None) ->
 
 
 def error_event(status: int, message: str, kind: str) -> bytes:
-    """An error as a server-sent event of its own, wherever the stream broke off."""
+    """An error as a server-sent event, which is valid wherever the stream broke off."""
     return b"\n\ndata: " + error_body(status, message, kind) + b"\n\n"

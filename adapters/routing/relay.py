@@ -1,4 +1,4 @@
-"""A request at one engine: sent there, and its answer passed on as it comes."""
+"""Sends a request to an engine, and passes its answer on as it comes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
 from servegym.adapters.routing.proxy import Proxy
 from servegym.adapters.routing.streams import EventCounter
 
-# RFC 9110, section 7.6.1, and what is about one connection or one encoding of the body.
+# Headers of RFC 9110, section 7.6.1, and others about one connection or one encoding of the body.
 HOP_BY_HOP = {
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
     b"trailers", b"transfer-encoding", b"upgrade",
@@ -28,14 +28,14 @@ EVENTS = "text/event-stream"
 
 
 def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: set[bytes]) -> list[tuple[bytes, bytes]]:
-    """Headers but for those to be dropped, and for those that the connection header names."""
+    """Headers without those in `dropped` and those that the connection header names."""
     pairs = [(name.lower(), value) for name, value in headers]
     named = {token.strip().lower() for name, value in pairs if name == b"connection" for token in value.split(b",")}
     return [(name, value) for name, value in pairs if name not in dropped | named]
 
 
 def tokens_of(body: bytes) -> int:
-    """Tokens of an answer that was not streamed, as it says itself; 1 where it does not."""
+    """Tokens of an answer that was not streamed, from its usage; 1 without it."""
     try:
         count = json.loads(body)["usage"]["completion_tokens"]
     except (ValueError, RecursionError, LookupError, TypeError):
@@ -44,9 +44,9 @@ def tokens_of(body: bytes) -> int:
 
 
 class Opening:
-    """Few requests at a time are being connected: a burst of them would take longer than a connection may.
+    """Limits the number of requests that are being connected, as connecting a burst would exceed the timeout.
 
-    The next one is let in (`leave`) once the request is being written.
+    `leave` admits the next one once this request is being written.
     """
 
     def __init__(self, room: asyncio.Semaphore):
@@ -73,7 +73,7 @@ class Relay:
         self._proxy, self._settings, self._tried = proxy, proxy.settings, False
 
     async def __call__(self, job: Job, r: int, backend: Backend, send: Send) -> bool:
-        """Have an engine serve row r. True: the answer is complete and good. Raises Failure, ClientGone."""
+        """Have an engine serve row r. True: the answer is complete and not an error. Raises Failure, ClientGone."""
         client, settings = self._proxy.backends.client, self._settings
         handled_s = self._proxy.now_s() - job.measured.arrived_s - job.waited_s
         if not self._tried:
@@ -165,7 +165,7 @@ class Relay:
         return not events.failed
 
     async def _send(self, send: Send, message: dict[str, Any]) -> None:
-        """Raises ClientGone where the client does not take it in time."""
+        """Send to the client. Raises ClientGone if the client does not read it in time."""
         try:
             async with asyncio.timeout(self._settings.write_s):
                 await send(message)

@@ -1,4 +1,4 @@
-"""A log of a proxy's requests: a line of JSON each, when it has ended. It is a trace; `servegym shadow` reads it."""
+"""A log of a proxy's requests, a line of JSON at the end of each. It is a trace, which `servegym shadow` reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG = logging.getLogger("servegym.proxy")
 
 
 class Measured:
-    """What came of one request, as the proxy saw it. Times are of the proxy's clock; first_s: of the first token."""
+    """Measurements of one request at the proxy. Times are of the proxy's clock; first_s: of the first token."""
 
     def __init__(self, arrived_s: float, asked: RequestTerms):
         self.arrived_s, self.asked = arrived_s, asked
@@ -25,7 +25,7 @@ class Measured:
         self.in_time = 0
 
     def token(self, now_s: float, count: int) -> None:
-        """So many tokens have come; each has its deadline (TTFT SLO + k TPOT SLOs, or the TTLT SLO)."""
+        """Count received tokens; each has its deadline (TTFT SLO + k TPOT SLOs, or the TTLT SLO)."""
         asked, late_s = self.asked, now_s - self.arrived_s
         if self.first_s is None:
             self.first_s = now_s
@@ -38,7 +38,7 @@ class Measured:
         self.in_time += in_time
 
     def line(self, now_s: float, **more: Any) -> dict[str, Any]:
-        """The entry as it is logged, without its wall-clock time."""
+        """The entry of the log, without its wall-clock time."""
         asked = self.asked
         return {
             "prompt_tokens": asked.prompt_tokens,
@@ -74,13 +74,13 @@ class RequestLog:
             raise RoutingError(f"{self._path}: cannot be written: {error.strerror}") from None
 
     def reopen(self) -> None:
-        """After the file has been moved away (logrotate)."""
+        """Open the file again after it has been moved away (logrotate)."""
         fresh = self._open()
         self.close()
         self._file = fresh
 
     def write(self, arrived_monotonic_s: float, line: dict[str, Any]) -> None:
-        """at_s is seconds since 1970, arrival_s since the start of the log, which goes on where there is one."""
+        """Write an entry. Its at_s is in seconds since 1970, its arrival_s since the start of the log file."""
         at_s = arrived_monotonic_s + self._offset_s
         document = {"arrival_s": round(at_s - self._start_s, 6), "at_s": round(at_s, 6)} | line
         try:
@@ -94,7 +94,7 @@ class RequestLog:
 
 
 def _start_of(path: Path) -> float:
-    """When the log of a file began, as its first line says; now, where there is none."""
+    """The start of an existing log, from its first line; else now."""
     try:
         with path.open(encoding="utf-8") as there:
             first = json.loads(there.readline())

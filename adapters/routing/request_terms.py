@@ -1,7 +1,6 @@
-"""What a body of an OpenAI request asks for: its prompt's length, its SLOs, its priority and its weight.
+"""Reads the terms of an OpenAI request from its body: the prompt's length, SLOs, priority and weight.
 
-What is said wrongly counts as not said (a client must not be able to stop a router by it), but a body that is no
-request at all is refused.
+Invalid terms count as missing, so that no client can stop a router with them, but an invalid body is refused.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ LONGEST_NUMBER = 64  # characters
 PER_MESSAGE_TOKENS = 4  # of a chat template, around each message
 HEADER = "x-servegym-"
 SESSION_HEADER = "x-session-id"
-SESSION_FIELDS = ("prompt_cache_key", "user")  # of OpenAI's interface; the first of them that is there
+SESSION_FIELDS = ("prompt_cache_key", "user")  # of OpenAI's interface; the first one present names the session
 LARGEST_NUMBER = 2**31 - 1  # of a session or a chunk
 
 
 class BadBody(Exception):
-    """A body that is no request; the message says why."""
+    """A body that is not a request; the message gives the reason."""
 
 
-# Of a request that does not say, where the policy's file does not say either.
+# Terms of a request that sends none, if the policy's file has none either.
 DEFAULTS = Defaults(ttft_slo_s=1.0, tpot_slo_s=0.05)
 BY_HEADER = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight", "predicted_output_tokens")
 
 
 def defaults_of(workload: Mapping[str, Any] | None) -> Defaults:
-    """Those of an artifact; what it does not say is as in DEFAULTS."""
+    """The default terms of an artifact; missing ones are those of DEFAULTS."""
     said = {name: value for name, value in (workload or {}).items() if value is not None}
     return Defaults.of_workload({"ttft_slo_s": DEFAULTS.ttft_slo_s, "tpot_slo_s": DEFAULTS.tpot_slo_s} | said)
 
 
 def parse(body: bytes, chat: bool) -> dict[str, Any]:
-    """The JSON object of a request. Raises BadBody."""
+    """Parse the JSON object of a request. Raises BadBody."""
     try:
         document = json.loads(body)
     except RecursionError:
@@ -55,7 +54,7 @@ def parse(body: bytes, chat: bool) -> dict[str, Any]:
 
 
 def check(document: Mapping[str, Any], chat: bool) -> None:
-    """Raise BadBody unless what is read here is of the right types."""
+    """Raise BadBody if a field that is read here has a wrong type."""
     if chat:
         messages = document.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
@@ -79,7 +78,7 @@ def _is_ids(items: list[Any]) -> bool:
 
 
 def prompt_tokens(document: Mapping[str, Any], chat: bool, characters_per_token: float) -> int:
-    """Tokens of its prompt: token ids as they are, text by its characters. Several prompts count together."""
+    """Number of prompt tokens: of token ids, or by the characters of texts; several prompts are added."""
     if chat:
         texts = [_text_of(message.get("content")) for message in document["messages"]]
         tokens = sum(PER_MESSAGE_TOKENS + math.ceil(len(text) / characters_per_token) for text in texts)
@@ -103,10 +102,10 @@ def _text_of(content: Any) -> str:
 
 
 def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, characters_per_token: float) -> list[int]:
-    """Numbers of its prompt's full chunks, equal for prompts that are equal up to the end of the chunk.
+    """Numbers of the prompt's full chunks, equal for prompts that are equal up to the end of the chunk.
 
-    Each is a hash of all up to there: of ids, or of as many characters as are taken to be a chunk's tokens. (Of 2^31
-    numbers two chunks may have the same: then a router takes a block to be where it is not.)
+    Each is a hash of everything up to the chunk's end: of ids, or of the characters that count as the chunk's tokens.
+    (Two chunks have the same number with probability 2^-31; a router then assumes a block where it is not.)
     """
     if chat:
         text = "\0".join(
@@ -132,7 +131,7 @@ def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, charac
 
 
 def session_of(document: Mapping[str, Any], headers: Mapping[str, str]) -> int:
-    """The number of its session, by a hash, so that every proxy has the same; -1: it does not say."""
+    """The number of the request's session, a hash, so that all proxies agree on it; -1: it names none."""
     said = [headers.get(SESSION_HEADER), *(document.get(name) for name in SESSION_FIELDS)]
     name = next((one for one in said if isinstance(one, str) and one), None)
     return -1 if name is None else zlib.crc32(name.encode(errors="replace")) & LARGEST_NUMBER
@@ -141,10 +140,11 @@ def session_of(document: Mapping[str, Any], headers: Mapping[str, str]) -> int:
 def request_terms_of(
     document: Mapping[str, Any], headers: Mapping[str, str], tokens: int, reader: TermsReader
 ) -> tuple[RequestTerms, dict[str, Any], int]:
-    """(what it asks for, what its headers add to its body, how many things it says wrongly).
+    """Read a request's terms. Returns them, the fields that its headers add to its body, and the number of invalid
+    ones.
 
-    A body says it by `vllm_xargs` and `priority`, in the plug-in's words; headers by x-servegym-ttft-slo-s and so on.
-    What the body says wins.
+    A body has them in `vllm_xargs` and `priority`, as for the plug-in; headers are x-servegym-ttft-slo-s and so on. The
+    body takes precedence.
     """
     xargs = document.get("vllm_xargs")
     said = xargs if isinstance(xargs, dict) else {}
@@ -177,7 +177,7 @@ def request_terms_of(
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, or a text that is one; None: it is not."""
+    """Read a finite number, also from a text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str) and len(value) > LONGEST_NUMBER:

@@ -1,4 +1,4 @@
-"""The table of requests that a live router's policy reads: rows are taken in turn, and used again."""
+"""The table of requests that a live router's policy reads; rows are used in turn, and used again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from servegym.simulator.records.fields import zeros
 from servegym.simulator.records.requests import begin_requests
 from servegym.simulator.records.types import OUTCOME, REQUEST
 
-MOST_SESSIONS = 65536  # of which it is remembered where they were sent
+MOST_SESSIONS = 65536  # sessions whose last engine is remembered
 
 
 @dataclasses.dataclass(frozen=True)
 class RequestTerms:
-    """What came with a request.
+    """The terms of a request.
 
-    prompt_tokens: as counted or estimated. ttft_slo_s, tpot_slo_s: in s; ttlt_slo_s: inf for one judged by the other
-    two. priority: lower is more important. weight: worth of a token; first_weight: of the first one, in such tokens.
-    predicted_output_tokens: NaN where nothing is known. session: the number of its session; -1: it is by itself.
+    prompt_tokens: counted or estimated. ttft_slo_s, tpot_slo_s: in s; ttlt_slo_s: inf if the other two apply. priority:
+    lower is more important. weight: gain of a token; first_weight: gain of the first one relative to a later one.
+    predicted_output_tokens: NaN if not known. session: number of its session; -1: none.
     """
 
     prompt_tokens: int
@@ -37,9 +37,9 @@ class RequestTerms:
 
 
 class Rows:
-    """REQUEST[rows], and what belongs to a row but is not for a policy to see.
+    """REQUEST[rows], and data of rows that a policy does not see.
 
-    A row is taken at the first free place after the one taken last, so that numbers repeat as late as they can.
+    A request gets the first free row after the one used last, so that a row is used again as late as possible.
     """
 
     def __init__(self, rows: int):
@@ -53,7 +53,7 @@ class Rows:
         self._chunks: dict[int, np.ndarray] = {}
 
     def _make(self, rows: int) -> None:
-        """Arrays of this length, which begin with what there was."""
+        """Enlarge the arrays to `rows` rows."""
         old: np.ndarray | None = self.table if self.used else None
         private = ("taken", "outcomes", "held_queue", "sent_number")
         before = {name: getattr(self, name) for name in private} if self.used else {}
@@ -66,11 +66,11 @@ class Rows:
                 getattr(self, name)[: len(old)] = values
         self.emitted, self.prompt = self.table["num_output_tokens"], self.table["prompt_tokens"]
         self.engine, self.first_token_s = self.table["engine"], self.table["first_token_s"]
-        # Of one prompt at a time: chunks of row r are chunks[offsets[r]:offsets[r + 1]].
+        # Chunks of one prompt at a time; those of row r are chunks[offsets[r]:offsets[r + 1]].
         self.offsets = np.zeros(rows + 1, "i8")
 
     def take(self, now_s: float, asked: RequestTerms, chunks: Sequence[int]) -> int:
-        """Take a row for a request that comes now."""
+        """Take a row for a request that arrives now."""
         rows = len(self.table)
         if self.used == rows:
             self._next = rows
@@ -97,7 +97,7 @@ class Rows:
         return r
 
     def count_sending(self, r: int, e: int) -> None:
-        """Row r is sent to engine e: by their numbers rows are in the order sent."""
+        """Record that row r is sent to engine e, with a number in the order of sending."""
         self._sendings += 1
         self.sent_number[r] = self._sendings
         session = int(self.table[r].session)
@@ -108,18 +108,18 @@ class Rows:
                 del self._session_engines[next(iter(self._session_engines))]
 
     def session_engine(self, r: int) -> int:
-        """The engine that the last request of the session of row r was sent to; -1: none that is remembered."""
+        """The engine of the last request in the session of row r; -1: none is remembered."""
         return self._session_engines.get(int(self.table[r].session), -1)
 
     def give_back(self, r: int) -> None:
-        """The request of row r is gone."""
+        """Free row r, whose request is gone."""
         self.taken[r] = False
         self.used -= 1
         self._chunks.pop(r, None)
 
     @contextlib.contextmanager
     def chunks_of(self, r: int) -> Iterator[None]:
-        """While it lasts, `chunks` and `offsets` say which chunks the prompt of row r has, and no other row's."""
+        """Set `chunks` and `offsets` to the chunks of row r's prompt inside the with block."""
         if r not in self._chunks:
             yield
             return

@@ -1,4 +1,4 @@
-"""Running a proxy: its socket, and a server that gives slow connections no room."""
+"""Runs a proxy: its socket, and a server that closes slow connections."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from servegym.errors import RoutingError
 
 LONGEST_HEADERS = 64 * 2**10  # bytes
 SPARE_CONNECTIONS = 256  # for checks, metrics, and idle ones
-KEEP_ALIVE_S = 30  # longer than clients keep idle connections as a rule: one that is closed under a request fails
+KEEP_ALIVE_S = 30  # longer than clients usually keep idle connections, as closing one under a request makes it fail
 GRACE_S = 5  # for final messages of requests that were broken off
 BACKLOG = 2048
 
 
 def listen(settings: ProxySettings) -> socket.socket:
-    """A socket that listens at the proxy's address. Raises RoutingError where that cannot be."""
+    """Make a socket that listens at the proxy's address. Raises RoutingError if it cannot."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,7 +48,7 @@ def listen(settings: ProxySettings) -> socket.socket:
 
 
 def without_chunks(cycle: RequestResponseCycle) -> Any:
-    """`cycle.send` for a client of HTTP/1.0, which knows no chunks (RFC 9112, section 6.1).
+    """`cycle.send` for a client of HTTP/1.0, which has no chunked encoding (RFC 9112, section 6.1).
 
     An answer of unknown length ends with its connection.
     """
@@ -67,7 +67,7 @@ def without_chunks(cycle: RequestResponseCycle) -> Any:
 
 
 def protocol(read_s: float) -> type[HttpToolsProtocol]:
-    """HTTP/1.1 where a client has so many seconds for the headers of a request, and LONGEST_HEADERS."""
+    """HTTP/1.1 with limits on the headers of a request: read_s seconds, and LONGEST_HEADERS bytes."""
 
     class Protocol(HttpToolsProtocol):
         def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None):
@@ -85,7 +85,7 @@ def protocol(read_s: float) -> type[HttpToolsProtocol]:
                 if self._waited > LONGEST_HEADERS and not self.transport.is_closing():
                     self.send_400_response("The headers are too long.")
 
-        # Between requests the server's own time for idle connections holds, but for headers that are begun.
+        # Between requests the server's own timeout of idle connections applies, until headers begin.
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -114,10 +114,11 @@ def protocol(read_s: float) -> type[HttpToolsProtocol]:
 
 
 class DrainingServer(uvicorn.Server):
-    """Ends in three steps: /ready says no; nothing new is taken; what is left after `drain_s` is broken off.
+    """A server that ends in three steps: /ready fails; new requests are refused; requests left after `drain_s` are
+    cancelled.
 
-    SIGTERM begins at the first step, SIGINT (Ctrl-C) at the second; a second SIGINT ends it at once. SIGHUP has the
-    operator's files read anew.
+    SIGTERM starts with the first step, SIGINT (Ctrl-C) with the second; a second SIGINT ends it at once. SIGHUP reads
+    the operator's files again.
     """
 
     def __init__(self, config: uvicorn.Config, proxy: Proxy, operation: Operation):
@@ -133,7 +134,7 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
 
     def reread(self) -> None:
-        """Read the policy and the clients anew."""
+        """Read the policy and the clients again."""
         task = asyncio.get_running_loop().create_task(self._operation.reread(self._proxy))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -164,7 +165,7 @@ def make_server(
     operation: Operation | None = None,
     log: RequestLog | None = None,
 ) -> DrainingServer:
-    """A server to be run on a socket of `listen`: `server.run([socket])`.
+    """Make a server for a socket of `listen`: `server.run([socket])`.
 
     Raises RoutingError for a certificate that cannot be used.
     """
@@ -178,7 +179,7 @@ def make_server(
 
 
 def check_certificate(settings: ProxySettings) -> None:
-    """Raise RoutingError where the certificate cannot be used."""
+    """Raise RoutingError if the certificate cannot be used."""
     if settings.certificate is None or settings.certificate_key is None:
         return
     try:
@@ -190,7 +191,7 @@ def check_certificate(settings: ProxySettings) -> None:
 
 
 def server_of(app: Starlette, proxy: Proxy, operation: Operation, **more: Any) -> DrainingServer:
-    """A server of an application that is a proxy's; more: of uvicorn's configuration."""
+    """Make the server of a proxy's application. more: arguments of uvicorn's configuration."""
     settings = proxy.settings
     config = uvicorn.Config(
         app,

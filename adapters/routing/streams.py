@@ -1,4 +1,4 @@
-"""Counting the tokens of a stream of server-sent events as its bytes go by."""
+"""Counts the tokens of a stream of server-sent events while its bytes pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 # quote within a text is \", so what is matched is no part of one.) Any other event is read as JSON.
 PLAIN = re.compile(rb'"(?:text|content)": ?"[^"]')
 NOT_PLAIN = re.compile(rb'"(?:usage|error|logprobs)": *+(?!null)')
-LONGEST_LINE = 2**20  # bytes; of a longer one nothing is counted
+LONGEST_LINE = 2**20  # bytes; a longer line is not counted
 
 
 class EventCounter:
@@ -23,11 +23,11 @@ class EventCounter:
         self.done = False
         self.failed = False
         self.tokens = 0
-        self._rest = b""  # of a line that is not complete
+        self._rest = b""  # an incomplete line
         self._too_long = False
 
     def feed(self, data: bytes) -> int:
-        """Take in the next bytes; returns how many tokens they bring."""
+        """Take the next bytes; returns the number of tokens in them."""
         before = self.tokens
         *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -72,7 +72,7 @@ class EventCounter:
 
 
 def _says(choice: dict[str, Any]) -> bool:
-    """Whether there is something of an answer in a choice of an event."""
+    """Whether a choice of an event has a part of an answer."""
     delta = choice.get("delta")
     parts = delta if isinstance(delta, dict) else choice
     return any(parts.get(key) for key in ("text", "content", "reasoning_content", "reasoning", "tool_calls"))

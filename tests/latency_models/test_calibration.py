@@ -140,7 +140,7 @@ def test_the_picture_is_a_png(table, like, tmp_path):
     [
         (lambda t: t.drop(columns="duration_s"), r"column 'duration_s' is missing; it has prefill_tokens, "),
         (lambda t: t[["prefill_requests", "duration_s"]], r"neither column 'prefill_tokens' nor 'decode_requests'"),
-        (lambda t: t.drop(columns="decode_cached_tokens"), r"column 'decode_cached_tokens' is missing; decodes"),
+        (lambda t: t.drop(columns="decode_cached_tokens"), r"column 'decode_cached_tokens' is missing; the time"),
         (lambda t: t.head(0), r"bad\.csv has no rows"),
         (lambda t: t.assign(duration_s=[np.nan] + [1.0] * 299), r"bad\.csv: duration_s is nan in row 0"),
         (lambda t: t.assign(prefill_tokens="many"), r"prefill_tokens has a cell that is not a number"),

@@ -346,5 +346,5 @@ def test_cpu_time_of_each_request_by_hand():
         longer = model.plus_per_request(1e-4)
         for batch, requests in ((batch_of(**both), 3), (batch_of(decodes=[5] * 7), 7)):
             assert longer.evaluate(batch) - model.evaluate(batch) == pytest.approx(requests * 1e-4)
-    with pytest.raises(ProfileError, match="form 'table' has no time of a request"):
+    with pytest.raises(ProfileError, match="form 'table' has no time a request"):
         LatencyModel.from_values("table", TABLE).plus_per_request(1e-4)

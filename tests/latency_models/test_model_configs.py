@@ -138,7 +138,7 @@ def test_the_language_model_may_be_nested(nested):
         (DENSE | {"mamba_d_state": 16}, "Mamba layers are not named"),
         (DENSE | EXPERTS | {"num_experts_per_tok": 9}, "a token chooses 9 of 8 experts"),
         ({"text_config": {"model_type": "gemma3_text"}}, "hidden_size is None.*default of the class of gemma3"),
-        ({"text_config": DENSE | {"model_type": "gemma3_text"}}, "head_dim is left to the default of the class"),
+        ({"text_config": DENSE | {"model_type": "gemma3_text"}}, "head_dim is missing, and gemma3_text has a default"),
         (DENSE | {"model_type": "mistral"}, "sliding_window is missing, and mistral has a default of its own"),
         ({"text_config": DENSE, "llm_config": DENSE}, "which is the language model"),
         (DENSE | {"compress_ratios": [0, 0, 4, 128], "hc_mult": 4}, "compress_ratios, hc_mult: not understood"),

@@ -98,6 +98,6 @@ def test_what_is_no_policy_is_told(tmp_path: Path) -> None:
         servegym.export_module(nn.Linear(1, 1), made("PrefillPreemption"), path)
     scenario = env.reset(seed=0) and env.unwrapped.simulation.scenario  # type: ignore[attr-defined]
     fixed = gym.make("servegym:EngineBatching-v0", scenario=scenario)
-    with pytest.raises(ServegymError, match="say so: trained_on="):
+    with pytest.raises(ServegymError, match="give trained_on="):
         servegym.export_module(nn.Linear(inputs, outputs), fixed, path)
     assert not path.exists()
