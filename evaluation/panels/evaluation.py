@@ -219,11 +219,12 @@ class Evaluation:
             for name, numbers in (("trace", panel.traces), ("device", panel.devices), ("load", panel.loads))
         ]
         judged_ones = f"{self.kind}s{' of policies' * (self.kind == SET)}"
+        engines, total = title_of(self.parts[0].spec), panel.spec.fleet.total
+        counted = engines.partition(" x ")[0] if engines.count(" x ") == 1 else total  # of several devices: in all
         return (
             f"{len(self.candidates)} {judged_ones} on panel {panel.name}: "
             f"{times_of((part.repeats for part in self.parts), ' x '.join(what))}, {panel.requests} requests a run, "
-            f"SLOs {panel.slo}"
-            + (f", {title_of(self.parts[0].spec).partition(' x ')[0]} engines" if panel.spec.fleet.total > 1 else "")
+            f"SLOs {panel.slo}" + (f", {counted} engines" if total > 1 else "")
         )
 
     @functools.cached_property

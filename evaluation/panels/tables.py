@@ -162,6 +162,12 @@ def _conclusion(evaluation: Evaluation, rows: pd.DataFrame) -> str:
     return f"{title[0].upper()}{title[1:]}, by {rank.name} against {evaluation.baseline_label}: {'; '.join(parts)}."
 
 
+def all_cells(groups: pd.DataFrame) -> str:
+    """Title of a table over all cells: "All 4 cells"."""
+    count = groups["cells"].iloc[0]
+    return f"All {count} cells" if count > 1 else "The one cell"
+
+
 def overview(evaluation: Evaluation, runs: pd.DataFrame, groups: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """By title, all cells and those of each load: a row a policy with columns as of `summarise`, means over the cells.
 
@@ -174,7 +180,7 @@ def overview(evaluation: Evaluation, runs: pd.DataFrame, groups: pd.DataFrame) -
         of_runs = {ALL: runs} if by == ALL else dict(list(runs.groupby(by, sort=False)))
         for group, some in of_runs.items():
             scored = groups[(groups["by"] == by) & (groups["group"] == group_title(by, group))]
-            title = f"All {scored['cells'].iloc[0]} cells" if by == ALL else group_title(by, group).capitalize()
+            title = all_cells(scored) if by == ALL else group_title(by, group).capitalize()
             rows = [_overview_row(evaluation, label, some, scored) for label in evaluation.candidates]
             tables[title] = pd.DataFrame(rows)
     return tables

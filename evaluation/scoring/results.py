@@ -113,17 +113,17 @@ def where(run: Run) -> str:
 
 
 def reference(run: Run, others: list[Run], searched: bool) -> float:
-    """The TDG ratio that a run is held against: the best that was found, or the better baseline's."""
+    """The TDG ratio with which a run is compared: the best one found, or the better baseline's."""
     return float(run["best_found"]) if searched else float(better_baseline(run, others)["tdg_ratio"])
 
 
 def better_baseline(run: Run, others: list[Run]) -> Run:
-    """The baseline's run that gains most where a policy ran."""
+    """The baselines' run with the highest gain in the scenario of a run."""
     return max((one for one in others if cell_of(one) == cell_of(run)), key=lambda one: float(one["tdg_ratio"]))
 
 
 def feedback(mine: list[Run], others: list[Run]) -> str:
-    """Feedback in words: where the policy lost most, against which policy, and what it did there."""
+    """Describe where the policy lost most, against which baseline, and how their runs differ."""
     pairs = [(run, better_baseline(run, others)) for run in mine]
     run, best = max(pairs, key=lambda pair: pair[1]["tdg_ratio"] - pair[0]["tdg_ratio"])
     lost = best["tdg_ratio"] - run["tdg_ratio"]
@@ -131,34 +131,35 @@ def feedback(mine: list[Run], others: list[Run]) -> str:
         return (
             f"It is at least as good as every baseline in each scenario; least ahead by {-lost:z.4f} on {where(run)}."
         )
-    said = f"It loses most on {where(run)}: {figures(run)}; there {best['policy']} has {figures(best)}."
-    return " ".join(filter(None, (said, missed(run, best), differences(run, best))))
+    worst = f"It loses most on {where(run)}: {figures(run)}; there {best['policy']} has {figures(best)}."
+    return " ".join(filter(None, (worst, missed(run, best), differences(run, best))))
 
 
 def differences(run: Run, best: Run) -> str:
-    """What it does otherwise than the better baseline, in words."""
+    """Describe how the run differs from that of the better baseline."""
     said = []
     if run["starved"] > best["starved"] + NOTABLE:
-        said.append("more requests get nothing in time: it may spend its batches on hopeless ones")
+        said.append("more requests starve: it may compute for requests that cannot be in time")
     elif run["starved"] < best["starved"] - NOTABLE:
-        said.append("fewer requests get nothing in time, and the others pay for it: some might be left out")
+        said.append("fewer requests starve, at the cost of the others: it might give some up")
     if run["ttft_p99_s"] > 1.5 * best["ttft_p99_s"]:
         said.append("its slowest first tokens are later")
     if run["evictions"] > 2 * best["evictions"] + 10:
-        said.append("it preempts far more often: it admits more than memory holds, or changes its mind")
+        said.append("it evicts far more often: it admits more than fits the KV memory, or its ranks change often")
     if run["slo_attainment"] < best["slo_attainment"] - NOTABLE:
         said.append("fewer SLOs are met")
     return f"What differs: {'; '.join(said)}." if said else ""
 
 
 def missed(run: Run, best: Run) -> str:
-    """Which SLO is missed most, and in requests of which class; then the one in which the baseline is most ahead."""
+    """Describe which SLO is missed most, in which class of requests, and in which one the baseline is most ahead."""
     if not run["missed"]:
         return ""
     most = max(run["missed"], key=lambda name: run["missed"][name])
     behind = max(run["missed"], key=lambda name: run["missed"][name] - best["missed"].get(name, 0.0))
     said = [
-        f"{name} by {run['missed'][name]:.3f} of them ({best['policy']}: {best['missed'].get(name, math.nan):.3f})"
+        f"{name} by {run['missed'][name]:.3f} of these requests ({best['policy']}: "
+        f"{best['missed'].get(name, math.nan):.3f})"
         for name in dict.fromkeys((most, behind))
         if run["missed"][name] > 0
     ]

@@ -44,7 +44,8 @@ def notes(evaluation: Evaluation, cells: pd.DataFrame) -> list[str]:
     ]
     for label in evaluation.learned:
         counts = cells[cells["policy"] == label]["held_out"].value_counts(sort=False)
-        lines.append(f"New to {label}: {', '.join(f'{what} in {count} cells' for what, count in counts.items())}.")
+        cells_with = (f"{what} in {count} cell{'s' * (count > 1)}" for what, count in counts.items())
+        lines.append(f"New to {label}: {', '.join(cells_with)}.")
     return lines
 
 
@@ -68,7 +69,7 @@ def _overview(evaluation: Evaluation, runs: pd.DataFrame, groups: pd.DataFrame, 
 
 def _over_all(groups: pd.DataFrame, score: str, console: Console) -> None:
     from servegym.evaluation.intervals import Interval
-    from servegym.evaluation.panels.tables import select
+    from servegym.evaluation.panels.tables import all_cells, select
     from servegym.evaluation.panels.wording import percent
 
     rows = select(groups, score=score)
@@ -82,4 +83,4 @@ def _over_all(groups: pd.DataFrame, score: str, console: Console) -> None:
         }
         for _, row in rows.iterrows()
     ]
-    show_tables(console, {f"All {rows['cells'].iloc[0]} cells": table}, ["IQM", "better in"])
+    show_tables(console, {all_cells(rows): table}, ["IQM", "better in"])

@@ -134,7 +134,7 @@ def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
     show_tables(console, {"": rows}, ["requests/s an engine", mean.title, "cost of a million tokens"])
     if counts:
         console.print("Engines: enough in every run; mean over runs of the fewest")
-    console.print(f"p99s: with so many engines, at this rate; {asked.repeats.legend}")
+    console.print(f"p99s: with this number of engines at this rate; {asked.repeats.legend}")
     for note in asked.repeats.notes:
         console.print(note)
     show_unsettled(summary, "device", asked.lasting_s, console)
