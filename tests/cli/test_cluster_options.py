@@ -95,7 +95,7 @@ def test_engines_that_change_their_roles(servegym):
     run = {"prefill": 1, "decode": 2, "role_change_s": 0.5, "router": "min-load", "scaler": "pd-ratio:interval_s=0.5"}
     assert_is(document, simulate("azure-conv", rate_per_s=20, requests=60, **run).summary)
     refused = servegym(*ARGUMENTS, "--role-change", "0.5", "--scaler", "pd-ratio")
-    assert refused.status == 2 and "say --prefill P --decode D" in refused.stderr
+    assert refused.status == 2 and "give --prefill P --decode D" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
@@ -178,7 +178,7 @@ WRONG = {
     "no time": (["--incident", "fail:0"], "fail:0@60"),
     "an early time": (["--incident", "fail:0@-1"], "0 or more"),
     "not a time": (["--incident", "fail:0@nan"], "0 or more"),
-    "late signals of one engine": (["--signal-delay", "0.1"], "no router"),
+    "late signals of one engine": (["--signal-delay", "0.1"], "without a router"),
     "negative delay": (["--signal-delay", "-1"], "signal-delay"),
     "endless delay": (["--engines", "2", "--signal-delay", "inf"], "signal_delay_s"),
     "unknown scaler": (["--scaler", "nope"], "static"),

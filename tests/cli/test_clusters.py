@@ -136,7 +136,7 @@ def test_a_script_gives_a_deployment_or_engines():
     cluster = deployment_of(ServingSpec().replaced(prefill=1, decode=1))
     with pytest.raises(SpecError, match="deployment is given"):
         simulate("azure-conv", deployment=cluster, engines=2, requests=5, rate_per_s=1)
-    with pytest.raises(SpecError, match="need each other"):
+    with pytest.raises(SpecError, match="give both"):
         simulate("azure-conv", prefill=1)
     result = simulate("azure-conv", deployment=PROFILE.deployment(2), router=router("min-load"),
                       scheduler=scheduler("edf"), requests=5, rate_per_s=1)  # fmt: skip
