@@ -62,7 +62,7 @@ def test_an_environment_is_made_again_and_the_description_says_on_what(tmp_path)
 def test_what_cannot_be_a_dataset_is_told(tmp_path):
     env = make("EngineBatching-v0", scenario=SOURCE)
     export(env, BaseAgent(), 1, "there-v0", tmp_path)
-    with pytest.raises(TrainingError, match="'there-v0' is there already"):
+    with pytest.raises(TrainingError, match="'there-v0' exists"):
         export(env, BaseAgent(), 1, "there-v0", tmp_path)
     with pytest.raises(TrainingError, match="Malformed dataset ID"):
         export(env, BaseAgent(), 1, "no name", tmp_path)
