@@ -29,7 +29,10 @@ WRONG = {
     "unknown gain": (["simulate", "--gain", "nope", *ONE_RUN], "ta-slo"),
     "unknown gain to compare": (["compare", "--gain", "nope"], "ta-slo"),
     "gain with a wrong key": (["compare", "--gain", "tdg:weight=1"], "first_weight"),
-    "gain worth nothing": (["simulate", "--gain", "tdg:first_weight=0,decode_weight=0", *ONE_RUN], "worth"),
+    "gain worth nothing": (
+        ["simulate", "--gain", "tdg:first_weight=0,decode_weight=0", *ONE_RUN],
+        "one of them should be above 0",
+    ),
     "unknown arrivals": (["simulate", "--arrivals", "posson", *ONE_RUN], "poisson"),
     "unknown arrivals to compare": (["compare", "--arrivals", "posson"], "poisson"),
     "arrivals without what they need": (["simulate", "--arrivals", "gamma", *ONE_RUN], "cv"),
