@@ -18,7 +18,7 @@ def test_what_is_printed_and_written_and_that_evaluate_finds_it(servegym, tmp_pa
     printed = " ".join(done.stdout.split())
     for words in (
         "Headroom on panel headroom-changed: 2 cells x 2 seeds, 50 requests a run", "best found", "bound",
-        "TDG ratio by cell", "Best found: of 32 runs of each scenario", "no policy",
+        "TDG ratio by cell", "Best found: of 32 runs of each scenario", "not a policy",
     ):  # fmt: skip
         assert words in printed
     rows = pd.read_csv(tmp_path / "out/headroom.csv")

@@ -148,7 +148,7 @@ def test_a_teacher_that_cannot_teach_is_refused(environment, teacher, message):
     ("changes", "message"),
     [
         ({"hyperparameters": {"rounds": 0}}, "hyperparameters.rounds is 0"),
-        ({"hyperparameters": {"teachers": "sjf"}}, "there is no such key"),
+        ({"hyperparameters": {"teachers": "sjf"}}, "hyperparameters.teachers: unknown key"),
         ({"budget": BudgetConfig(minutes=1.0)}, "budget.steps is None"),
     ],
 )

@@ -140,7 +140,7 @@ def test_training_writes_what_it_found(tmp_path):
     assert json.loads((tmp_path / "summary.json").read_text())["best_at_steps"] == best["steps"]
     assert (tmp_path / "training_curve.png").stat().st_size > 10_000
     assert [share for share, _ in said] == pytest.approx([0.0, 1 / 3, 2 / 3, 1.0])
-    with pytest.raises(TrainingError, match="there is a training in it"):
+    with pytest.raises(TrainingError, match="has a training; --resume"):
         evolution.train(config_of(), tmp_path)
 
 
@@ -223,7 +223,7 @@ def test_it_goes_on_from_a_policy_that_has_been_trained(tmp_path):
             {"inputs": "queued, some"},
             "hyperparameters.inputs: there is no number 'some'; it should be all, slot, or some of ",
         ),
-        ({"sigma": 0.1}, "hyperparameters.sigma: there is no such key"),
+        ({"sigma": 0.1}, "hyperparameters.sigma: unknown key"),
         ({"population": "many"}, "hyperparameters.population is 'many'; it should be a whole number"),
     ],
 )
