@@ -67,6 +67,13 @@ def test_trace_alone_shows_its_commands(servegym):
     assert "inspect" in done.stdout
 
 
+def test_help_breaks_lines_where_the_terminal_ends(servegym):
+    """Not where the source does: a paragraph's lines but the last are nearly as wide as the terminal."""
+    text = servegym("goodput", "--help").stdout.partition("meet a target.")[2].partition("Options")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()][:-1]  # without the border of the options
+    assert len(lines) > 2 and min(map(len, lines[:-1])) > max(map(len, lines)) - 12
+
+
 def test_help_loads_nothing_heavy():
     code = "import json, sys; import servegym.cli.app; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

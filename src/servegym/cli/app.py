@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -76,6 +77,19 @@ app.command("warm-up", epilog=warm_up.EXAMPLES)(warm_up.warm_up)
 app.command("reproduce", **studies.FORWARDED)(studies.reproduce)
 app.command("bench", **studies.FORWARDED)(studies.bench)
 app.command("leaderboard", **studies.FORWARDED)(studies.leaderboard)
+
+
+def join_lines(commands: typer.Typer) -> None:
+    """Join the lines of each paragraph of the commands' help: Typer keeps the source's breaks but in the first one."""
+    for command in commands.registered_commands:
+        text = inspect.cleandoc(command.help or getattr(command.callback, "__doc__", None) or "")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            join_lines(group.typer_instance)
+
+
+join_lines(app)
 
 
 def show_version(wanted: bool) -> None:
