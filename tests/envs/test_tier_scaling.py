@@ -95,6 +95,15 @@ def test_v1_shows_the_day_too() -> None:
     assert outcome_bytes(first.simulation.arrays) == outcome_bytes(later.simulation.arrays)
 
 
+def decided_alike(env, scenario, network, policy):
+    """Return the run under the compiled policy, which decides as its network does in the environment."""
+    total = play(env, NetworkAgent(env.interface, network))
+    alone = servegym.Simulation(dataclasses.replace(scenario, scaler=policy)).run()
+    assert outcome_bytes(alone.arrays) == outcome_bytes(env.simulation.arrays)
+    assert total == pytest.approx(alone.summary["tdg_ratio"], abs=1e-9)
+    return alone
+
+
 def test_a_network_that_sees_the_day_decides_alike_in_the_environment_and_compiled() -> None:
     """An engine is in the first tier, open if 3 need - rank is above 1, else closed."""
     scenario = forecast_scenario()
@@ -107,10 +116,7 @@ def test_a_network_that_sees_the_day_decides_alike_in_the_environment_and_compil
     bias[2], bias[3] = 1.0, 2.0  # tier 0, open; closed
     network = Network.from_layers(Shape.shared_by(layout, choices, hidden=()), [(weight, bias)])
     policy = scaled(scenario.scaler, network, sees="day")
-    total = play(env, NetworkAgent(env.interface, network))
-    alone = servegym.Simulation(dataclasses.replace(scenario, scaler=policy)).run()
-    assert outcome_bytes(alone.arrays) == outcome_bytes(env.simulation.arrays)
-    assert total == pytest.approx(alone.summary["tdg_ratio"], abs=1e-9)
+    alone = decided_alike(env, scenario, network, policy)
     base = servegym.Simulation(scenario).run()
     assert alone.summary["cost_engine_s"] != base.summary["cost_engine_s"]
 
@@ -218,10 +224,7 @@ def test_a_network_that_sees_roles_decides_alike_in_the_environment_and_compiled
         weight[choice, len(layout.whole_fields) + names.index(name)] = 1.0
     network = Network.from_layers(Shape.shared_by(layout, choices, hidden=()), [(weight, bias)])
     policy = scaled(scenario.scaler, network, sees="roles")
-    total = play(env, NetworkAgent(env.interface, network))
-    alone = servegym.Simulation(dataclasses.replace(scenario, scaler=policy)).run()
-    assert outcome_bytes(alone.arrays) == outcome_bytes(env.simulation.arrays)
-    assert total == pytest.approx(alone.summary["tdg_ratio"], abs=1e-9)
+    alone = decided_alike(env, scenario, network, policy)
     base = servegym.Simulation(scenario).run()
     changes = [int(one.arrays.engines["totals"]["role_changes"].sum()) for one in (alone, base)]
     assert changes[0] == 0 < changes[1]
