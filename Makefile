@@ -91,7 +91,7 @@ docs: $(BASE) ## write the generated pages and tables of docs/ anew
 	$(BIN)/python -m experiments.pages.model_table > docs/models.md
 	$(BIN)/python -m experiments.pages.systems_pages docs/systems
 	$(BIN)/python -m experiments.pages.observations docs/observations.md
-	$(BIN)/python -m servegym.scenarios.documents
+	$(BIN)/python -m experiments.pages.spec docs
 	$(BIN)/python -m experiments.claims.harness.page docs/results.md
 	$(BIN)/python -m tests.packaging.import_graph docs/architecture.md
 	$(BIN)/servegym leaderboard write docs/leaderboard.md

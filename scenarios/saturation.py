@@ -1,7 +1,5 @@
-"""Saturation: the requests per second to which loads are relative.
-
-python -m servegym.scenarios.saturation     measures the table of saturations again
-"""
+"""Measures saturation: the requests per second to which loads are relative. saturations.json has those of profiles that
+ship (python -m experiments.profiles.saturations, in a clone)."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from servegym.baselines.registry import scheduler
-from servegym.latency_models.profile import FOLDER, Profile, load_profile, profile_names
+from servegym.latency_models.profile import FOLDER, Profile, load_profile
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.reading import Reading
-from servegym.traces.workloads import build_workload, load_trace
+from servegym.traces.workloads import build_trace, load_trace, workload_of_trace
 
 SATURATION_SCHEDULER = "sarathi-fcfs"
 # For each engine. Towards the end of a run, batches have fewer requests, so a short run looks slower: with azure-conv,
@@ -28,9 +26,6 @@ SATURATION_REQUESTS = 4000
 SATURATION_SEED = 0
 
 TABLE = Path(__file__).parent / "saturations.json"
-COMMAND = "python -m servegym.scenarios.saturation"
-TABLE_TRACES = ("azure-code", "azure-conv", "mooncake-conversation", "sharegpt")
-TABLE_SLOS = ("polyserve", "proserve", "qoserve")
 
 
 def saturation_rate_per_s(
@@ -65,29 +60,15 @@ def _all_at_once(
     max_total_tokens: int | None, reading: Reading | None,
 ) -> Workload:  # fmt: skip
     loaded = load_trace(
-        trace,
-        seed=SATURATION_SEED,
-        default_requests=requests,
-        max_prompt_tokens=max_prompt_tokens,
-        max_total_tokens=max_total_tokens,
-        reading=reading,
+        trace, seed=SATURATION_SEED, default_requests=requests, max_prompt_tokens=max_prompt_tokens,
+        max_total_tokens=max_total_tokens, reading=reading,
+    ).alone()  # fmt: skip
+    workload = workload_of_trace(
+        build_trace(loaded, slo=slo, arrivals="at-once", seed=SATURATION_SEED, idle_tpot_s=idle_tpot_s)
     )
-    available = len(loaded)
-    workload = build_workload(
-        trace,
-        requests=available,
-        slo=slo,
-        arrivals="at-once",
-        seed=SATURATION_SEED,
-        idle_tpot_s=idle_tpot_s,
-        alone=True,
-        max_prompt_tokens=max_prompt_tokens,
-        max_total_tokens=max_total_tokens,
-        reading=reading,
-    )
-    if available <= requests:
+    if len(workload) <= requests:
         return workload
-    rows = np.linspace(0, available - 1, requests).round().astype("i8")
+    rows = np.linspace(0, len(workload) - 1, requests).round().astype("i8")
     return Workload(workload.table[rows], workload.name, workload.provenance)
 
 
@@ -106,13 +87,14 @@ def known_saturation_rate_per_s(
     unlimited = max_total_tokens is None and max_prompt_tokens is None
     if unlimited and rate_per_s is not None and measured["profile_sha256"] == profile_sha256(device):
         return float(rate_per_s)
-    return _held_rate_per_s(trace, load_profile(device), slo, max_total_tokens, max_prompt_tokens, reading)
+    return held_rate_per_s(trace, load_profile(device), slo, max_total_tokens, max_prompt_tokens, reading)
 
 
-def _held_rate_per_s(
+def held_rate_per_s(
     trace: str, profile: Profile, slo: str, max_total_tokens: int | None = None, max_prompt_tokens: int | None = None,
     reading: Reading | None = None,
 ) -> float:  # fmt: skip
+    """Measure `saturation_rate_per_s` of one engine for the requests that its KV memory can hold."""
     capacity = profile.kv.total_blocks * profile.kv.block_tokens
     limit = capacity if max_total_tokens is None else min(max_total_tokens, capacity)
     return saturation_rate_per_s(
@@ -130,17 +112,3 @@ def measured_saturations() -> dict[str, Any]:
 def profile_sha256(device: str) -> str:
     """SHA-256 of the file of a shipped profile."""
     return hashlib.sha256((FOLDER / f"{device}.json").read_bytes()).hexdigest()
-
-
-def measure() -> dict[str, Any]:
-    """Measure the table for every profile that ships."""
-    devices = {}
-    for device in profile_names():
-        profile = load_profile(device)
-        rates = {slo: {trace: _held_rate_per_s(trace, profile, slo) for trace in TABLE_TRACES} for slo in TABLE_SLOS}
-        devices[device] = {"profile_sha256": profile_sha256(device), "rates_per_s": rates}
-    return {"made_by": COMMAND, "what": "requests per second at saturation, of one engine", "devices": devices}
-
-
-if __name__ == "__main__":
-    TABLE.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from experiments.profiles.saturations import COMMAND
 from servegym.errors import ServegymError, SpecError, WorkloadError
 from servegym.latency_models.profile import load_profile, profile_names
 from servegym.scenarios import saturation
@@ -318,7 +319,7 @@ def test_the_table_of_saturations_is_what_is_measured():
     table = saturation.measured_saturations()
     assert {name: known["profile_sha256"] for name, known in table.items()} == {
         name: saturation.profile_sha256(name) for name in profile_names()
-    }, saturation.COMMAND
+    }, COMMAND
     known = table[DEVICE]
     measured = saturation.saturation_rate_per_s("azure-conv", load_profile(DEVICE))
     assert known["rates_per_s"]["proserve"]["azure-conv"] == pytest.approx(measured, rel=1e-9)

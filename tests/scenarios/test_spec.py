@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 import servegym
+from experiments.pages.spec import BEGIN, END, schema, tables
 from servegym.errors import DeploymentError, SpecError
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.building import saturation_of
 from servegym.scenarios.demand import BURST, STEADY, Demand
-from servegym.scenarios.documents import BEGIN, END, load_spec, load_words, schema, tables, to_yaml
+from servegym.scenarios.documents import load_spec, load_words
 from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.parts import Fleet, Imperfection, Policies
 from servegym.scenarios.presets import EPISODES, PRESETS
@@ -125,7 +126,7 @@ def test_json_and_yaml_and_back(spec, tmp_path):
     jsonschema.validate(document, schema())
     jsonschema.validate(spec.overrides(), schema())
     path = tmp_path / "spec.yaml"
-    path.write_text(to_yaml(spec))
+    path.write_text(yaml.safe_dump(document))
     jsonschema.validate(yaml.safe_load(path.read_text()), schema())
     assert load_spec(path) == spec
     path.with_suffix(".json").write_text(json.dumps(document))
