@@ -12,7 +12,8 @@ import typer
 from servegym.cli import options
 from servegym.cli.ending import Interrupted
 from servegym.cli.options import flag, option
-from servegym.cli.output import check_output_folder, console_for, new_table, progress_console, write_json
+from servegym.cli.output import check_output_folder, console_for, new_table, write_json
+from servegym.cli.progress import bars
 from servegym.cli.runners import runner_of
 from servegym.errors import ExperimentError, ServegymError
 
@@ -203,25 +204,21 @@ def studies_with_progress(
 ) -> Iterator[tuple[Claim, Callable[[], Outcome]]]:
     """Claims, one after the other, each with what runs it, with a progress bar each (without a terminal: lines) on
     standard error."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from experiments.claims.harness.study import Study
-    from servegym.cli.progress import lines_of
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=progress_console()) as bar:
+    with bars() as show_bar:
         for claim in claims:
-            task, line = bar.add_task(claim.id, total=None), lines_of(f"{claim.id}, runs", bar.console)
+            finished = [0]
 
-            def progress(done: int, cells: int, task=task, line=line) -> None:
-                bar.update(task, completed=done, total=cells)
-                line(done, cells)
+            def progress(done: int, cells: int, claim=claim, finished=finished) -> None:
+                finished[0] = done
+                show_bar(f"{claim.id}, runs", done, cells)
 
-            def study(claim=claim, task=task, progress=progress) -> Outcome:
+            def study(claim=claim, finished=finished, progress=progress) -> Outcome:
                 try:
                     return Study(claim, size).run(directory, progress, fresh=fresh, runner=runner)
                 except KeyboardInterrupt:
-                    kept = f"{int(bar.tasks[task].completed)} runs of {claim.id} are kept in {directory}"
+                    kept = f"{finished[0]} runs of {claim.id} are kept in {directory}"
                     without = " without --fresh" * fresh
                     raise Interrupted(f"{kept}; the same command{without} continues from there") from None
 

@@ -98,8 +98,7 @@ def calibrate(
     console = console_for(json)
     total = f"all held-out batches together: {number(result.total_percent, 2)} %"
     console.print(error_table(result), total, f"written: {profile}, {picture}", soft_wrap=True)
-    if json is not None:
-        write_json(result.document | {"files": [profile, picture]}, json)
+    write_json(result.document | {"files": [profile, picture]}, json)
 
 
 def name_of(path: Path) -> str:

@@ -11,12 +11,13 @@ import numpy as np
 import typer
 
 from servegym.cli import options
+from servegym.cli.ending import needs
 from servegym.cli.options import option
 from servegym.cli.output import console_for, new_table, number, write_json
 from servegym.cli.runners import load_policy_files
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.train import EXTRA
-from servegym.errors import EnvError, ServegymError
+from servegym.errors import EnvError
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -66,7 +67,7 @@ def dataset(
     """
     load_policy_files(load_policies)
     made = made_of(environment, words | ({} if preset is None else {"preset": preset}))
-    try:
+    with needs("datasets", EXTRA):
         from servegym.envs.agents import BaseAgent, RandomAgent
         from servegym.traces.workloads import workload_notes
         from servegym.tuners.datasets import CARD, export, returns_of
@@ -75,10 +76,6 @@ def dataset(
         words_of_name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", environment.removesuffix("-v0")).lower()
         wanted = name or f"servegym/{words_of_name}/{agent.value}-v0"
         kept = export(made, playing, episodes, wanted, out, seed, algorithm=agent.value)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "minari":
-            raise
-        raise ServegymError(f"datasets need packages that are not installed: pip install 'servegym[{EXTRA}]'") from None
     ratios, steps = returns_of(kept)
     summary = {
         "id": kept.id,
@@ -96,8 +93,7 @@ def dataset(
     for note in summary["notes"]:
         console.print(note)
     console.print(f"written: {summary['card']}", soft_wrap=True)
-    if json is not None:
-        write_json(summary, json)
+    write_json(summary, json)
 
 
 def made_of(environment: str, words: Words) -> Any:

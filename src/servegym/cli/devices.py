@@ -67,8 +67,7 @@ def devices(
     console.print("Form: the device model against the composed times it was fitted to, not against an engine.")
     for name, words in EXPECTED.items():
         console.print(f"{NEVER.capitalize()}, of class {name}: {words}.")
-    if json is not None:
-        write_json({"profiles": rows}, json)
+    write_json({"profiles": rows}, json)
 
 
 def list_models(system: str, json: options.Json) -> None:
@@ -84,8 +83,7 @@ def list_models(system: str, json: options.Json) -> None:
         )
     show_tables(console, {"": rows}, ["architecture", "engines"], ["engines", "architecture"])
     console.print("More GPUs: SYSTEM:MODEL:tp=8. Others: :ep=8 :engine=sglang :version=... :weights=fp8 :kv=fp8.")
-    if json is not None:
-        write_json({"system": system, "models": rows}, json)
+    write_json({"system": system, "models": rows}, json)
 
 
 def _row(profile: Profile) -> dict[str, Any]:

@@ -148,19 +148,16 @@ def show(exported: Exported, target: str, json: str | None) -> None:
     console.print("Written:", ", ".join(map(str, exported.files)), soft_wrap=True)
     for line in exported.how:
         console.print(f"    {line}", soft_wrap=True)
-    if json is not None:
-        write_json(
-            {
-                "target": target,
-                "policies": {role: policy.to_json() for role, policy in exported.artifact.policies.items()},
-                "estimator": estimator,
-                "workload": workload,
-                "files": list(exported.files),
-                "how": list(exported.how),
-                "notes": list(exported.notes),
-            },
-            json,
-        )
+    document = {
+        "target": target,
+        "policies": {role: policy.to_json() for role, policy in exported.artifact.policies.items()},
+        "estimator": estimator,
+        "workload": workload,
+        "files": exported.files,
+        "how": exported.how,
+        "notes": exported.notes,
+    }
+    write_json(document, json)
 
 
 def _in_short(workload: Mapping[str, Any]) -> str:

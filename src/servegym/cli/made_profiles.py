@@ -60,8 +60,7 @@ def keep_profile(document: dict[str, Any], out: Path | None, fit: str, json: opt
         table.add_row(name, value)
     console = console_for(json)
     console.print(table, f"written: {path}", soft_wrap=True)
-    if json is not None:
-        write_json(document | {"error_class": error_class(made), "files": [path]}, json)
+    write_json(document | {"error_class": error_class(made), "files": [path]}, json)
 
 
 MAKE_EXAMPLES = """\

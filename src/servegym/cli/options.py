@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from servegym.scenarios.spec import LEAVES
+
 ON_WHAT, WHAT, HOW_MUCH, OUTPUT = "What is served", "Policies and models", "How much", "Output"
 
 
@@ -19,6 +21,13 @@ def option(metavar: str | None, help: str, panel: str, *names: str, **more: Any)
 def flag(help: str, panel: str, *names: str, **more: Any) -> Any:
     """Make an option without a value; arguments as in `option`."""
     return option(None, help, panel, *names, **more)
+
+
+def field_option(name: str, panel: str, **more: Any) -> Any:
+    """Make the option of a spec's field for a command that takes only a few fields, with the field's name and help."""
+    field = LEAVES[name][1]
+    flag_name = f"--{field.name or name.replace('_', '-')}"
+    return option(field.metavar or None, field.help, panel, flag_name, show_default=field.shown or False, **more)
 
 
 def json_target(value: str | None) -> str | None:
@@ -43,33 +52,14 @@ def check_target(path: Path, right: str) -> None:
         raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} to")
 
 
-Arrivals = Annotated[
-    str | None,
-    option(
-        "NAME[:key=value,...]",
-        "How requests arrive: poisson, gamma:cv=3, bursts:n=10, waves, square-wave, industrial-day, at-once, own.",
-        ON_WHAT,
-        show_default="own where the trace has times, else poisson",
-    ),
-]
-Requests = Annotated[
-    int | None, option("N", "How many requests a run serves. From a file they are consecutive.", HOW_MUCH, min=1)
-]
-Columns = Annotated[
-    str | None,
-    option(
-        "NAME=COLUMN,...",
-        "Names of a file's columns: arrival=timestamp,prompt=input_tokens,output=completion_tokens; a dot reaches into "
-        "nested fields.",
-        ON_WHAT,
-        show_default="as the names are",
-    ),
-]
-TimeUnit = Annotated[
-    str | None, option("s|ms|us|ns", "Unit of a file's times.", ON_WHAT, show_default="as its format has it")
-]
-DropEmpty = Annotated[bool, flag("Leave out requests without prompt or output tokens.", ON_WHAT, "--drop-empty")]
-Sort = Annotated[bool, flag("Sort requests by their times.", ON_WHAT, "--sort")]
+Arrivals = Annotated[str | None, field_option("arrivals", ON_WHAT)]
+Requests = Annotated[int | None, field_option("requests", HOW_MUCH, min=1)]
+Columns = Annotated[str | None, field_option("columns", ON_WHAT)]
+TimeUnit = Annotated[str | None, field_option("time_unit", ON_WHAT)]
+DropEmpty = Annotated[bool, field_option("drop_empty", ON_WHAT)]
+Sort = Annotated[bool, field_option("sort", ON_WHAT)]
+Rate = Annotated[float | None, field_option("rate_per_s", HOW_MUCH)]
+Seed = Annotated[int, field_option("seed", HOW_MUCH, min=0)]
 ROUTER = "round-robin"
 
 SCHEDULER_METAVAR = "NAME[:key=value,...]"
@@ -102,18 +92,6 @@ Ray = Annotated[
     ),
 ]
 
-RATE_HELP = "Mean arrival rate, requests per second."
-LOAD_HELP = "Arrival rate relative to saturation: a number, or light (0.3), medium (0.7), high (1), overload (1.4)."
-Rate = Annotated[float | None, option("REQ_PER_S", RATE_HELP, HOW_MUCH)]
-Seed = Annotated[
-    int,
-    option(
-        "S",
-        "Seed of lengths, arrivals and priorities; for a file, it chooses the window of requests (0: the first ones).",
-        HOW_MUCH,
-        min=0,
-    ),
-]
 Seeds = Annotated[int, option("N", "Number of seeds: each run is repeated with seeds 0 to N - 1.", HOW_MUCH, min=1)]
 Target = Annotated[
     str,

@@ -84,8 +84,10 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def write_json(document: Mapping[str, Any], target: str | Path) -> None:
-    """Write one JSON document to a file, or to standard output when `target` is "-"."""
+def write_json(document: Mapping[str, Any], target: str | Path | None) -> None:
+    """Write one JSON document to a file, to standard output if `target` is "-", or nowhere if it is None."""
+    if target is None:
+        return
     text = json.dumps(plain(document), indent=2, allow_nan=False)
     if target == "-":
         print(text)

@@ -15,6 +15,7 @@ from servegym.errors import ExperimentError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
     from servegym.evaluation.running import Progress
 
@@ -52,30 +53,42 @@ def bounds_or_why(find: Callable[[Progress], T], kept: str) -> tuple[T | None, s
 
 @contextlib.contextmanager
 def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
-    """Show a progress bar on standard error, or `lines_of` without a terminal. Yields a list with the number done, and
-    a function to call with the number done and the number in all."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
+    """Show one bar, as `bars` does. Yields a list with the number done, and a function to call with the number done and
+    the number in all."""
     done = [0]
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=progress_console(),
-    )
-    line = lines_of(what, bar.console)
-    task = bar.add_task(what, total=None)
 
     def progress(now: int, in_all: int) -> None:
         done[0] = now
-        bar.start()  # start only once the input is known to be valid; later calls do nothing
-        bar.update(task, completed=now, total=in_all)
-        line(now, in_all)
+        show(what, now, in_all)
 
-    with stopped(bar):
+    with bars() as show:
         yield done, progress
+
+
+@contextlib.contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Show progress bars on standard error; without a terminal, lines for a log, every LINE_EVERY_S seconds at most.
+
+    Yields a function to call with the title of a bar, the number done and the number in all. Nothing is shown before
+    its first call, so that wrong input is an error without a bar.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    made = Bar(*columns, console=progress_console())
+    begun: dict[str, tuple[TaskID, Callable[[str], None]]] = {}
+
+    def show(title: str, done: int, in_all: int) -> None:
+        made.start()  # later calls do nothing
+        if title not in begun:
+            begun[title] = made.add_task(title, total=in_all), said_now_and_then(made.console)
+        task, say = begun[title]
+        made.update(task, completed=done, total=in_all)
+        say(f"{title}: {done} of {in_all}")
+
+    with stopped(made):
+        yield show
 
 
 @contextlib.contextmanager
@@ -86,12 +99,6 @@ def stopped(bar: Bar) -> Iterator[None]:
     finally:
         if bar.live.is_started:
             bar.stop()
-
-
-def lines_of(what: str, console: Console) -> Progress:
-    """Progress for a log, without a terminal: a line with the number done, every LINE_EVERY_S seconds at most."""
-    say = said_now_and_then(console)
-    return lambda now, in_all: say(f"{what}: {now} of {in_all}")
 
 
 def said_now_and_then(console: Console) -> Callable[[str], None]:

@@ -10,10 +10,10 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.options import flag, option
-from servegym.cli.output import check_output_folder, console_for, write_json
+from servegym.cli.output import check_output_folder, write_json
 from servegym.cli.plan import prices_of
 from servegym.cli.progress import bar_of
-from servegym.cli.runners import load_policy_files, runner_of
+from servegym.cli.runners import Work, runner_of, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ExperimentError
 
@@ -53,8 +53,10 @@ HELP = {
 
 
 @spec_options(many=("device", "scheduler", "router"), only=FIELDS, shown=SHOWN, help_texts=HELP)
+@work_options("results/recommend-RECORDING", "Folder for recommendation.json and the tables.", ("ray", "fresh"))
 def recommend(
     words: Words,
+    work: Work,
     recording: Annotated[
         str,
         typer.Argument(
@@ -79,18 +81,6 @@ def recommend(
         bool, flag("Also try separate prefill and decode engines.", options.WHAT, "--disaggregated")
     ] = False,
     price: options.Price = None,
-    load_policies: options.LoadPolicies = None,
-    check: options.Check = None,
-    jobs: options.Jobs = None,
-    out: Annotated[
-        Path | None,
-        option(
-            options.OUT_METAVAR,
-            "Folder for recommendation.json and the tables.",
-            options.OUTPUT,
-            show_default="results/recommend-RECORDING",
-        ),
-    ] = None,
     export: Annotated[
         Path | None,
         option(
@@ -100,7 +90,6 @@ def recommend(
         ),
     ] = None,
     report: options.Report = None,
-    json: options.Json = None,
 ) -> None:
     """Recommend settings and a number of engines for the traffic of a recording.
 
@@ -108,12 +97,9 @@ def recommend(
     compared with them. Then schedulers, routers and limits of the engine are tried on every second window of the
     recording, and the chosen setup is compared with vLLM's defaults on the other windows.
     """
-    directory = out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
-    for folder, name in ((directory, "--out"), (export, "--export")):
-        if folder is not None:
-            check_output_folder(folder, name)
-    load_policy_files(load_policies, check)
-
+    directory = work.out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
+    if export is not None:
+        check_output_folder(export, "--export")
     from servegym.cli.recommend_tables import show, show_match
     from servegym.evaluation.recommend.recommending import SLO, Question
     from servegym.evaluation.recommend.recommending import recommend as find
@@ -129,8 +115,8 @@ def recommend(
         recording, spec, parse_target(target), engines, listed(schedulers), listed(routers), served_of(served),
         prices_of(price or []), disaggregated,
     )  # fmt: skip
-    console = console_for(json)
-    with runner_of(jobs, None, load_policies) as runner, bar_of("runs") as (_, progress):
+    console = work.console
+    with runner_of(work.jobs, None) as runner, bar_of("runs") as (_, progress):
         found = find(question, runner, progress, lambda read, match: show_match(read, match, console))
     show(found, console)
     directory.mkdir(parents=True, exist_ok=True)
@@ -150,8 +136,7 @@ def recommend(
         from servegym.evaluation.recommend.report import recommend_report
 
         console.print(f"Report: {recommend_report(found, report)}", soft_wrap=True)
-    if json is not None:
-        write_json({**document(found), "files": files}, json)
+    work.write_json({**document(found), "files": files})
 
 
 def served_of(text: str | None) -> Served:

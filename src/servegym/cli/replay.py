@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from servegym.cli import options
 from servegym.cli.ending import Interrupted, needs
 from servegym.cli.options import flag, option
-from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
+from servegym.cli.output import number, show_notes
 from servegym.cli.progress import bar_of
-from servegym.cli.simulate import by_priority, fairness, slos_met
+from servegym.cli.runners import Work, work_options
+from servegym.cli.simulate import keep, served_figures, show_figures
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
 
@@ -49,8 +50,13 @@ KEY = "OPENAI_API_KEY"
     },
     shown={"device": "not known"},
 )  # fmt: skip
+@work_options(
+    "", "Folder for the tables of requests and tokens, and run.json.",
+    ("load_policies", "check", "jobs", "ray", "fresh"),
+)  # fmt: skip
 def replay(
     words: Words,
+    work: Work,
     endpoint: Annotated[
         str,
         option(
@@ -77,12 +83,7 @@ def replay(
     timeout: Annotated[
         float, option("SECONDS", "Time limit of a request, its stream included.", options.HOW_MUCH)
     ] = 600.0,
-    out: Annotated[
-        Path | None,
-        option(options.OUT_METAVAR, "Folder for the tables of requests and tokens, and run.json.", options.OUTPUT),
-    ] = None,
     csv: options.Csv = False,
-    json: options.Json = None,
 ) -> None:
     """Send a workload to a live endpoint, and print how well it was served.
 
@@ -90,9 +91,7 @@ def replay(
     are sent when the ones before have ended. Figures have the same names as in simulate; those that only an engine can
     know are null. Needs the packages of servegym[serve].
     """
-    if out is not None:
-        check_output_folder(out)
-    elif csv:
+    if csv and work.out is None:
         raise ServegymError("--csv needs --out DIR, the folder of the tables")
     with needs("replay", "serve"):
         from servegym.adapters.replay import sending
@@ -143,16 +142,12 @@ def replay(
         "workload": {"name": workload.name, "digest": workload.digest, **workload.provenance},
         "versions": versions(),
     }
-    console = console_for(json)
-    show(document, console)
-    if out is not None:
-        written = result.save(out, csv)
-        write_json(document, out / "run.json")
-        console.print("Written:", ", ".join(str(path) for path in [*written, out / "run.json"]))
-    if json is not None:
-        write_json(document, json)
+    show(document, work.console)
+    if work.out is not None:
+        keep(document, result.save(work.out, csv), work)
+    work.write_json(document)
     if result.replayed.interrupted:
-        raise Interrupted(left_of(result, out))
+        raise Interrupted(left_of(result, work.out))
 
 
 def left_of(result: Measured, out: Path | None) -> str:
@@ -173,25 +168,9 @@ def show(document: dict[str, Any], console: Console) -> None:
     )
     show_notes(document["workload"], console)
     ended = ", ".join(f"{count} {status}" for status, count in document["statuses"].items() if count)
-    figures = new_table("", "", numbers=False)
-    figures.add_row("requests", ended)
-    for reason, count in document["reasons"].items():
-        figures.add_row("", f"{count} times: {reason}")
-    for name, value in {
-        **slos_met(document),
-        "TDG ratio": number(document["tdg_ratio"], 4),
-        "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
-        "fairness": fairness(document),
-        "tokens in time": number(document["on_time_token_share"]),
-        "time": f"{number(document['span_s'], 1)} s",
-        "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "
-        f"{number(document['throughput_requests_per_s'], 2)} requests/s, "
-        f"{number(document['slo_throughput_per_s'], 2)} within SLO",
+    reasons = (("", f"{count} times: {reason}") for reason, count in document["reasons"].items())
+    figures = served_figures(document, "time") | {
         "sent late by": f"{number(1e3 * document['lateness_s'].get('mean', 0.0), 1)} ms on average, "
         f"{number(1e3 * document['lateness_s'].get('max', 0.0), 1)} ms at most",
-    }.items():
-        figures.add_row(name, value)
-    latencies = new_table("seconds", "p50", "p90", "p99")
-    for name in ("ttft", "tpot", "tbt", "ttlt"):
-        latencies.add_row(name.upper(), *(number(value, 4) for value in document[f"{name}_s"].values()))
-    console.print(figures, latencies)
+    }
+    show_figures([("requests", ended), *reasons, *figures.items()], document, console)

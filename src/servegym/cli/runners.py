@@ -72,8 +72,7 @@ class Work:
 
     def write_json(self, document: Mapping[str, Any]) -> None:
         """Write the document, if `--json` is given."""
-        if self.json is not None:
-            write_json(document, self.json)
+        write_json(document, self.json)
 
 
 def no_bound(why: str | None) -> str | None:
@@ -90,9 +89,9 @@ def work_options(
 ) -> Callable[[Command], Command]:
     """Give a command the options of `Work`, except those in `without`, as its argument `work`.
 
-    shown: the default of `--out` in words. help: of `--out`.
+    shown: the default of `--out` in words; "": nothing is written without it. help: of `--out`.
     """
-    out = Annotated[Path | None, options.option(options.OUT_METAVAR, help, options.OUTPUT, show_default=shown)]
+    out = Annotated[Path | None, options.option(options.OUT_METAVAR, help, options.OUTPUT, show_default=shown or False)]
     return option_set(Work, "work", without, {"out": out})
 
 

@@ -77,8 +77,7 @@ def score(
             policy, panel, name, baselines=baseline or (), least=least, limit_s=limit, memory_gib=memory
         )  # fmt: skip
     show(found, console_for(json))
-    if json is not None:
-        write_json(found.to_json(), json)
+    write_json(found.to_json(), json)
 
 
 def show(found: Score, console: Console) -> None:

@@ -113,8 +113,7 @@ def shadow(
         if profile is not None:
             _save(profile, device, served.run, found)
             console.print(f"written: {profile}", soft_wrap=True)
-        if json is not None:
-            write_json(dataclasses.asdict(found) | {"left_out": served.left_out}, json)
+        write_json(dataclasses.asdict(found) | {"left_out": served.left_out}, json)
         if every_s is None:
             return
         time.sleep(every_s)
@@ -205,8 +204,7 @@ def switch(
         body = json_text.dumps({"router": router} | ({"device": device} if device else {})).encode()
     label = _put(proxy.rstrip("/") + "/admin/policy", body, key)
     console_for(json).print(f"the proxy routes by {label}", soft_wrap=True)
-    if json is not None:
-        write_json({"router": label}, json)
+    write_json({"router": label}, json)
 
 
 def _put(url: str, body: bytes, key: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from servegym.cli import options
-from servegym.cli.options import flag, option
-from servegym.cli.output import check_output_folder, console_for, new_table, number, show_notes, write_json
-from servegym.cli.runners import load_policy_files
+from servegym.cli.options import flag
+from servegym.cli.output import new_table, number, show_notes, write_json
+from servegym.cli.runners import Work, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from servegym.simulator.inputs.scenario import Scenario
 
 
+Document = dict[str, Any]
 EXAMPLES = """\
 [bold]Examples[/bold]
 
@@ -50,14 +52,10 @@ servegym simulate --engines 4 --router min-load --signal-delay 0.05 --incident f
 
 
 @spec_options(shown={"router": options.ROUTER})
+@work_options("", "Folder for the tables of requests and engines, and run.json.", ("jobs", "ray", "fresh"))
 def simulate(
     words: Words,
-    load_policies: options.LoadPolicies = None,
-    check: options.Check = None,
-    out: Annotated[
-        Path | None,
-        option(options.OUT_METAVAR, "Folder for the tables of requests and engines, and run.json.", options.OUTPUT),
-    ] = None,
+    work: Work,
     csv: options.Csv = False,
     timeline: Annotated[bool, flag("Record every event to a table too.", options.OUTPUT, "--timeline")] = False,
     stream: Annotated[
@@ -70,7 +68,6 @@ def simulate(
     ] = False,
     report: options.Report = None,
     perfetto: options.Perfetto = None,
-    json: options.Json = None,
 ) -> None:
     """Serve a trace once and print figures of the run.
 
@@ -78,88 +75,74 @@ def simulate(
     (waves:n=5,gap_s=0.1); else requests arrive at load medium (0.7).
     Without --requests, all requests of a file are served, and 1000 of a family.
     """
-    if (csv or timeline) and out is None:
+    if (csv or timeline) and work.out is None:
         raise ServegymError(f"{'--csv' if csv else '--timeline'} needs --out DIR, the folder of the tables")
-    if stream and (out is None or csv or timeline or report is not None or perfetto is not None):
+    if stream and (work.out is None or csv or timeline or report is not None or perfetto is not None):
         raise ServegymError(
             "--stream writes the tables of requests and engines as Parquet, and keeps no request in memory: it needs "
             "--out DIR, and excludes --csv, --timeline, --report and --perfetto"
         )
-    if out is not None:
-        check_output_folder(out)
-    load_policy_files(load_policies, check)
-
-    from servegym.evaluation.identity import versions
     from servegym.scenarios.fleets import profile_of
     from servegym.scenarios.parts import Policies
     from servegym.scenarios.spec import ServingSpec
     from servegym.simulator.runs.simulation import Simulation
 
     spec = ServingSpec(policies=Policies(router=options.ROUTER)).with_overrides(words)
-    if stream and out is not None:
-        _stream(spec, out, load_policies or [], json)
+    if stream and work.out is not None:
+        from servegym.evaluation.streaming import stream as serve_streamed
+
+        streamed = serve_streamed(spec, work.out)
+        workload = {"name": streamed.scenario.workload.name, **streamed.scenario.workload.provenance}
+        document = document_of(streamed.summary, spec, streamed.scenario, work, streamed.rate_per_s, workload)
+        show(document, work.console)
+        keep(document, streamed.files, work)
+        work.write_json(document)
         return
     scenario = spec.build()
     recorded = timeline or report is not None or perfetto is not None
-    simulation = Simulation(scenario, recorded)
-    result = simulation.run()
-    workload = scenario.workload
-    document = {
-        **result.summary,
-        **of_scenario(spec, scenario, load_policies or []),
-        "rate_per_s": workload.rate_per_s,
-        "workload": {"name": workload.name, "digest": workload.digest, **workload.provenance},
-        "versions": versions(),
-    }
-    console = console_for(json)
-    show(document, console)
-    if out is not None:
-        written = result.save(out, csv, timeline)
-        write_json(document, out / "run.json")
-        console.print("Written:", ", ".join(str(path) for path in [*written, out / "run.json"]))
+    result = Simulation(scenario, recorded).run()
+    served = scenario.workload
+    workload = {"name": served.name, "digest": served.digest, **served.provenance}
+    document = document_of(result.summary, spec, scenario, work, served.rate_per_s, workload)
+    show(document, work.console)
+    if work.out is not None:
+        keep(document, result.save(work.out, csv, timeline), work)
     if report is not None:
         from servegym.evaluation.reports.simulate_report import simulate_report
 
-        console.print(
-            f"Report: {simulate_report(result, report, profile=profile_of(spec), arguments=document['arguments'])}"
-        )
+        made = simulate_report(result, report, profile=profile_of(spec), arguments=document["arguments"])
+        work.console.print(f"Report: {made}")
     if perfetto is not None:
         from servegym.evaluation.reports.perfetto import write_perfetto
 
         write_perfetto(result, perfetto)
-        console.print(f"Timeline: {perfetto}; open it at ui.perfetto.dev or chrome://tracing")
-    if json is not None:
-        write_json(document, json)
+        work.console.print(f"Timeline: {perfetto}; open it at ui.perfetto.dev or chrome://tracing")
+    work.write_json(document)
 
 
-def of_scenario(spec: ServingSpec, scenario: Scenario, load_policies: list[Path]) -> dict[str, Any]:
-    """The part of the JSON document about the scenario: devices, policies and arguments."""
+def document_of(
+    summary: dict[str, Any], spec: ServingSpec, scenario: Scenario, work: Work, rate_per_s: float, workload: Document
+) -> Document:
+    """Make the JSON document of a run: its figures, engines, arguments and workload."""
+    from servegym.evaluation.identity import versions
+
     return {
+        **summary,
         "serving": scenario.deployment.name,
         "engines": sum(pool.engines for pool in scenario.deployment.pools),
-        "arguments": {**spec.overrides(), "load_policies": load_policies},
-    }
-
-
-def _stream(spec: ServingSpec, out: Path, load_policies: list[Path], json: str | None) -> None:
-    """Run with a streamed trace."""
-    from servegym.evaluation.identity import versions
-    from servegym.evaluation.streaming import stream
-
-    streamed = stream(spec, out)
-    document = {
-        **streamed.summary,
-        **of_scenario(spec, streamed.scenario, load_policies),
-        "rate_per_s": streamed.rate_per_s,
-        "workload": {"name": streamed.scenario.workload.name, **streamed.scenario.workload.provenance},
+        "arguments": {**spec.overrides(), "load_policies": work.load_policies or []},
+        "rate_per_s": rate_per_s,
+        "workload": workload,
         "versions": versions(),
     }
-    console = console_for(json)
-    show(document, console)
-    write_json(document, out / "run.json")
-    console.print("Written:", ", ".join(str(path) for path in [*streamed.files, out / "run.json"]))
-    if json is not None:
-        write_json(document, json)
+
+
+def keep(document: dict[str, Any], tables: Iterable[Path], work: Work) -> None:
+    """Write run.json beside the tables of a run, and print the names of all of them."""
+    assert work.out is not None
+    path = work.out / "run.json"
+    write_json(document, path)
+    work.written([*tables, path])
 
 
 def show(document: dict[str, Any], console: Console) -> None:
@@ -173,24 +156,22 @@ def show(document: dict[str, Any], console: Console) -> None:
         f"{document['workload']['name']} at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
     )
     show_notes(document["workload"], console)
-    figures = new_table("", "", numbers=False)
-    for name, value in {
+    figures = {
         "requests finished": f"{number(document['finished'])} of {number(document['requests'])}",
-        **slos_met(document),
-        "TDG ratio" if document["tdg_ratio"] is not None else "gain / ideal gain": number(document["gain_ratio"], 4),
-        "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
-        "fairness": fairness(document),
-        "tokens in time": number(document["on_time_token_share"]),
-        "simulated time": f"{number(document['span_s'], 1)} s",
-        "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "
-        f"{number(document['throughput_requests_per_s'], 2)} requests/s, "
-        f"{number(document['slo_throughput_per_s'], 2)} within SLO",
+        **served_figures(document, "simulated time"),
         "KV memory in use": f"{number(document['kv_use_mean'])} on average, {number(document['kv_use_peak'])} at most",
         "evictions": number(document["evictions"]),
         **asked_for(document),
         "iterations": f"{number(document['iterations'])} in {number(document['wall_s'])} s of wall-clock time",
-    }.items():
-        figures.add_row(name, value)
+    }
+    show_figures(figures.items(), document, console)
+
+
+def show_figures(figures: Iterable[tuple[str, str]], document: dict[str, Any], console: Console) -> None:
+    """Print a table of figures, and one of the run's latencies."""
+    table = new_table("", "", numbers=False)
+    for name, value in figures:
+        table.add_row(name, value)
     latencies = new_table("seconds", "p50", "p90", "p99")
     for name in ("ttft", "tpot", "tbt", "ttlt"):
         latencies.add_row(name.upper(), *(number(value, 4) for value in document[f"{name}_s"].values()))
@@ -199,7 +180,22 @@ def show(document: dict[str, Any], console: Console) -> None:
             latencies.add_row(f"  at the engine {name.upper()}", *of_engine)
     if "sessions" in document:
         latencies.add_row("sessions", *(number(value, 4) for value in document["session_s"].values()))
-    console.print(figures, latencies)
+    console.print(table, latencies)
+
+
+def served_figures(document: dict[str, Any], time: str) -> dict[str, str]:
+    """How well requests were served, in words, by the names of the figures. time: the name of the run's duration."""
+    return {
+        **slos_met(document),
+        "TDG ratio" if document["tdg_ratio"] is not None else "gain / ideal gain": number(document["gain_ratio"], 4),
+        "starved": f"{number(document['starved'])} ({by_priority(document, 'starved')})",
+        "fairness": fairness(document),
+        "tokens in time": number(document["on_time_token_share"]),
+        time: f"{number(document['span_s'], 1)} s",
+        "throughput": f"{number(document['throughput_tokens_per_s'], 1)} tokens/s, "
+        f"{number(document['throughput_requests_per_s'], 2)} requests/s, "
+        f"{number(document['slo_throughput_per_s'], 2)} within SLO",
+    }
 
 
 def fairness(document: dict[str, Any]) -> str:

@@ -75,8 +75,7 @@ def inspect(
     for level in figures[LENGTHS[0]]:
         lengths.add_row(level, *(number(figures[name][level], 0) for name in LENGTHS))
     console.print(lengths, arrivals_table(figures), provenance_table(figures))
-    if json is not None:
-        write_json(figures, json)
+    write_json(figures, json)
 
 
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write: .csv, .jsonl (also .gz) or .parquet.")]

@@ -211,5 +211,4 @@ def show(summary: dict[str, Any], json: str | None) -> None:
     for note in summary.get("notes", ()):  # a folder of an earlier release has none
         console.print(note)
     console.print(f"written: {summary['policy']}, {summary['picture']}", soft_wrap=True)
-    if json is not None:
-        write_json(summary, json)
+    write_json(summary, json)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from servegym.cli import tune_options as tuning_options
 from servegym.cli.ending import Interrupted, needs
 from servegym.cli.output import number, progress_console
-from servegym.cli.progress import lines_of, stopped
+from servegym.cli.progress import bars
 from servegym.cli.runners import Work, runner_of, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from servegym.evaluation.running import Runner
     from servegym.tuners.studies.config import TuningConfig
     from servegym.tuners.studies.study import StudyOutcome
-    from servegym.tuners.studies.tuning import Progress
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -170,7 +169,11 @@ def run_with_progress(
     """Run a tuning with a progress bar on standard error; returns the outcomes of its studies."""
     from servegym.tuners.studies.tuning import run_tuning
 
-    with bar() as progress:
+    with bars() as show_bar:
+
+        def progress(study: str, what: str, done: int, in_all: int) -> None:
+            show_bar(f"{study}: {what}", done, in_all)
+
         try:
             return list(run_tuning(config, directory, runner, progress, storage_url=storage, trials_only=trials_only))
         except KeyboardInterrupt:
@@ -191,29 +194,6 @@ def warnings_in_a_line() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show_warning  # type: ignore[assignment]
         yield
-
-
-@contextlib.contextmanager
-def bar() -> Iterator[Progress]:
-    """Show a progress bar on standard error for each study: its trials, then its runs in validation and test."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    made = Bar(*columns, console=progress_console())
-    tasks: dict[tuple[str, str], Any] = {}
-    lines: dict[tuple[str, str], Callable[[int, int], None]] = {}
-
-    def progress(study: str, what: str, done: int, in_all: int) -> None:
-        made.start()  # start only once the tuning is known to be valid; later calls do nothing
-        if (study, what) not in tasks:
-            tasks[study, what] = made.add_task(f"{study}: {what}", total=in_all)
-            lines[study, what] = lines_of(f"{study}, {what}", made.console)
-        made.update(tasks[study, what], completed=done, total=in_all)
-        lines[study, what](done, in_all)
-
-    with stopped(made):
-        yield progress
 
 
 def show(config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, trials_only: bool, work: Work) -> None:

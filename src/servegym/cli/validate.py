@@ -107,9 +107,8 @@ def validate(
         written.append(out / f"{fit}.json")
         written[-1].write_text(made, encoding="utf-8")
     console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
-    if json is not None:
-        rows: list[dict[str, Any]] = errors.to_dict("records")
-        write_json({"errors": rows, "by_request_percent": requests, "fitted": fitted, "files": written}, json)
+    rows = errors.to_dict("records")
+    write_json({"errors": rows, "by_request_percent": requests, "fitted": fitted, "files": written}, json)
 
 
 def write_errors(errors: pd.DataFrame, out: Path, console: Console) -> list[Path]:
