@@ -110,22 +110,22 @@ def random_host(random: np.random.Generator, total_blocks: int) -> HostMemory | 
     return HostMemory(int(random.integers(0, total_blocks + 1)), float(load_s), float(save_s))
 
 
-WITH_STATES = [0.12, 0.12, 0.1, 0.1, 0.1, 0.16, 0.15, 0.15]  # of the kinds of groups that cache prefixes
+WITH_STATES = [0.11, 0.11, 0.1, 0.1, 0.1, 0.13, 0.12, 0.12, 0.11]  # shares of the kinds of groups that cache prefixes
 
 
 def random_groups(random: np.random.Generator, caching: bool = False) -> tuple[KvCacheGroup, ...]:
-    """Groups that keep all tokens, the last ones or states: at least one that keeps tokens. caching: such as cache
-    prefixes."""
+    """Groups that keep all tokens, the last ones or states. caching: groups with which prefixes can be cached."""
     full = KvCacheGroup(int(random.choice([1, 4, 16])))
     window = KvCacheGroup(int(random.choice([1, 4, 8])), int(random.integers(1, 60)), bool(random.random() < 0.3))
     state = KvCacheGroup(16, state=True)
-    counts = random.choice([(1, 1, 0), (1, 3, 0), (0, 1, 0), (2, 0, 1), (1, 0, 3), (1, 2, 2)])
+    counts = random.choice([(1, 1, 0), (1, 3, 0), (0, 1, 0), (2, 0, 1), (1, 0, 3), (1, 2, 2), (0, 0, 1)])
     if caching:
         counts = random.choice(
-            [(1, 1, 0), (1, 3, 0), (0, 1, 0), (0, 2, 0), (2, 0, 0), (2, 2, 0), (1, 0, 1), (2, 0, 3)], p=WITH_STATES
+            [(1, 1, 0), (1, 3, 0), (0, 1, 0), (0, 2, 0), (2, 0, 0), (2, 2, 0), (1, 0, 1), (2, 0, 3), (0, 0, 1)],
+            p=WITH_STATES,
         )
         full = KvCacheGroup(int(random.choice([1, 4, 6, 10])))
-        state = dataclasses.replace(state, checkpoints=bool(random.random() < 0.5))
+        state = KvCacheGroup(full.block_tokens, state=True, checkpoints=bool(random.random() < 0.5))
         size = int(random.choice([1, 4, 6, 9]))
         window = KvCacheGroup(size, int(random.integers(2, 60)))
         if counts[0] and random.random() < 0.3:

@@ -97,6 +97,7 @@ kv_groups = st.tuples(
     st.builds(KvCacheGroup, st.integers(1, 16), st.integers(1, 40), st.booleans()).map(lambda group: (group,)),
     st.sampled_from([(), (KvCacheGroup(state=True),) * 2]),
 ).map(lambda kinds: sum(kinds, ()))
+kv_groups = st.one_of(kv_groups, st.just((KvCacheGroup(state=True),)))  # states alone
 
 
 @st.composite

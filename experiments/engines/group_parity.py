@@ -46,11 +46,14 @@ ALONE = (KvCacheGroup(window=1024),)
 UNEQUAL = (KvCacheGroup(32), *(KvCacheGroup(window=128),) * 5)  # MiMo-V2-Flash
 STATES = (KvCacheGroup(544), *(STATE,) * 3)  # Qwen3-Next
 MAMBA = (KvCacheGroup(528), *(STATE,) * 6)  # Nemotron-H-8B
+STATES_ALONE = (STATE,)  # Mamba-2.8B, Falcon-Mamba-7B, Mamba-Codestral-7B: one group of all layers
 # The same where prefixes are cached: states are in blocks of as many tokens.
 CACHED_STATES = (KvCacheGroup(544), *(KvCacheGroup(544, state=True),) * 3)
 CACHED_MAMBA = (KvCacheGroup(528), *(KvCacheGroup(528, state=True),) * 6)
 CHECKPOINTED = (KvCacheGroup(528), *(KvCacheGroup(528, state=True, checkpoints=True),) * 6)  # as vLLM 0.33 has it
 SMALL_CHECKPOINTED = (KvCacheGroup(64), *(KvCacheGroup(64, state=True, checkpoints=True),) * 3)
+CACHED_ALONE = (KvCacheGroup(16, state=True),)  # vLLM caches Mamba and Mamba-2 alone only if asked to
+CHECKPOINTED_ALONE = (KvCacheGroup(16, state=True, checkpoints=True),)  # Mamba-2
 SMALL_STATES = (KvCacheGroup(64), *(KvCacheGroup(64, state=True),) * 3)  # for requests of some hundred tokens
 
 
@@ -87,6 +90,10 @@ CASES = (
     Case("full, window of 128, asynchronous", limits_of(NARROW, 450, async_scheduling=True), 13, 30.0, 600, 400),
     Case("full, six windows of 1,024, asynchronous", limits_of(MANY, 2200, async_scheduling=True), 14, 30.0, 600, 400),
     Case("full, three states, asynchronous", limits_of(STATES, 60, async_scheduling=True), 15, 20.0, 2000, 600),
+    Case("states alone", limits_of(STATES_ALONE, 40), 16, 20.0, 3000, 600, 300),
+    Case("the same, priorities", limits_of(STATES_ALONE, 12, 512, scheduling_policy="priority"), 17, 20.0, 2000, 600),
+    Case("the same, a watermark", limits_of(STATES_ALONE, 30, watermark=0.1), 18, 20.0, 2000, 600, 300),
+    Case("the same, asynchronous", limits_of(STATES_ALONE, 20, async_scheduling=True), 19, 20.0, 2000, 600),
 )
 
 
@@ -122,6 +129,14 @@ PREFIX_CASES = (
     Case("full, six windows of 1,024, asynchronous", cached(MANY, 2800, async_scheduling=True), 13, 4.0, requests=60),
     Case("full, three states, asynchronous", cached(SMALL_STATES, 200, async_scheduling=True), 21, 4.0, requests=60),
     Case("the same, checkpoints", cached(SMALL_CHECKPOINTED, 200, async_scheduling=True), 26, 4.0, requests=60),
+    Case("states alone", cached(CACHED_ALONE, 30), 27, 4.0, requests=60),
+    Case("the same, much memory", cached(CACHED_ALONE, 400), 28, 4.0, requests=60),
+    Case("the same, priorities", cached(CACHED_ALONE, 16, 512, scheduling_policy="priority"), 29, 4.0, requests=60),
+    Case("the same, checkpoints", cached(CHECKPOINTED_ALONE, 40), 30, 4.0, requests=60),
+    Case(
+        "the same, checkpoints, a watermark", cached(CHECKPOINTED_ALONE, 30, 500, watermark=0.1), 31, 4.0, requests=60
+    ),
+    Case("states alone, asynchronous", cached(CACHED_ALONE, 30, async_scheduling=True), 32, 4.0, requests=60),
 )
 
 

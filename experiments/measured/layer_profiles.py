@@ -35,6 +35,7 @@ def build_of_layers(
     """
     experts = isinstance(model.shape, MixtureShape)
     shape = model.shape
+    assert isinstance(shape, ModelShape)
     held = kv_cache(_share_of_experts(shape, expert_ranks), gpu.chip.memory_gib, devices)
     kinds = ("layers", "attention", *(("moe",) if experts else ()))
     sources = [{"table": f"llmservingsim_{name}_{kind}", **LLMSERVINGSIM} for kind in kinds]

@@ -54,9 +54,9 @@ each request as vLLM does ([KV cache groups](engine_features.md#kv-cache-groups)
 take a block for what it holds in requests of one length (4,096, or `--request-tokens`).
 
 `profile from-config` composes batch times of models with full attention and windows, dense or with experts in all or
-some layers. Of others (latent attention, states, gated attention, heads that differ by layer) this table is all that is
-read; profiles of them are made by [aiconfigurator-core](device_reference.md#any-model-and-gpu-by-name), of a name or of
-the folder of a `config.json`.
+some layers, and of models of Mamba or Mamba-2 layers alone. Of others (latent attention, states beside other layers,
+gated attention, heads that differ by layer) this table is all that is read; profiles of them are made by
+[aiconfigurator-core](device_reference.md#any-model-and-gpu-by-name), of a name or of the folder of a `config.json`.
 """
 
 

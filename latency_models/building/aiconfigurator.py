@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from servegym.errors import ProfileError
-from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape
 from servegym.latency_models.building.tables import Curve, Surface, read_table
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _between(measured: np.ndarray, wanted: int, what: str) -> tuple[int, int, fl
     return low, high, (wanted - low) / (high - low) if high > low else 0.0
 
 
-def head(measured: pd.DataFrame, shape: ModelShape, devices: int = 1) -> Callable[[np.ndarray], np.ndarray]:
+def head(measured: pd.DataFrame, shape: DecoderShape, devices: int = 1) -> Callable[[np.ndarray], np.ndarray]:
     """The LM head over its rows: the widest measured product, scaled to a device's share of the vocabulary."""
     widest = int(measured["n"].max())
     seconds = product(measured, widest, shape.hidden)

@@ -9,7 +9,7 @@ import numpy as np
 
 from servegym.latency_models.building import aiconfigurator
 from servegym.latency_models.building.composition import Seconds
-from servegym.latency_models.building.shapes import LLAMA_3_8B, ModelShape
+from servegym.latency_models.building.shapes import LLAMA_3_8B, DecoderShape, ModelShape
 from servegym.latency_models.building.tables import Curve, read_table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def reduced(linear: Mapping[str, Seconds], reduce_s: Seconds) -> Mapping[str, Se
     return {name: then_reduced(seconds) if name in REDUCED else seconds for name, seconds in linear.items()}
 
 
-def all_reduce_s(tables: str, shape: ModelShape, devices: int, nccl: Curve | None = None) -> Seconds:
+def all_reduce_s(tables: str, shape: DecoderShape, devices: int, nccl: Curve | None = None) -> Seconds:
     """Seconds of an all-reduce of the hidden states over tokens: vLLM's own while it is short enough, else NCCL's.
 
     nccl: NCCL's; None: Vidur's for A100s, and of the same table for others. Raises ProfileError where there is none.

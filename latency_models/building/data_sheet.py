@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from servegym.latency_models.building.composition import Seconds
-from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape, StateShape
 from servegym.latency_models.building.specifications import Device
 
 LAUNCH_S = 2e-6
@@ -26,6 +26,8 @@ ATTENTION_S = 1e-5  # of one token to itself
 LINK_EFFICIENCY = 0.66  # all-reduces of 64 MiB
 ALL_REDUCE_S = 4.6e-6  # of the shortest message
 REDUCED_BYTES = 2  # of an activation that is all-reduced
+CONVOLUTION_EFFICIENCY = 0.69  # convolutions of 4096 tokens or more, on H100, H200 and L40S
+PREFILL_KERNELS, DECODE_KERNELS = 6, 2  # of a Mamba-2 layer's convolution and scan; Mamba needs 2 for either
 Attention = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (requests, tokens of each) -> s
 
 
@@ -65,7 +67,7 @@ class DataSheet:
         flop_s = 2.0 * n * k / self.flop_per_s
         return lambda m: LAUNCH_S + np.maximum(m * flop_s, weight_bytes / self.read_bytes_per_s + m * row_s)
 
-    def head(self, shape: ModelShape, devices: int) -> Seconds:
+    def head(self, shape: DecoderShape, devices: int) -> Seconds:
         """The LM head over its rows, in 16 bits."""
         return DataSheet(self.chip, self.chip.peak_flop_per_s).product(shape.vocabulary // devices, shape.hidden)
 
@@ -95,7 +97,36 @@ class DataSheet:
 
         return added(products, *around_experts(self.chip, shape, tensor_parallel * expert_parallel))
 
-    def all_reduce(self, shape: ModelShape, devices: int) -> Seconds:
+    def scan(self, shape: StateShape, devices: int) -> tuple[Attention, Attention, float]:
+        """Prefill and decode of a layer's convolution and scan, and the time to read and write a request's state.
+
+        Mamba-2's chunks of Q tokens are matrix products: Q (2 G N + D) + 4 N D FLOP a token, for D channels with states
+        of N numbers, in G groups (arXiv:2405.21060, section 6). A token's inputs are read twice, and a chunk's state in
+        32 bits is moved four times. Mamba's scan is bound by memory: its 9 N D FLOP (arXiv:2312.00752, its benchmarks)
+        take less time at the FP32 peak of all these GPUs but the A100.
+        """
+        scan = shape.scan
+        inner, convolved = scan.inner / devices, scan.convolved / devices
+        flop, numbers, kernels = 0.0, 4.0 * inner + 2 * scan.state, DECODE_KERNELS
+        if scan.chunk:
+            of_groups = convolved - inner  # 2 G N
+            flop = scan.chunk * (of_groups + inner) + 4.0 * scan.state * inner
+            numbers = 2.0 * convolved + inner + 4 * 2 * scan.state * inner / scan.chunk
+            kernels = PREFILL_KERNELS
+        moved_s = NUMBER_BYTES * numbers / (self.chip.memory_bytes_per_s * TRAFFIC_EFFICIENCY)
+        convolution_s = NUMBER_BYTES * 2 * convolved / (self.chip.memory_bytes_per_s * CONVOLUTION_EFFICIENCY)
+        token_s = convolution_s + max(flop / (self.chip.peak_flop_per_s * PREFILL_EFFICIENCY), moved_s)
+        state_s = 2 * shape.state.bytes(devices) / (self.chip.memory_bytes_per_s * CACHE_EFFICIENCY)
+
+        def prefill(requests: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+            return kernels * LAUNCH_S + requests * tokens * token_s
+
+        def decode(requests: np.ndarray, cached: np.ndarray) -> np.ndarray:
+            return np.full(len(requests), DECODE_KERNELS * LAUNCH_S)
+
+        return prefill, decode, state_s
+
+    def all_reduce(self, shape: DecoderShape, devices: int) -> Seconds:
         """Of the hidden states over tokens: each device sends 2 (n - 1) / n of the message."""
         sent = 2 * (devices - 1) / devices * shape.hidden * REDUCED_BYTES
         token_s = sent / (self.chip.link_bytes_per_s * LINK_EFFICIENCY) if devices > 1 else 0.0

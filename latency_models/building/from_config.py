@@ -17,6 +17,7 @@ from servegym.latency_models.building.composed import (
     VIDUR_COPY,
     composed,
 )
+from servegym.latency_models.building.composition import Composition
 from servegym.latency_models.building.data_sheet import DataSheet
 from servegym.latency_models.building.document import document_of
 from servegym.latency_models.building.gpus import Gpu
@@ -24,8 +25,9 @@ from servegym.latency_models.building.huggingface import Model
 from servegym.latency_models.building.kernel_tables import KernelTables
 from servegym.latency_models.building.product_devices import Kernels, check_cut, decoder
 from servegym.latency_models.building.recipe import APPROXIMATE, OPERATOR_TABLES, PARTLY_DERIVED, Recipe
-from servegym.latency_models.building.shapes import MixtureShape
+from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape, StateShape
 from servegym.latency_models.building.specifications import REQUEST_TOKENS, UTILISATION_PERCENT, kv_cache
+from servegym.latency_models.building.state_devices import SCAN, check_state_cut, states
 from servegym.latency_models.sampling import BatchRange
 
 SYNCHRONOUS_S = 0.0009
@@ -85,17 +87,20 @@ def build(
     """The profile as a JSON document. Raises ProfileError where the model does not fit, and as `kernels_of`."""
     if skew and not isinstance(model.shape, MixtureShape):
         raise ProfileError(f"an expert skew of {skew:g}: the model has no experts")
-    check_cut(model.shape, devices, expert_parallel)
+    _check_cut(model.shape, devices, expert_parallel)
     kv = kv_cache(model.shape, gpu.chip.memory_gib, devices, utilisation_percent, request_tokens)
     kernels, error_class = kernels_of(gpu, model, by, skew)
-    decoder(kernels, gpu.chip, model.shape, devices, expert_parallel)  # says what is derived
+    compose = partial(_composition, kernels, gpu, model.shape, devices, expert_parallel)
+    compose()  # notes in `derived` what the tables lack
     derived = tuple(getattr(kernels, "derived", ()))
-    of_layers = tuple(name for name in derived if name in ("experts", "attention"))
+    of_layers = tuple(name for name in derived if name in ("experts", "attention", SCAN))
     statement = f"Error class {error_class}. {STATEMENT if error_class == TABLES else ROOFLINE_STATEMENT}"
     if derived:
         statement += f" By the data sheet, not measured: {', '.join(derived)}."
     if skew and (error_class == ROOFLINE or "experts" in derived):
         statement += " Experts by the data sheet get their tokens evenly, whatever the skew."
+    if isinstance(model.shape, StateShape) and error_class == ROOFLINE:
+        statement += " Those tables have no states: their scan and the traffic of states were compared with nothing."
     if model.left_out:
         statement += f" Left out: {'; '.join(model.left_out)}."
     name = profile_name(gpu, model, devices, skew)
@@ -106,7 +111,7 @@ def build(
         specification=gpu.name,
         model=f"{model.name} ({'bfloat16' if model.precision == 'bf16' else model.precision})",
         shape=model.shape,
-        make=partial(composed, lambda: decoder(kernels, gpu.chip, model.shape, devices, expert_parallel), of_layers),
+        make=partial(composed, compose, of_layers),
         basis=APPROXIMATE if error_class == ROOFLINE else PARTLY_DERIVED if derived else OPERATOR_TABLES,
         statement=statement,
         method=f"{METHODS[error_class]}. Random batches, decodes at their mean cached length, prefills at the root "
@@ -123,6 +128,22 @@ def build(
     parallel += f" --request-tokens {request_tokens}" if request_tokens != REQUEST_TOKENS else ""
     command = f"servegym profile from-config CONFIG.json --gpu {gpu.name} --tp {devices}{parallel} --by {error_class}"
     return document_of(recipe, kv, cpu_overhead_s, source, command=command)
+
+
+def _check_cut(shape: DecoderShape, devices: int, expert_parallel: int) -> None:
+    if isinstance(shape, StateShape):
+        check_state_cut(shape, devices)
+        if expert_parallel > 1:
+            raise ProfileError(f"expert parallel {expert_parallel}: the model has no experts")
+    if isinstance(shape, ModelShape):
+        check_cut(shape, devices, expert_parallel)
+
+
+def _composition(kernels: Kernels, gpu: Gpu, shape: DecoderShape, devices: int, expert_parallel: int) -> Composition:
+    if isinstance(shape, StateShape):
+        return states(kernels, gpu.chip, shape, devices)
+    assert isinstance(shape, ModelShape)
+    return decoder(kernels, gpu.chip, shape, devices, expert_parallel)
 
 
 def _sources(gpu: Gpu, error_class: str, devices: int, experts: bool) -> tuple[Mapping[str, str], ...]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from servegym.errors import ProfileError, ServegymError
-from servegym.latency_models.building.shapes import MixtureShape, ModelShape
-from servegym.latency_models.model_configs.kinds import Attention, Experts, Mlp
+from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape, StateShape
+from servegym.latency_models.model_configs.kinds import Attention, Experts, Mlp, State
 from servegym.latency_models.model_configs.precision import KV, WEIGHTS, kv_of, named
 from servegym.latency_models.model_configs.reading import Architecture, read
 from servegym.parsing import parse_json
@@ -28,7 +28,7 @@ class Model:
     """
 
     name: str
-    shape: ModelShape
+    shape: DecoderShape
     precision: str
     left_out: tuple[str, ...] = ()
 
@@ -77,11 +77,23 @@ def model_of(
     if kv_precision is not None:
         of_all = dataclasses.replace(architecture.precision, kv=kv_precision)
         architecture = dataclasses.replace(architecture, precision=of_all)
-    shape = shape_of(architecture, where)
+    alone = all(isinstance(layer.mixer, State) and layer.mlp is None for layer in architecture.layers)
+    shape = state_shape_of(architecture, where) if alone else shape_of(architecture, where)
     of_weights = architecture.precision
     word = of_weights.experts if isinstance(shape, MixtureShape) else of_weights.attention
     left_out = architecture.left_out + _approximated(architecture)
     return Model(name, shape, word, left_out)
+
+
+def state_shape_of(model: Architecture, where: str) -> StateShape:
+    """The shape of a model whose layers are states of one kind and size. Raises ProfileError for other states."""
+    one, *others = {layer.mixer for layer in model.layers if isinstance(layer.mixer, State)}
+    if others or one.scan is None:
+        raise ProfileError(f"{where}: layers of the kind '{one.kind}' are not composed; {INSTEAD}")
+    number_bytes = WEIGHTS[_of_products(model, where)]
+    return StateShape(
+        len(model.layers), model.hidden, model.vocabulary, one, one.scan, number_bytes=number_bytes, tied=model.tied
+    )
 
 
 def shape_of(model: Architecture, where: str) -> ModelShape:
@@ -103,12 +115,7 @@ def shape_of(model: Architecture, where: str) -> ModelShape:
             f"{where}: has gated attention, an indexer, or values of another width or of the keys' product, not "
             f"composed; {INSTEAD}"
         )
-    of_weights = model.precision
-    if of_weights.attention != of_weights.mlp or of_weights.attention not in COMPOSED:
-        raise ProfileError(
-            f"{where}: weights of {of_weights} are not composed, but {', '.join(COMPOSED)} of all products or of "
-            "experts beside others; give --precision"
-        )
+    of_weights, of_products = model.precision, _of_products(model, where)
     experts: set[Experts] = {layer.mlp for layer in model.layers if isinstance(layer.mlp, Experts)}
     dense = [layer.mlp for layer in model.layers if isinstance(layer.mlp, Mlp)]
     gated = [mlp.gated for mlp in experts] + [mlp.gated for mlp in dense]
@@ -116,7 +123,7 @@ def shape_of(model: Architecture, where: str) -> ModelShape:
         raise ProfileError(f"{where}: has MLPs of two products, or latent experts, not composed; {INSTEAD}")
     words: dict[str, Any] = {
         "layers": len(model.layers), "hidden": model.hidden, "heads": one.heads, "kv_heads": one.kv_heads,
-        "head_dim": one.head_dim, "vocabulary": model.vocabulary, "number_bytes": WEIGHTS[of_weights.attention],
+        "head_dim": one.head_dim, "vocabulary": model.vocabulary, "number_bytes": WEIGHTS[of_products],
         "kv_number_bytes": KV[of_weights.kv], "tied": model.tied, "windowed": len(_windowed(model)),
         "window": max(windows, default=0),
     }  # fmt: skip
@@ -130,6 +137,17 @@ def shape_of(model: Architecture, where: str) -> ModelShape:
         **words, intermediate=mixture.inner, experts=mixture.count, chosen=mixture.chosen, shared=mixture.shared,
         expert_number_bytes=expert_bytes, dense_layers=len(dense), dense=dense[0].inner if dense else 0,
     )  # fmt: skip
+
+
+def _of_products(model: Architecture, where: str) -> str:
+    """The precision of all products but experts', a key of WEIGHTS. Raises ProfileError if it is not composed."""
+    precision = model.precision
+    if precision.attention != precision.mlp or precision.attention not in COMPOSED:
+        raise ProfileError(
+            f"{where}: weights of {precision} are not composed, but {', '.join(COMPOSED)} of all products or of "
+            "experts beside others; give --precision"
+        )
+    return precision.attention
 
 
 def _windowed(model: Architecture) -> list[Attention]:

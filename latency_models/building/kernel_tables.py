@@ -20,7 +20,7 @@ from servegym.latency_models.building.data_sheet import (
     elementwise,
     used_experts,
 )
-from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape, StateShape
 
 T = TypeVar("T")
 QUANTISED_NUMBERS = 1.5  # read in 16 bits and written in 8, a number of the product's input
@@ -49,7 +49,7 @@ class KernelTables:
             return measured
         return added(elementwise(self.sheet.chip, QUANTISED_NUMBERS * k), measured)
 
-    def head(self, shape: ModelShape, devices: int) -> Seconds:
+    def head(self, shape: DecoderShape, devices: int) -> Seconds:
         return aiconfigurator.head(self.wide, shape, devices)
 
     def attention(self, shape: ModelShape, devices: int) -> tuple[Attention, Attention, float]:
@@ -88,7 +88,10 @@ class KernelTables:
 
         return added(products, *around_experts(self.sheet.chip, shape, devices))
 
-    def all_reduce(self, shape: ModelShape, devices: int) -> Seconds:
+    def scan(self, shape: StateShape, devices: int) -> tuple[Attention, Attention, float]:
+        return self._by_data_sheet("scan", self.sheet.scan(shape, devices))
+
+    def all_reduce(self, shape: DecoderShape, devices: int) -> Seconds:
         try:
             return all_reduce_s(self.tables, shape, devices)
         except ProfileError:

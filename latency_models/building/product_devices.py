@@ -24,7 +24,7 @@ from servegym.latency_models.building.data_sheet import (
     elementwise,
     scaled,
 )
-from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape, StateShape
 from servegym.latency_models.building.specifications import Device
 
 
@@ -33,13 +33,15 @@ class Kernels(Protocol):
 
     def product(self, n: int, k: int) -> Seconds: ...
 
-    def head(self, shape: ModelShape, devices: int) -> Seconds: ...
+    def head(self, shape: DecoderShape, devices: int) -> Seconds: ...
 
     def attention(self, shape: ModelShape, devices: int) -> tuple[Attention, Attention, float]: ...
 
     def experts(self, shape: MixtureShape, tensor_parallel: int, expert_parallel: int) -> Seconds: ...
 
-    def all_reduce(self, shape: ModelShape, devices: int) -> Seconds: ...
+    def scan(self, shape: StateShape, devices: int) -> tuple[Attention, Attention, float]: ...
+
+    def all_reduce(self, shape: DecoderShape, devices: int) -> Seconds: ...
 
 
 def decoder(
@@ -124,6 +126,6 @@ def check_cut(shape: ModelShape, devices: int, expert_parallel: int) -> None:
         raise ProfileError(f"expert parallel {expert_parallel}: the model has no experts")
 
 
-def norm(chip: Device, shape: ModelShape) -> Seconds:
-    """Fused with the residual's addition: two vectors in, two out."""
+def norm(chip: Device, shape: DecoderShape) -> Seconds:
+    """Time a norm fused with the residual's addition: two vectors in, two out."""
     return elementwise(chip, 4 * shape.hidden)

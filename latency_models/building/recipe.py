@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from servegym.latency_models.building.operator_fit import OperatorFit
-from servegym.latency_models.building.shapes import ModelShape
+from servegym.latency_models.building.shapes import DecoderShape
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.sampling import BatchRange
 
@@ -56,7 +56,7 @@ class Recipe:
     hardware: str
     specification: str
     model: str
-    shape: ModelShape | None
+    shape: DecoderShape | None
     make: Callable[[np.ndarray, int, float], DeviceModel]
     basis: str
     statement: str

@@ -1,6 +1,7 @@
-"""`piecewise-mixed`, with CPU time for each request of a batch, for which the device waits.
+"""`piecewise-mixed`, with time for each request of a batch.
 
-Between two steps a synchronous engine schedules, prepares inputs and processes outputs for each request.
+Between two steps a synchronous engine schedules, prepares inputs and processes outputs for each request; a model of
+states reads and writes the state of each.
 """
 
 import numpy as np
@@ -33,7 +34,7 @@ FORM = LatencyForm(
     batch_s=batch_s,
     coefficients=(
         *piecewise_mixed.FORM.coefficients[:7],
-        Coefficient("t_r", "s", "a request of the batch: the engine's CPU time for it"),
+        Coefficient("t_r", "s", "a request of the batch: the engine's CPU time for it, or its state read and written"),
         *piecewise_mixed.FORM.coefficients[7:],
     ),
     constant="t_c",

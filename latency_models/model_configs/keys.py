@@ -38,7 +38,8 @@ WORDS = """
     mtp_transformer_layers num_mtp_modules use_mtp mtp_use_dedicated_embeddings mtp_hybrid_override_pattern
     mtp_layers_block_type multi_token_prediction swiglu_alpha gate_lower_bound activation_situ_beta
     activation_situ_linear_beta latent_moe_use_norm attn_res_block_size use_bidirectional_attention
-    vocab_size_per_layer_input index_share_for_mtp_iteration indexer_rope_interleave
+    vocab_size_per_layer_input index_share_for_mtp_iteration indexer_rope_interleave fused_add_norm norm_before_gate
+    pad_vocab_size_multiple time_step_init_scheme time_step_scale use_mambapy
 """
 WITHOUT_EFFECT = frozenset(WORDS.split())
 ALSO = re.compile(  # families of such keys

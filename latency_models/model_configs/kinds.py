@@ -88,11 +88,27 @@ class Latent:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """Sizes of a Mamba or Mamba-2 layer. inner: its channels; state: numbers of each channel's state; convolved:
+    channels of the convolution. rank: width from which Mamba projects step sizes. heads, groups: of Mamba-2; chunk:
+    tokens that its kernels compute as matrix products.
+    """
+
+    inner: int
+    state: int
+    convolved: int
+    rank: int = 0
+    heads: int = 0
+    groups: int = 0
+    chunk: int = 0
+
+
+@dataclass(frozen=True)
 class State:
     """A layer with a state of fixed size for a request. kind: Mamba, gated delta, ...
 
     conv_numbers: last inputs of its convolution, stored as activations; numbers: of the state itself, of number_bytes
-    each.
+    each. scan: sizes of a Mamba or Mamba-2 layer; None: of another kind.
     """
 
     kind: str
@@ -100,6 +116,7 @@ class State:
     conv_numbers: int
     numbers: int
     number_bytes: int
+    scan: Scan | None = None
 
     def bytes(self, devices: int = 1, conv_bytes: int = 2) -> int:
         """Bytes that each device keeps of a request."""

@@ -114,6 +114,8 @@ def grouped(layers: Sequence[Kept], available_bytes: int, where: str = "model") 
         page = sum(BLOCK_TOKENS * kept.token_bytes * count for kept, count in kinds.items())
         whole = Group(Kept(sum(kept.token_bytes * count for kept, count in kinds.items())), len(layers), BLOCK_TOKENS)
         return Groups((whole,), page, available_bytes // page)
+    if all(kept.state_bytes for kept in kinds):
+        available_bytes -= sum(layer.state_bytes for layer in layers)  # vLLM's null block, as large as a request
     tokens, page = _pages(kinds, where)
     least, most = min(kinds.values()), max(kinds.values())
     size = most if most < PADDED * least else least

@@ -8,7 +8,7 @@ from typing import Any
 
 from servegym.errors import ProfileError
 from servegym.latency_models.model_configs.keys import Fields
-from servegym.latency_models.model_configs.kinds import Attention, Latent, Mixer, State
+from servegym.latency_models.model_configs.kinds import Attention, Latent, Mixer, Scan, State
 
 FULL, WINDOW, LOCAL, LINEAR, NONE = "full", "window", "local", "linear", "none"
 WORDS = {
@@ -16,6 +16,7 @@ WORDS = {
     "linear_attention": LINEAR, "mamba": LINEAR, "moe": NONE, "mlp": NONE,
 }  # fmt: skip
 LETTERS = {"*": FULL, "M": LINEAR, "-": NONE, "E": NONE}  # of hybrid_override_pattern
+STATES_ALONE = ("mamba", "mamba2", "falcon_mamba")  # of these model_types all layers are Mamba or Mamba-2, without MLPs
 ALTERNATING = ("gemma2",)  # every second layer has a window, beginning with the first
 # Fields for which the classes of these model_types have their own defaults.
 OWN_DEFAULTS = {
@@ -83,6 +84,8 @@ def _choosing_blocks(fields: Fields, made: list[Mixer | None]) -> list[Mixer | N
 
 def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
     """The kind of each layer, from the first field that names kinds."""
+    if fields.document.get("model_type") in STATES_ALONE:
+        return [LINEAR] * layers
     pattern = fields.take("hybrid_override_pattern", "layers_block_type", "layer_types")
     if pattern:
         fields.take("sliding_window_pattern", "full_attention_interval", "attn_layer_period", "attn_layer_offset")
@@ -181,6 +184,9 @@ def _latent(fields: Fields, hidden: int, heads: int) -> Latent:
 
 
 def _state(fields: Fields, hidden: int) -> State:
+    kind = fields.document.get("model_type")
+    if kind in STATES_ALONE:
+        return _mamba2(fields, hidden, "") if kind == "mamba2" else _mamba_alone(fields, hidden)
     if "linear_attn_config" in fields:
         return _kda(fields, hidden)
     if "linear_num_value_heads" in fields:
@@ -203,24 +209,37 @@ def _number_bytes(fields: Fields, *keys: str) -> int:
 
 def _mamba(fields: Fields, hidden: int) -> State:
     inner = hidden * fields.number("mamba_expand", otherwise=2)
-    state, kernel = fields.number("mamba_d_state"), fields.number("mamba_d_conv")
-    rank: Any = fields.take("mamba_dt_rank", otherwise="auto")
-    rank = -(-hidden // 16) if rank == "auto" else fields.number("mamba_dt_rank")
+    sizes = inner, fields.number("mamba_d_state"), fields.number("mamba_d_conv")
+    return _mamba_of(fields, hidden, *sizes, "mamba_dt_rank")
+
+
+def _mamba_alone(fields: Fields, hidden: int) -> State:
+    inner = fields.number("intermediate_size", otherwise=hidden * fields.number("expand", otherwise=2))
+    return _mamba_of(fields, hidden, inner, fields.number("state_size"), fields.number("conv_kernel"), "time_step_rank")
+
+
+def _mamba_of(fields: Fields, hidden: int, inner: int, state: int, kernel: int, rank_key: str) -> State:
+    rank: Any = fields.take(rank_key, otherwise="auto")
+    rank = -(-hidden // 16) if rank == "auto" else fields.number(rank_key)
     weights = 3 * hidden * inner + inner * (kernel + rank + 2 * state) + rank * inner + inner * state
-    return State("Mamba", weights, inner * (kernel - 1), inner * state, _number_bytes(fields, "mamba_ssm_cache_dtype"))
+    number_bytes, scan = _number_bytes(fields, "mamba_ssm_cache_dtype"), Scan(inner, state, inner, rank)
+    return State("Mamba", weights, inner * (kernel - 1), inner * state, number_bytes, scan)
 
 
-def _mamba2(fields: Fields, hidden: int) -> State:
+def _mamba2(fields: Fields, hidden: int, prefix: str = "mamba_") -> State:
+    """Read a Mamba-2 layer. prefix: of its keys, where other layers have keys of these names; "": of Mamba-2 alone."""
     fields.take("expand", "mamba_expand")  # inner / hidden, which heads and their width say too
-    heads = fields.number("mamba_num_heads", "mamba_n_heads")
-    inner = heads * fields.number("mamba_head_dim", "mamba_d_head")
-    state = fields.number("ssm_state_size", "mamba_d_state")
-    groups = fields.number("n_groups", "mamba_n_groups", otherwise=1)
+    heads = fields.number(f"{prefix}num_heads", "mamba_n_heads")
+    inner = heads * fields.number(f"{prefix}head_dim", "mamba_d_head")
+    state = fields.number("ssm_state_size", "mamba_d_state", "state_size")
+    groups = fields.number("n_groups", "mamba_n_groups", otherwise=1 if prefix else None)
     kernel = fields.number("conv_kernel", "mamba_d_conv", otherwise=4)
     convolved = inner + 2 * groups * state
     weights = hidden * (inner + convolved + heads) + convolved * kernel + inner * hidden
     number_bytes = _number_bytes(fields, "mamba_ssm_cache_dtype")
-    return State("Mamba-2", weights, convolved * (kernel - 1), inner * state, number_bytes)
+    chunk = fields.number("chunk_size", "mamba_chunk_size", otherwise=256)
+    scan = Scan(inner, state, convolved, heads=heads, groups=groups, chunk=chunk)
+    return State("Mamba-2", weights, convolved * (kernel - 1), inner * state, number_bytes, scan)
 
 
 def _gated_delta(fields: Fields, hidden: int) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from servegym.errors import ProfileError
 from servegym.latency_models.model_configs.keys import Fields
 from servegym.latency_models.model_configs.kinds import Experts, Mlp
+from servegym.latency_models.model_configs.mixers import STATES_ALONE
 
 COUNT = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_k", "moe_topk", "top_k_experts")
@@ -33,6 +34,8 @@ def mlps(fields: Fields, layers: int, hidden: int) -> list[Mlp | Experts | None]
 
 
 def _kinds(fields: Fields, layers: int, count: int) -> list[str]:
+    if fields.document.get("model_type") in STATES_ALONE:
+        return [NONE] * layers
     if "hybrid_override_pattern" in fields:
         return [LETTERS[letter] for letter in fields.take("hybrid_override_pattern")[:layers]]
     if "layers_block_type" in fields and "hybrid" not in fields.take("layers_block_type"):

@@ -24,7 +24,10 @@ from servegym.latency_models.model_configs.precision import (
 
 NESTED = ("text_config", "llm_config", "language_config")  # of models of several modalities
 # Models whose LM head is the input embedding by default.
-TIED = ("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2", "falcon", "starcoder2")
+TIED = (
+    "gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2", "falcon", "starcoder2", "mamba",
+    "falcon_mamba",
+)  # fmt: skip
 NUMBER_BYTES = 2  # of an embedding, a norm, an activation
 
 

@@ -43,8 +43,8 @@ def refused_with(groups: Sequence[KvCacheGroup]) -> str | None:
     local, states = [group for group in groups if group.local], any(group.state for group in groups)
     if states and any(group.window for group in groups):
         return "windows beside states of fixed size"
-    if groups and all(group.state for group in groups):
-        return "states of fixed size alone"
+    if groups and all(group.state for group in groups) and len({group.block_tokens for group in groups}) > 1:
+        return "states of fixed size alone, in blocks of different sizes"
     if groups and all(group.local or group.window == 1 for group in groups):
         return "local windows, or windows of one token, alone"
     if local and any(local[0].block_tokens % group.block_tokens for group in groups):
@@ -67,7 +67,7 @@ def cells_for(groups: Sequence[KvCacheGroup], tokens: np.ndarray, where: str) ->
     Raises DeploymentError for more blocks than names can tell apart.
     """
     of_full = [group.block_tokens for group in groups if not group.state and not group.window]
-    sizes = [of_full[0] if group.state else group.block_tokens for group in groups]
+    sizes = [of_full[0] if group.state and of_full else group.block_tokens for group in groups]
     cells: np.ndarray = NUMBERS + np.sum([-(-tokens // size) for size in sizes], axis=0)
     places = len(groups) * -(-tokens // min(sizes))
     if (places >= NAMES_OF_A_CHUNK).any():

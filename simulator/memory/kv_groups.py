@@ -29,10 +29,10 @@ LOCAL, STATES = 1, 2
 class KvCacheGroup:
     """Layers of one kind, which have a table of blocks for each request.
 
-    block_tokens: tokens of a block. window: number of latest tokens that it keeps; 0: all. local: windows begin at
-    multiples of their length, and do not slide. state: it keeps a state of fixed size in one block, and no tokens.
-    checkpoints: where states are cached, the last chunk of a prompt also writes the state at the last block boundary in
-    it (vLLM's prefill checkpoints).
+    block_tokens: tokens of a block; a state has blocks of its own only where no group keeps all tokens. window: number
+    of latest tokens that it keeps; 0: all. local: windows begin at multiples of their length, and do not slide. state:
+    it keeps a state of fixed size in one block, and no tokens. checkpoints: where states are cached, the last chunk of
+    a prompt also writes the state at the last block boundary in it (vLLM's prefill checkpoints).
     """
 
     block_tokens: int = 16
@@ -66,6 +66,7 @@ def kinds_of(groups: Sequence[KvCacheGroup], where: str, caching: bool = False) 
     counts, kinds = Counter(groups), np.zeros(1, ENGINE_KV_GROUPS)[0]
     full = [group for group in counts if not group.window and not group.state]
     windows = [group for group in counts if group.window]
+    states = [group for group in counts if group.state]
     for kind, what in ((full, "full attention"), (windows, "windows")):
         if len(kind) > 1:
             raise DeploymentError(f"{where}: KV cache groups of {what} differ, {kind[0]} and {kind[1]}; give one kind")
@@ -78,8 +79,8 @@ def kinds_of(groups: Sequence[KvCacheGroup], where: str, caching: bool = False) 
         kinds.window, kinds.local = group.window, group.local
     if caching and kinds.states:
         kinds.windows, kinds.states, kinds.local = kinds.states, 0, STATES
-        kinds.window_block_tokens = kinds.full_block_tokens
-        kinds.window = int(all(group.checkpoints for group in counts if group.state))
+        kinds.window_block_tokens = kinds.full_block_tokens if full else states[0].block_tokens
+        kinds.window = int(all(group.checkpoints for group in states))
     return kinds
 
 

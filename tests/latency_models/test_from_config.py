@@ -297,6 +297,52 @@ def test_layers_with_a_window_keep_and_attend_to_no_more(no_data):
     assert within.cached_slope_s == whole.cached_slope_s / 2
 
 
+MAMBA = {
+    "model_type": "mamba", "num_hidden_layers": 64, "hidden_size": 2560, "vocab_size": 50280, "state_size": 16,
+    "conv_kernel": 4, "time_step_rank": 160,
+}  # fmt: skip
+MAMBA2 = MAMBA | {"model_type": "mamba2", "num_heads": 80, "head_dim": 64, "n_groups": 1, "state_size": 128}
+
+
+def test_a_model_of_states_alone_holds_a_block_for_each_request(no_data):
+    """Mamba-2.8B: 64 states of 194,560 bytes; one of the blocks is vLLM's own."""
+    shape = model_of(MAMBA, "m").shape
+    kv = kv_cache(shape, 80, 1)
+    assert kv["total_blocks"] == kv["usable_bytes"] // (64 * 5120 * (3 + 16) * 2) - 1
+    assert kv["block_tokens"] == 4096 and "a state in each layer" in kv["arithmetic"]
+    profile = parse_profile(from_config.build(gpu("h100"), model_of(MAMBA, "m")), "built")
+    assert profile.kv.groups == (KvCacheGroup(16, state=True),)
+    assert profile.operators.names == ("in", "scan", "o")
+    assert "compared with nothing" in profile.error["statement"]
+    with pytest.raises(ProfileError, match="nothing is left for states"):
+        kv_cache(shape, 8, 1)
+
+
+@pytest.mark.parametrize("config", [MAMBA, MAMBA2], ids=["mamba", "mamba2"])
+def test_a_step_reads_and_writes_the_state_of_each_request(no_data, config):
+    profile = parse_profile(from_config.build(gpu("h100"), model_of(config, "m")), "built")
+    few, many = (profile.device.evaluate(decodes(n, 1000))[0] for n in (64, 256))
+    state_bytes = 64 * model_of(config, "m").shape.state.bytes()
+    moved_s = 2 * 192 * state_bytes / gpu("h100").chip.memory_bytes_per_s
+    assert moved_s < many - few < 1.6 * moved_s + 3e-3  # and the products of 192 more rows
+    later, earlier = (profile.device.evaluate(decodes(64, tokens))[0] for tokens in (50_000, 500))
+    assert later == pytest.approx(earlier, rel=0.01)  # a state is as large whatever it has read
+    short, long = (profile.device.evaluate(prefills(1, tokens))[0] for tokens in (2048, 8192))
+    assert 3 < long / short < 4.1  # linear in the tokens
+
+
+def test_states_are_cut_by_heads_groups_and_channels(no_data):
+    whole, half = (from_config.build(gpu("h100"), model_of(MAMBA, "m"), n, cpu_overhead_s=0.0) for n in (1, 2))
+    assert half["kv"]["total_blocks"] > 2 * whole["kv"]["total_blocks"]
+    one, other = (parse_profile(document, "m").device.evaluate(prefills(1, 8192))[0] for document in (whole, half))
+    assert 0.5 * one < other < 0.75 * one
+    for config, said in ((MAMBA2, "2 devices cannot share 1 groups"), (MAMBA2 | {"num_heads": 81}, "81 heads")):
+        with pytest.raises(ProfileError, match=said):
+            from_config.build(gpu("h100"), model_of(config, "m"), 2)
+    with pytest.raises(ProfileError, match="the model has no experts"):
+        from_config.build(gpu("h100"), model_of(MAMBA, "m"), 2, 2)
+
+
 @pytest.mark.slow
 @needs_data
 def test_routing_that_is_skewed():

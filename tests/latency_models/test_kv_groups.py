@@ -57,6 +57,13 @@ def test_states_take_a_block_and_blocks_are_as_long_as_a_state():
     assert groups.blocks == 100
 
 
+def test_states_alone_take_a_block_a_request_and_one_stays_empty():
+    groups = grouped([Kept(state_bytes=5000)] * 3, 15000 * 100)
+    assert [(group.layers, group.block_tokens) for group in groups.groups] == [(3, 16)]
+    assert (groups.page_bytes, groups.blocks) == (5000, 99)  # one is vLLM's null block
+    assert groups.request_blocks(10**6) == 1 and groups.tokens(1000, 8192) == 99_000
+
+
 def test_pages_of_different_sizes():
     both = grouped([FULL, Kept(50, window=64)], 10**6)
     assert [group.block_tokens for group in both.groups] == [16, 32]

@@ -19,6 +19,10 @@ LATENT = {
     "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
 }  # fmt: skip
 INDEXED = {"index_topk": 64, "index_n_heads": 2, "index_head_dim": 16}
+MAMBA = {
+    "model_type": "mamba", "state_size": 8, "conv_kernel": 4, "time_step_rank": 4, "num_attention_heads": None,
+    "num_key_value_heads": None,
+}  # fmt: skip
 BLOCKS = {
     "sparse_num_index_heads": 2, "sparse_index_dim": 8, "sparse_attention_freq": [0, 1, 1, 1],
     "sparse_disable_index_value": [0, 1, 1, 1], "sparse_topk_blocks": 16,
@@ -95,6 +99,8 @@ def test_dense_layers_and_experts_have_widths_of_their_own():
         ({"sparse_attention_config": BLOCKS}, {"full": 1, "full, indexed": 3}),
         ({"sparse_attention_config": BLOCKS | {"use_sparse_attention": False}}, {"full": 4}),
         (WIDER | {"num_global_key_value_heads": 1, "attention_k_eq_v": True}, {"window 16": 3, "full": 1}),
+        (MAMBA, {"Mamba": 4}),
+        (MAMBA | {"model_type": "mamba2", "num_heads": 8, "head_dim": 16, "n_groups": 2}, {"Mamba-2": 4}),
     ],
 )  # fmt: skip
 def test_kinds_of_layers(fields, kinds):
@@ -136,6 +142,8 @@ def test_the_language_model_may_be_nested(nested):
         (DENSE | {"layer_types": ["full_attention"]}, "one value for each of 4 layers"),
         (DENSE | {"num_attention_heads": True}, "num_attention_heads is True"),
         (DENSE | {"mamba_d_state": 16}, "Mamba layers are not named"),
+        (DENSE | MAMBA | {"state_size": None}, "state_size is None.*default of the class of mamba"),
+        (DENSE | MAMBA | {"model_type": "mamba2", "num_heads": 8, "head_dim": 16}, "n_groups is None"),
         (DENSE | EXPERTS | {"num_experts_per_tok": 9}, "a token chooses 9 of 8 experts"),
         ({"text_config": {"model_type": "gemma3_text"}}, "hidden_size is None.*default of the class of gemma3"),
         ({"text_config": DENSE | {"model_type": "gemma3_text"}}, "head_dim is missing, and gemma3_text has a default"),

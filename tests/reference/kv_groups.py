@@ -70,5 +70,8 @@ def with_caching(groups: list[KvGroup]) -> list[KvGroup]:
     full = [group for group in groups if not group.window and not group.state]
     windows = [group for group in groups if group.window]
     states = [group for group in groups if group.state]
+    if not states:
+        return full + windows
     checkpoints = all(group.checkpoints for group in states)
-    return full + windows + [CachedState(full[0].block_tokens, 0, False, True, checkpoints) for _ in states]
+    block_tokens = (full or states)[0].block_tokens  # states alone have blocks of their own
+    return full + windows + [CachedState(block_tokens, 0, False, True, checkpoints) for _ in states]

@@ -1,13 +1,15 @@
 """Prefix caching with states of fixed size, by hand: where chunks end, which states are kept, what a request holds."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
+from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.memory.kv_groups import KvCacheGroup, blocks_held, blocks_needed, kinds_of, tokens_held
 from servegym.simulator.runs.results import Result
-from tests.simulator.test_grouped_prefixes import CHECKPOINTED, FULL, NAMES, STATE, served
+from tests.simulator.test_grouped_prefixes import A_SECOND, CHECKPOINTED, FULL, NAMES, STATE, served
 from tests.timelines import iterations
 
 pytestmark = pytest.mark.nojit
@@ -95,6 +97,31 @@ def test_a_checkpoint_and_the_place_where_beginnings_part() -> None:
     result = served(rows, [NAMES[:8], other, third], FULL, CHECKPOINTED)
     assert result.requests["cached_tokens"].tolist() == [0, 0, 20]
     assert batches(result) == [[(0, 32)], [(1, 20)], [(1, 12)], [(2, 12)]]
+
+
+ALONE = KvCacheGroup(4, state=True)  # of a model that has no attention at all
+
+
+def test_states_alone_take_a_block_a_request_whatever_its_length() -> None:
+    # Two blocks: two requests run at once, and the third waits until one of them is done.
+    result = served([(30, 2), (500, 3), (8, 1)], [[]] * 3, ALONE, blocks=2, arrival_s=[0.0] * 3, prefix_caching=False)
+    assert batches(result) == [[(0, 30), (1, 500)], [(0, 1), (1, 1)], [(1, 1), (2, 8)]]
+    assert [iteration.used_blocks for iteration in iterations(result)] == [2, 2, 2]
+    pool = Deployment(A_SECOND, A_SECOND, 2, kv_groups=(ALONE,))
+    assert pool.request_tokens() > 2**30 and pool.capacity_tokens == 2**31 - 1
+    assert [blocks_needed([ALONE], tokens, caching=True) for tokens in (1, 4, 5, 40)] == [1, 1, 2, 2]
+
+
+def test_states_alone_are_cached_in_blocks_of_their_own() -> None:
+    # The third shares 20 tokens with both, but no state was kept there: without full attention nothing shows that
+    # beginnings part, so each prompt keeps the state of its last whole block alone.
+    rows, other, third = [(32, 1)] * 4, [*NAMES[:5], 50, 51, 52], [*NAMES[:5], 60, 61, 62]
+    result = served(rows, [NAMES[:8], NAMES[:8], other, third], ALONE)
+    assert result.requests["cached_tokens"].tolist() == [0, 28, 0, 0]
+    assert batches(result)[:3] == [[(0, 28)], [(0, 4)], [(1, 4)]]
+    inside = served(rows[:2], [NAMES[:8]] * 2, dataclasses.replace(ALONE, checkpoints=True))
+    assert batches(inside) == [[(0, 32)], [(1, 4)]]
+    assert [iteration.used_blocks for iteration in iterations(inside)] == [2, 2]
 
 
 def test_blocks_of_cached_states() -> None:

@@ -108,7 +108,7 @@ def test_a_block_of_a_window_that_is_overwritten_is_no_hit_though_full_attention
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        ((STATE, STATE), "with states of fixed size alone; switch"),
+        ((STATE, KvCacheGroup(8, state=True)), "states of fixed size alone, in blocks of different sizes; switch"),
         ((FULL, WINDOW, STATE), "with windows beside states of fixed size; switch"),
         ((LOCAL,), "local windows, or windows of one token, alone; switch prefix_caching off"),
         ((FULL, KvCacheGroup(4, 9, local=True)), "local windows that are not multiples of their blocks"),
@@ -129,6 +129,10 @@ def test_more_blocks_than_names_are_refused() -> None:
         served([(12000, 1)], [NAMES[:2]], *groups, blocks=2**31 - 1)
 
 
+def in_blocks(group: KvCacheGroup, block_tokens: int) -> KvCacheGroup:
+    return dataclasses.replace(group, block_tokens=block_tokens)
+
+
 full = st.integers(0, 2).flatmap(lambda n: st.integers(1, 8).map(lambda size: (KvCacheGroup(size),) * n))
 windows = st.integers(1, 2).flatmap(
     lambda n: st.builds(KvCacheGroup, st.integers(1, 8), st.integers(2, 40)).map(lambda group: (group,) * n)
@@ -137,6 +141,7 @@ states = st.tuples(st.sampled_from([STATE, CHECKPOINTED]), st.integers(1, 3)).ma
 kinds = st.one_of(
     st.tuples(full, windows).map(lambda both: sum(both, ())),
     st.tuples(full.filter(bool), states).map(lambda both: sum(both, ())),
+    st.tuples(states, st.integers(1, 12)).map(lambda drawn: tuple(in_blocks(one, drawn[1]) for one in drawn[0])),
 )
 
 
