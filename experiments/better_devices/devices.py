@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.measured.known_terms import ASYNCHRONOUS, FRONT_END, FRONT_END_SOURCE
+from experiments.profiles.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN25_14B
 from servegym.latency_models.building.from_config import TABLES, build
 from servegym.latency_models.building.gpus import gpu
 from servegym.latency_models.building.huggingface import Model
-from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN25_14B, ModelShape
+from servegym.latency_models.building.shapes import ModelShape
 from servegym.latency_models.documents import latency, to_text
 from servegym.latency_models.profile import load_profile, parse_profile, profile_document
 from servegym.scenarios.saturation import saturation_rate_per_s

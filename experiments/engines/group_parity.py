@@ -131,7 +131,7 @@ PREFIX_CASES = (
     Case("the same, checkpoints", cached(SMALL_CHECKPOINTED, 200, async_scheduling=True), 26, 4.0, requests=60),
     Case("states alone", cached(CACHED_ALONE, 30), 27, 4.0, requests=60),
     Case("the same, much memory", cached(CACHED_ALONE, 400), 28, 4.0, requests=60),
-    Case("the same, priorities", cached(CACHED_ALONE, 16, 512, scheduling_policy="priority"), 29, 4.0, requests=60),
+    Case("the same, little memory", cached(CACHED_ALONE, 16, 512), 29, 4.0, requests=60),
     Case("the same, checkpoints", cached(CHECKPOINTED_ALONE, 40), 30, 4.0, requests=60),
     Case(
         "the same, checkpoints, a watermark", cached(CHECKPOINTED_ALONE, 30, 500, watermark=0.1), 31, 4.0, requests=60

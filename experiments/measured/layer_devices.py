@@ -7,6 +7,7 @@ attention than the two alone (1.6 to 1.9 times on average), as the tables have i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,25 @@ LONG_CHUNK = 512  # tokens of a chunk that fills the device
 RTX_PRO_6000 = "aiconfigurator_rtx_pro_6000_vllm0.19.0"  # its all-reduces
 
 
+@dataclass(frozen=True)
+class MixedComposition(Composition):
+    """A composition with what attention takes in a batch of both kinds.
+
+    mixed_attention_s: (prefill tokens, decodes, cached tokens of each) -> s beyond the two alone.
+    """
+
+    mixed_attention_s: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] = field(kw_only=True)
+    form = "piecewise-mixed"
+
+    def attention_s(self, batches: np.ndarray) -> np.ndarray:
+        attention = super().attention_s(batches)
+        some = (batches["prefill_requests"] > 0) & (batches["decode_requests"] > 0)
+        both = batches[some]
+        length = both["decode_cached_tokens"] / both["decode_requests"]
+        attention[some] += self.mixed_attention_s(both["prefill_tokens"], both["decode_requests"], length)
+        return attention
+
+
 def layers(
     name: str, shape: ModelShape, devices: int = 1, expert_ranks: int = 1, long_by_vllm: bool = False
 ) -> Composition:
@@ -44,7 +64,7 @@ def layers(
     """
 
     def reduce_s(ranks: int) -> Seconds:
-        nccl = None if long_by_vllm else aiconfigurator.nccl_alone("rtx_pro_6000_server", ranks)
+        nccl = None if long_by_vllm else nccl_alone(ranks)
         return all_reduce_s(RTX_PRO_6000, shape, ranks, nccl)
 
     table = read_table(f"llmservingsim_{name}_layers")
@@ -65,7 +85,16 @@ def layers(
     attention = attention[attention["tp"] == devices]
     prefill, decode, slope_s = _attention(attention)
     head = added(*(curves[part] for part in HEAD))
-    return Composition(shape.layers, linear, head, prefill, decode, slope_s, _mixed(attention, prefill, decode))
+    return MixedComposition(
+        shape.layers, linear, head, prefill, decode, slope_s, mixed_attention_s=_mixed(attention, prefill, decode)
+    )
+
+
+def nccl_alone(devices: int) -> Curve:
+    """NCCL's all-reduce outside vLLM on a server of RTX PRO 6000, s over the bytes of the message."""
+    table = read_table("aiconfigurator_nccl_all_reduce")
+    table = table[(table["system"] == "rtx_pro_6000_server") & (table["num_gpus"] == devices)]
+    return Curve.of(table.set_index(table["message_size"] * aiconfigurator.ALL_REDUCED_BYTES)["latency"] * 1e-3)
 
 
 def _attention(table: pd.DataFrame) -> tuple[Attention, Attention, float]:

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from experiments.measured.layer_devices import RTX_PRO_6000, layers
-from servegym.latency_models.building.composed import AICONFIGURATOR, LLMSERVINGSIM, STATEMENT, composed
+from experiments.profiles.recipe import LLMSERVINGSIM
+from servegym.latency_models.building.composed import AICONFIGURATOR, STATEMENT, composed
 from servegym.latency_models.building.document import document_of
 from servegym.latency_models.building.from_config import MOST_CACHED, TABLES, profile_name
 from servegym.latency_models.building.gpus import Gpu
@@ -46,9 +47,7 @@ def build_of_layers(
         name=title,
         title=f"{model.name} on {'one' if devices == 1 else f'{devices} x'} {gpu.hardware}",
         hardware=gpu.hardware,
-        specification=gpu.name,
         model=f"{model.name} (bfloat16)",
-        shape=shape,
         make=partial(composed, lambda: layers(name, shape, devices, expert_ranks, long_by_vllm), ()),
         basis=OPERATOR_TABLES,
         statement=f"Error class {TABLES}. {STATEMENT}",

@@ -12,6 +12,7 @@ import pandas as pd
 from experiments.measured.closed_loops import Loop
 from experiments.measured.closed_study import model_of_loop
 from experiments.measured.ranking import apart, columns_of, configurations
+from experiments.profiles.shapes import token_flop
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.figures import HEADLINE
 from servegym.latency_models.building.gpus import gpu
@@ -86,7 +87,7 @@ def compute_share(loop: Loop, folder: Path) -> float:
     """Of the GPUs' peak, what the measured times say is computed, if every prompt is."""
     shape = model_of_loop(loop, folder).shape
     round_s = loop.ttft_s + (loop.osl - 1) * loop.tpot_s
-    flop_per_s = loop.clients * (loop.isl + loop.osl) / round_s * shape.token_flop
+    flop_per_s = loop.clients * (loop.isl + loop.osl) / round_s * token_flop(shape)
     return flop_per_s / (loop.tensor_parallel * gpu(loop.gpu).flop_per_s(shape.number_bytes))
 
 

@@ -15,16 +15,11 @@ import numpy as np
 
 from experiments.profiles import ascend_points
 from experiments.profiles.ascend_points import Point
-from servegym.latency_models.building.recipe import (
-    APPROXIMATE,
-    DEVICE_SPECS,
-    GPUSTACK,
-    SERVING_POINTS,
-    DeviceModel,
-    Recipe,
-)
-from servegym.latency_models.building.shapes import QWEN2_7B, QWEN3_8B, QWEN3_32B, ModelShape
-from servegym.latency_models.building.specifications import device
+from experiments.profiles.device_specs import DEVICE_SPECS, device
+from experiments.profiles.recipe import GPUSTACK, SERVING_POINTS, ShippedRecipe
+from experiments.profiles.shapes import QWEN2_7B, QWEN3_8B, QWEN3_32B, pair_flop, token_flop
+from servegym.latency_models.building.recipe import APPROXIMATE, DeviceModel
+from servegym.latency_models.building.shapes import ModelShape
 from servegym.latency_models.least_squares import fit_relative
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.sampling import BatchRange
@@ -63,7 +58,7 @@ def eager_values() -> tuple[dict[str, float], list[Point]]:
     steps, prompts = ascend_points.eager_points()
     rows = [[*step.sums("decode_cached_tokens", "decode_requests"), step.counts.sum()] for step in steps]
     a_d, b_d, t_c = fit_relative(np.array(rows), _durations_s(steps)).tolist()
-    own_share = QWEN3_8B.pair_flop / 2 / QWEN3_8B.token_flop
+    own_share = pair_flop(QWEN3_8B) / 2 / token_flop(QWEN3_8B)
     sums = np.array(
         [prompt.sums("prefill_tokens", "prefill_tokens_squared", "prefill_tokens_cached") for prompt in prompts]
     )
@@ -88,8 +83,8 @@ def roofline_model(shape: ModelShape, devices: int, overhead_s: float) -> Latenc
     return LatencyModel.from_values(
         "roofline",
         {
-            "token_flop": shape.token_flop / devices,
-            "pair_flop": shape.pair_flop / devices,
+            "token_flop": token_flop(shape) / devices,
+            "pair_flop": pair_flop(shape) / devices,
             "weight_bytes": shape.read_bytes / devices,
             "cache_bytes": shape.kv_bytes_per_token / devices,
             # Two all-reduces a layer; a ring sends and receives each vector 2 (n - 1) / n times.
@@ -97,8 +92,8 @@ def roofline_model(shape: ModelShape, devices: int, overhead_s: float) -> Latenc
             "peak_flop_per_s": chip.peak_flop_per_s,
             "memory_bytes_per_s": chip.memory_bytes_per_s,
             "link_bytes_per_s": chip.link_bytes_per_s,
-            "compute_efficiency": QWEN3_8B.token_flop / (chip.peak_flop_per_s * eager["c_p"]),
-            "prefix_efficiency": QWEN3_8B.pair_flop / (chip.peak_flop_per_s * eager["b_p"]),
+            "compute_efficiency": token_flop(QWEN3_8B) / (chip.peak_flop_per_s * eager["c_p"]),
+            "prefix_efficiency": pair_flop(QWEN3_8B) / (chip.peak_flop_per_s * eager["b_p"]),
             "memory_efficiency": read_bytes / chip.memory_bytes_per_s / (step.duration_s - overhead_s),
             "t_c": 0.0,
         },
@@ -138,9 +133,9 @@ def graph(
     return DeviceModel(model, {"device_vs_serving": serving_error(model.plus_constant(overhead_s), points())})
 
 
-def _recipe(name: str, model: str, shape: ModelShape, make, basis: str, statement: str, **others) -> Recipe:
+def _recipe(name: str, model: str, shape: ModelShape, make, basis: str, statement: str, **others) -> ShippedRecipe:
     devices = others.get("tensor_parallel", 1)
-    return Recipe(
+    return ShippedRecipe(
         name=name,
         title=f"{model} on {'one' if devices == 1 else f'{devices} x'} Ascend 910B",
         hardware="Huawei Ascend 910B (64 GB)",

@@ -5,18 +5,20 @@ python -m experiments.profiles.build_profiles [FOLDER]
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from experiments.profiles import ascend_recipes, composed_recipes, published_recipes
+from experiments.profiles.device_specs import device
 from experiments.profiles.engine_overhead import CPU_OVERHEAD_SOURCE, cpu_overhead_s
+from experiments.profiles.recipe import ENGINE_POINTS, ShippedRecipe
 from servegym import latency_models
 from servegym.errors import ProfileError
 from servegym.latency_models.building.document import PAPER_MAPE_PERCENT, document_of
-from servegym.latency_models.building.recipe import ENGINE_POINTS, Recipe
-from servegym.latency_models.building.specifications import device, kv_cache
+from servegym.latency_models.building.specifications import kv_cache
 from servegym.latency_models.documents import to_text
 
 COMMAND = "SERVEGYM_DATA=DATA python -m experiments.profiles.build_profiles"
@@ -31,13 +33,13 @@ RECIPES = tuple(
 )
 
 
-def build_profile(recipe: Recipe) -> dict[str, Any]:
+def build_profile(recipe: ShippedRecipe) -> dict[str, Any]:
     """The profile as a JSON document. Raises ProfileError where a table is absent."""
-    assert recipe.shape is not None
     kv = kv_cache(recipe.shape, device(recipe.specification).memory_gib, recipe.tensor_parallel)
     if not recipe.overhead:
         return document_of(recipe, kv, 0.0, NO_OVERHEAD_SOURCE, command=COMMAND)
-    return document_of(recipe, kv, cpu_overhead_s(), CPU_OVERHEAD_SOURCE, (ENGINE_POINTS,), COMMAND)
+    with_points = dataclasses.replace(recipe, sources=(*recipe.sources, ENGINE_POINTS))
+    return document_of(with_points, kv, cpu_overhead_s(), CPU_OVERHEAD_SOURCE, command=COMMAND)
 
 
 def build(folder: Path) -> Iterator[dict[str, Any]]:

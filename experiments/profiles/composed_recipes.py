@@ -6,22 +6,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from experiments.profiles import llmservingsim_a6000
+from experiments.profiles.device_specs import DEVICE_SPECS, device
 from experiments.profiles.llmservingsim_a6000 import a6000
-from experiments.profiles.products import dense, mixture
+from experiments.profiles.products import H100, H200, dense, mixture
+from experiments.profiles.recipe import LLMSERVINGSIM, ShippedRecipe
+from experiments.profiles.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN3_30B_A3B, QWEN25_14B
 from experiments.profiles.vidur_a100 import a100
 from servegym.latency_models.building import aiconfigurator, all_reduce
 from servegym.latency_models.building.composed import (
     AICONFIGURATOR,
-    LLMSERVINGSIM,
     STATEMENT,
     VIDUR,
     VIDUR_COPY,
     composed,
 )  # fmt: skip
 from servegym.latency_models.building.composition import Composition
-from servegym.latency_models.building.recipe import DEVICE_SPECS, OPERATOR_TABLES, PARTLY_DERIVED, Recipe
-from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN3_30B_A3B, QWEN25_14B, ModelShape
-from servegym.latency_models.building.specifications import device
+from servegym.latency_models.building.recipe import OPERATOR_TABLES, PARTLY_DERIVED
+from servegym.latency_models.building.shapes import ModelShape
 from servegym.latency_models.sampling import BatchRange
 
 DERIVED = (
@@ -65,8 +66,8 @@ def _recipe(
     name: str, model: str, hardware: str, specification: str, shape: ModelShape, compose: Callable[[], Composition],
     method: str, sources: tuple[Mapping[str, str], ...], limits: BatchRange, devices: int = 1,
     derived: tuple[str, ...] = (), estimator: str = "linear",
-) -> Recipe:  # fmt: skip
-    return Recipe(
+) -> ShippedRecipe:  # fmt: skip
+    return ShippedRecipe(
         name=name,
         title=f"{model} on {'one ' if devices == 1 else f'{devices} x '}{hardware}",
         hardware=hardware,
@@ -85,7 +86,7 @@ def _recipe(
     )
 
 
-def _a100(model: str, shape: ModelShape, devices: int, cached_tokens_in_batch: int) -> Recipe:
+def _a100(model: str, shape: ModelShape, devices: int, cached_tokens_in_batch: int) -> ShippedRecipe:
     size = model.removeprefix("Llama-3-").lower()
     linear = f"vidur_a100_llama3_{size}_linear_ops"
     method = "Vidur's linear operators and cached-prefix slope, aiconfigurator's attention and LM head (vLLM 0.14.0)"
@@ -110,7 +111,7 @@ def _a100(model: str, shape: ModelShape, devices: int, cached_tokens_in_batch: i
 def _a100_products(
     name: str, model: str, shape: ModelShape, compose: Callable[[], Composition], method: str,
     cached_tokens_in_batch: int, devices: int = 1, derived: tuple[str, ...] = (), estimator: str = "linear",
-) -> Recipe:  # fmt: skip
+) -> ShippedRecipe:  # fmt: skip
     sources: tuple[Mapping[str, str], ...] = (
         {"table": all_reduce.VIDUR_ATTENTION, **VIDUR_COPY},
         *_aiconfigurator(aiconfigurator.A100, devices),
@@ -136,7 +137,7 @@ def _qwen3_30b_a3b() -> Composition:
 
 def _hopper(
     name: str, hardware: str, specification: str, tables: str, cached_tokens_in_batch: int, estimator: str = "linear"
-) -> Recipe:
+) -> ShippedRecipe:
     def compose() -> Composition:
         return dense(tables, device(specification), LLAMA_3_8B)
 
@@ -169,7 +170,7 @@ RECIPES = (
         "a100-qwen3-30b-a3b", "Qwen3-30B-A3B", QWEN3_30B_A3B, _qwen3_30b_a3b, QWEN3_METHOD, 130_000,
         derived=("experts",), estimator="table",  # a batch reads ever fewer new experts: linear would be 32 % off
     ),
-    _hopper("h100-llama3-8b", "NVIDIA H100-SXM5-80GB", "H100-SXM", aiconfigurator.H100, 440_000),
+    _hopper("h100-llama3-8b", "NVIDIA H100-SXM5-80GB", "H100-SXM", H100, 440_000),
     # PolyServe's device, with PolyServe's estimator, less the bias of the printed one.
-    _hopper("h200-llama3-8b", "NVIDIA H200-SXM5-141GB", "H200-SXM", aiconfigurator.H200, 880_000, "table-shares"),
+    _hopper("h200-llama3-8b", "NVIDIA H200-SXM5-141GB", "H200-SXM", H200, 880_000, "table-shares"),
 )  # fmt: skip

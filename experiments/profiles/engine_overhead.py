@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from experiments.profiles.products import dense
-from servegym.latency_models.building.aiconfigurator import H100
-from servegym.latency_models.building.shapes import QWEN3_8B
-from servegym.latency_models.building.specifications import device
+from experiments.profiles.device_specs import device
+from experiments.profiles.products import H100, dense
+from experiments.profiles.shapes import QWEN3_8B
 from servegym.latency_models.building.tables import read_table
 from servegym.simulator.records.types import BATCH
 

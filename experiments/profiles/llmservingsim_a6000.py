@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from experiments.profiles.shapes import LLAMA_3_8B
 from servegym.latency_models.building.all_reduce import FILLING_CHUNK_TOKENS
 from servegym.latency_models.building.composition import Composition
-from servegym.latency_models.building.shapes import LLAMA_3_8B, ModelShape
+from servegym.latency_models.building.shapes import ModelShape
 from servegym.latency_models.building.tables import Curve, read_table
 from servegym.latency_models.least_squares import fit_relative
 

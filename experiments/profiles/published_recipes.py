@@ -6,9 +6,12 @@ from functools import partial
 
 import numpy as np
 
+from experiments.profiles.device_specs import DEVICE_SPECS
+from experiments.profiles.recipe import PUBLISHED, ShippedRecipe
+from experiments.profiles.shapes import QWEN15_4B, QWEN15_7B
 from servegym.errors import ProfileError
-from servegym.latency_models.building.recipe import DEVICE_SPECS, PUBLISHED, DeviceModel, Recipe
-from servegym.latency_models.building.shapes import QWEN15_4B, QWEN15_7B, ModelShape
+from servegym.latency_models.building.recipe import DeviceModel
+from servegym.latency_models.building.shapes import ModelShape
 from servegym.latency_models.building.tables import read_table
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.sampling import BatchRange
@@ -43,9 +46,9 @@ def published(device: str, size: str, batches: np.ndarray, seed: int, overhead_s
 
 def _recipe(
     name: str, device: str, hardware: str, size: str, shape: ModelShape, most_cached: int, flag: str = ""
-) -> Recipe:
+) -> ShippedRecipe:
     model = f"Qwen1.5-{size}"
-    return Recipe(
+    return ShippedRecipe(
         name=name,
         title=f"{model} on one {hardware}",
         hardware=hardware,

@@ -10,21 +10,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from experiments.profiles.shapes import LLAMA_3_8B, LLAMA_3_70B, QWEN2_7B, QWEN3_30B_A3B, QWEN3_32B, QWEN25_14B
 from servegym.errors import ProfileError
 from servegym.latency_models.building.from_config import ROOFLINE, TABLES, kernels_of
 from servegym.latency_models.building.gpus import Gpu, gpus
 from servegym.latency_models.building.huggingface import Model
 from servegym.latency_models.building.product_devices import decoder
-from servegym.latency_models.building.shapes import (
-    LLAMA_3_8B,
-    LLAMA_3_70B,
-    QWEN2_7B,
-    QWEN3_30B_A3B,
-    QWEN3_32B,
-    QWEN25_14B,
-    MixtureShape,
-    ModelShape,
-)  # fmt: skip
+from servegym.latency_models.building.shapes import MixtureShape, ModelShape
 from servegym.latency_models.building.specifications import kv_cache
 from servegym.latency_models.fitting import REGIMES, regime
 from servegym.latency_models.sampling import BatchRange, random_batches

@@ -1,4 +1,4 @@
-"""aiconfigurator's kernel tables: matrix products, attention and all-reduce as vLLM runs them."""
+"""Reads aiconfigurator's kernel tables: matrix products, attention, experts and all-reduces, measured under vLLM."""
 
 from __future__ import annotations
 
@@ -16,22 +16,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 A100 = "aiconfigurator_a100_sxm_vllm0.14.0"
-H100 = "aiconfigurator_h100_sxm_vllm0.24.0"
-H200 = "aiconfigurator_h200_sxm_vllm0.24.0"
 ALL_REDUCED_BYTES = 2  # bytes of a number: all were measured in bfloat16
 OWN_ALL_REDUCE_BYTES = 8 * 2**20  # vLLM's limit for its own all-reduce; NCCL's from there
 
 
 def products(tables: str, dtype: str = "bfloat16") -> pd.DataFrame:
-    """The matrix products with weights of this type, one row a measured (m, n, k)."""
+    """Read the matrix products with weights of this type, one row for each measured (m, n, k)."""
     table = read_table(f"{tables}_gemm_perf")
     return table[table["gemm_dtype"] == dtype]
 
 
 def product(measured: pd.DataFrame, n: int, k: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Seconds of an [m, k] x [k, n] product over m, where n, k or both may lie between two measured ones.
+    """Make the time of an [m, k] x [k, n] product, s over m; n and k may lie between two measured ones.
 
-    A product narrower than all measured ones takes as long as the narrowest. Raises ProfileError for a wider one.
+    A product narrower than all measured ones takes the time of the narrowest. Raises ProfileError for a wider one.
     """
     if k not in set(measured["k"]) and n not in set(measured["n"]):
         low, high, share = _between(np.array(sorted(set(measured["k"]))), k, "deep")
@@ -46,7 +44,7 @@ def product(measured: pd.DataFrame, n: int, k: int) -> Callable[[np.ndarray], np
 
 
 def _between(measured: np.ndarray, wanted: int, what: str) -> tuple[int, int, float]:
-    """The two measured values around the wanted one, and the weight of the higher."""
+    """Find the two measured values around the wanted one, and the weight of the higher."""
     if wanted > measured[-1]:
         raise ProfileError(f"a product {wanted} {what} is not in the tables, which end at {measured[-1]}")
     high = measured[measured >= wanted][0]
@@ -55,18 +53,18 @@ def _between(measured: np.ndarray, wanted: int, what: str) -> tuple[int, int, fl
 
 
 def head(measured: pd.DataFrame, shape: DecoderShape, devices: int = 1) -> Callable[[np.ndarray], np.ndarray]:
-    """The LM head over its rows: the widest measured product, scaled to a device's share of the vocabulary."""
+    """Make the time of the LM head, s over rows: the widest measured product, scaled to a device's vocabulary share."""
     widest = int(measured["n"].max())
     seconds = product(measured, widest, shape.hidden)
     return lambda rows: seconds(rows) * (shape.vocabulary / devices / widest)
 
 
 def attention(tables: str, shape: ModelShape, devices: int = 1) -> tuple[Surface, Surface]:
-    """Prefill over (requests, chunk tokens) and decode over (requests, cached tokens), s per layer.
+    """Read prefill over (requests, chunk tokens) and decode over (requests, cached tokens), s a layer.
 
-    Of the heads that one of the devices has: nothing is scaled. Decodes with more key heads than were measured are
-    looked up as that many times the requests: a kernel works on each request and key head by itself. Raises IndexError
-    where a table has no such heads.
+    The tables were measured with the heads of one device, and are not scaled. Decodes with k times the key heads that
+    were measured are looked up as k times the requests: a kernel computes each request and key head by itself. Raises
+    IndexError if a table has no such heads.
     """
     decodes = read_table(f"{tables}_generation_attention_perf")
     key_heads, most = max(1, shape.kv_heads // devices), int(decodes["num_key_value_heads"].max())
@@ -80,7 +78,7 @@ def attention(tables: str, shape: ModelShape, devices: int = 1) -> tuple[Surface
 
 
 def _attention(table: pd.DataFrame, length: str, shape: ModelShape, devices: int) -> Surface:
-    """Linear between the two nearest numbers of query heads, where that of a device was not measured."""
+    """Interpolate between the two nearest numbers of query heads, if a device's own was not measured."""
     table = table[
         (table["num_key_value_heads"] == max(1, shape.kv_heads // devices))
         & (table["head_dim"] == shape.head_dim)
@@ -111,10 +109,10 @@ def _of_heads(table: pd.DataFrame, length: str) -> Surface:
 def experts(
     tables: str, shape: MixtureShape, tensor_parallel: int, expert_parallel: int, dtype: str, skew: float = 0.0
 ) -> Curve | None:
-    """Fused experts of a layer, s over tokens; None: not measured.
+    """Read fused experts of a layer, s over tokens; None: not measured.
 
-    skew: exponent of the power law by which tokens choose experts; 0: evenly (where that was not measured: as evenly as
-    was). Raises ProfileError for a skew that was not measured.
+    skew: exponent of the power law by which tokens choose experts; 0: evenly, or the most even that was measured.
+    Raises ProfileError for a skew that was not measured.
     """
     try:
         table = read_table(f"{tables}_moe_perf")
@@ -139,33 +137,26 @@ def experts(
 
 
 def all_reduce(tables: str, devices: int) -> Curve:
-    """vLLM's own all-reduce inside a CUDA graph, s over the bytes of the message.
+    """Read vLLM's own all-reduce inside a CUDA graph, s over the bytes of the message.
 
-    From 8 MiB the table has NCCL's, which vLLM calls from there, and which begins with a step. Those rows are left out,
-    so that the curve does not rise towards them too early.
+    From 8 MiB on vLLM calls NCCL, whose time begins with a step. Those rows are left out, so that the curve does not
+    rise towards them too early.
     """
     seconds = all_reduces(tables, devices)
     return Curve.of(seconds[seconds.index < OWN_ALL_REDUCE_BYTES])
 
 
 def nccl_of(tables: str, devices: int) -> Curve:
-    """What vLLM's all-reduce takes from 8 MiB, where it calls NCCL; s over the bytes of the message, same table."""
+    """Read NCCL's all-reduce, which vLLM calls from 8 MiB on; s over the bytes of the message, same table."""
     seconds = all_reduces(tables, devices)
     return Curve.of(seconds[seconds.index >= OWN_ALL_REDUCE_BYTES])
 
 
-def nccl_alone(system: str, devices: int) -> Curve:
-    """NCCL's all-reduce outside vLLM, s over the bytes of the message, on `a100_sxm`, `rtx_pro_6000_server`, ..."""
-    table = read_table("aiconfigurator_nccl_all_reduce")
-    table = table[(table["system"] == system) & (table["num_gpus"] == devices)]
-    return Curve.of(table.set_index(table["message_size"] * ALL_REDUCED_BYTES)["latency"] * 1e-3)
-
-
 def all_reduces(tables: str, devices: int) -> pd.Series:
-    """Seconds of an all-reduce inside a CUDA graph, vLLM's own or NCCL's, by the bytes of the message.
+    """Read the time of an all-reduce inside a CUDA graph, vLLM's own or NCCL's, s by the bytes of the message.
 
-    The table's `message_size` counts numbers, not bytes: its collector reduces a bfloat16 tensor of so many. Taken for
-    bytes, the links would be half as fast as they are.
+    The table's `message_size` counts bfloat16 numbers, not bytes: as bytes the links would be half as fast as they are.
+    Raises ProfileError for a number of devices that was not measured.
     """
     table = read_table(f"{tables}_custom_allreduce_perf")
     table = table[(table["num_gpus"] == devices) & (table["backend"] == "vllm_graph")]

@@ -1,4 +1,4 @@
-"""All-reduces of tensor-parallel devices, and what cached tokens cost an A100, from operator tables."""
+"""All-reduces of tensor-parallel devices, and the cost of cached tokens on an A100, from operator tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from servegym.latency_models.building import aiconfigurator
 from servegym.latency_models.building.composition import Seconds
-from servegym.latency_models.building.shapes import LLAMA_3_8B, DecoderShape, ModelShape
+from servegym.latency_models.building.shapes import DecoderShape, ModelShape
 from servegym.latency_models.building.tables import Curve, read_table
 
 if TYPE_CHECKING:
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 VIDUR_ATTENTION = "vidur_a100_llama3_8b_attention_excerpt"
 VIDUR_ALL_REDUCE = "vidur_a100_dgx_all_reduce"
-FILLING_CHUNK_TOKENS = 512  # a shorter chunk leaves part of the device idle in attention
-REDUCED = ("o", "down", "experts")  # all-reduced over the devices, where there are several
+MEASURED_HEADS = 32  # of VIDUR_ATTENTION
+FILLING_CHUNK_TOKENS = 512  # attention of a shorter chunk leaves part of the device idle
+REDUCED = ("o", "down", "experts")  # operators with an all-reduce over several devices
 
 
 def reduced(linear: Mapping[str, Seconds], reduce_s: Seconds) -> Mapping[str, Seconds]:
-    """The operators of a layer on several devices: each projection back to the hidden states ends in an all-reduce."""
+    """Add an all-reduce to each operator that projects back to the hidden states."""
 
     def then_reduced(seconds: Seconds) -> Seconds:
         return lambda tokens: seconds(tokens) + reduce_s(tokens)
@@ -31,9 +32,9 @@ def reduced(linear: Mapping[str, Seconds], reduce_s: Seconds) -> Mapping[str, Se
 
 
 def all_reduce_s(tables: str, shape: DecoderShape, devices: int, nccl: Curve | None = None) -> Seconds:
-    """Seconds of an all-reduce of the hidden states over tokens: vLLM's own while it is short enough, else NCCL's.
+    """Make the time of an all-reduce of the hidden states, s over tokens: vLLM's own for short messages, else NCCL's.
 
-    nccl: NCCL's; None: Vidur's for A100s, and of the same table for others. Raises ProfileError where there is none.
+    nccl: NCCL's curve; None: Vidur's for A100s, and that of `tables` for others. Raises ProfileError if there is none.
     """
     own = aiconfigurator.all_reduce(tables, devices)
     if nccl is None:
@@ -56,9 +57,9 @@ def nccl_all_reduce(devices: int) -> Curve:
 
 
 def _led_on(points: pd.Series) -> Curve:
-    """A curve that goes on past its points with the slope of their upper half.
+    """Make a curve that continues past its points with the slope of their upper half.
 
-    Messages were measured 128 KiB apart: from the last but one to the last the times of some fall, by chance.
+    Between the last two points, messages 128 KiB apart, some times fall by chance.
     """
     longest = points.index.max()
     upper = points[points.index >= longest / 2]
@@ -69,12 +70,12 @@ def _led_on(points: pd.Series) -> Curve:
 
 
 def a100_cached_slope_s(shape: ModelShape, devices: int) -> float:
-    """Growth of a layer's time with chunk x cached tokens, over chunks that fill the device.
+    """Fit the growth of a layer's time with chunk x cached tokens, over chunks that fill the device.
 
-    The slope was measured on 32 heads; heads are worked on alike and side by side.
+    The slope was measured on 32 heads; heads take equal time, and are computed side by side.
     """
     table = read_table(VIDUR_ATTENTION, ".csv")
     table = table[table["is_prefill"] & (table["prefill_chunk_size"] >= FILLING_CHUNK_TOKENS)]
     pairs = table["prefill_chunk_size"] * table["kv_cache_size"]
     slope = float(np.polyfit(pairs, table["attn_time_median_ms"] * 1e-3, 1)[0])
-    return slope * (shape.heads / devices / LLAMA_3_8B.heads)
+    return slope * (shape.heads / devices / MEASURED_HEADS)

@@ -1,4 +1,4 @@
-"""A device form fitted to times composed from operator tables, and where those tables come from."""
+"""Fits a device form to times composed from operator tables, and names the sources of those tables."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ STATEMENT = (
 VIDUR = {"repository": "microsoft/vidur", "commit": "7d47513363ec", "licence": "MIT"}
 VIDUR_COPY = {"repository": "sw5sh/cs378-assignment3", "commit": "7ac2fe9fb6ce", "licence": "MIT (Vidur)"}
 AICONFIGURATOR = {"repository": "ai-dynamo/aiconfigurator", "commit": "095f58a51c4c", "licence": "Apache-2.0"}
-LLMSERVINGSIM = {"repository": "casys-kaist/LLMServingSim", "commit": "5daddb21a545", "licence": "MIT"}
 
 
 def composed(
     compose: Callable[[], Composition], derived: tuple[str, ...], batches: np.ndarray, seed: int, overhead_s: float
 ) -> DeviceModel:
-    """The composition's form, fitted to the composed times of the batches, and the operators of a layer."""
+    """Fit the composition's form to the composed times of the batches, and the operators of a layer."""
     composition = compose()
     table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
     table["duration_s"] = composition.duration_s(batches)

@@ -24,9 +24,7 @@ class Composition:
     are part of the operator beside them; that of the mixer is what goes with the tokens, such as the rotary embedding.
     head_s: (rows) -> s, one row a request. prefill_attention_s: (requests, chunk tokens) -> s, nothing cached.
     decode_attention_s: (requests, cached tokens) -> s. cached_slope_s: per chunk token and token cached before it.
-    mixed_attention_s: (prefill tokens, decodes, cached tokens of each) -> s that a batch of both kinds takes beyond the
-    two alone; None: not known, and taken to be 0. state_s: to read and write a request's state; 0: no states. mixer:
-    the operator that mixes tokens.
+    state_s: to read and write a request's state; 0: no states. mixer: the operator that mixes tokens.
     """
 
     layers: int
@@ -35,16 +33,13 @@ class Composition:
     prefill_attention_s: Callable[[np.ndarray, np.ndarray], np.ndarray]
     decode_attention_s: Callable[[np.ndarray, np.ndarray], np.ndarray]
     cached_slope_s: float
-    mixed_attention_s: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None
     state_s: float = 0.0
     mixer: str = ATTENTION
 
     @property
     def form(self) -> str:
         """The latency form that can follow these times."""
-        if self.state_s:
-            return "piecewise-requests"
-        return "piecewise" if self.mixed_attention_s is None else "piecewise-mixed"
+        return "piecewise-requests" if self.state_s else "piecewise"
 
     def linear_s(self, tokens: np.ndarray) -> np.ndarray:
         """Sum a layer's operators, without attention over pairs of tokens, s."""
@@ -60,12 +55,6 @@ class Composition:
         some = decodes > 0
         length = batches["decode_cached_tokens"][some] / decodes[some]
         attention[some] += self.decode_attention_s(decodes[some], length)
-        if self.mixed_attention_s is not None:
-            both = batches[some & (prefills > 0)]
-            length = both["decode_cached_tokens"] / both["decode_requests"]
-            attention[some & (prefills > 0)] += self.mixed_attention_s(
-                both["prefill_tokens"], both["decode_requests"], length
-            )
         return attention
 
     def operators_s(self, batches: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """Operators by a GPU's data sheet: FLOP and bytes at a share of the peaks.
 
-The shares are medians over A100, H100, H200 and L40S of what aiconfigurator's tables reach
-(tests/latency_models/test_gpu_kernels.py measures them again), so of kernels alone on an idle GPU.
+The shares are medians over A100, H100, H200 and L40S in aiconfigurator's tables, so of single kernels on an idle GPU
+(tests/latency_models/test_gpu_kernels.py measures them again).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, 
 from servegym.latency_models.building.specifications import Device
 
 LAUNCH_S = 2e-6
-TRAFFIC_EFFICIENCY = 0.8  # of memory, in norms and activations: assumed
+TRAFFIC_EFFICIENCY = 0.8  # of memory bandwidth in norms and activations, assumed
 NUMBER_BYTES = 2  # of an activation
 PRODUCT_EFFICIENCY = 0.78  # products of 4096 rows, columns and depth or more
 FP8_EFFICIENCY = 0.53
@@ -32,7 +32,7 @@ Attention = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (requests, tokens 
 
 
 def elementwise(chip: Device, numbers: float) -> Seconds:
-    """A kernel that reads or writes `numbers` numbers for each token."""
+    """Time a kernel that reads or writes `numbers` numbers for each token."""
     token_s = NUMBER_BYTES * numbers / (chip.memory_bytes_per_s * TRAFFIC_EFFICIENCY)
     return lambda tokens: LAUNCH_S + tokens * token_s
 
@@ -46,7 +46,7 @@ def scaled(factor: float, *parts: Seconds) -> Seconds:
 
 
 def used_experts(shape: MixtureShape, tokens: np.ndarray) -> np.ndarray:
-    """How many experts some token goes to, on average, when each token's choice is uniform."""
+    """Return the expected number of experts that some token goes to, if each token chooses uniformly."""
     return shape.experts * (1.0 - (1.0 - shape.chosen / shape.experts) ** tokens)
 
 
@@ -61,18 +61,18 @@ class DataSheet:
         self.read_bytes_per_s = chip.memory_bytes_per_s * READ_EFFICIENCY
 
     def product(self, n: int, k: int, number_bytes: float | None = None) -> Seconds:
-        """[m, k] x [k, n] over m: the longer of its FLOP and of reading and writing."""
+        """Time a product [m, k] x [k, n] over m: the longer of its FLOP and of reading and writing."""
         weight_bytes = n * k * (self.number_bytes if number_bytes is None else number_bytes)
         row_s = NUMBER_BYTES * (n + k) / self.read_bytes_per_s
         flop_s = 2.0 * n * k / self.flop_per_s
         return lambda m: LAUNCH_S + np.maximum(m * flop_s, weight_bytes / self.read_bytes_per_s + m * row_s)
 
     def head(self, shape: DecoderShape, devices: int) -> Seconds:
-        """The LM head over its rows, in 16 bits."""
+        """Time the LM head over its rows, in 16 bits."""
         return DataSheet(self.chip, self.chip.peak_flop_per_s).product(shape.vocabulary // devices, shape.hidden)
 
     def attention(self, shape: ModelShape, devices: int) -> tuple[Attention, Attention, float]:
-        """Prefill and decode of a layer, and the slope of a chunk's token with one cached before it."""
+        """Time prefill and decode of a layer, and the slope of a chunk's token with one cached before it."""
         pair_s = 4.0 * shape.heads / devices * shape.head_dim / (self.chip.peak_flop_per_s * PREFILL_EFFICIENCY)
         kv_heads = max(1, shape.kv_heads // devices)
         token_bytes = 2 * kv_heads * shape.head_dim * shape.kv_number_bytes
@@ -87,7 +87,8 @@ class DataSheet:
         return prefill, decode, pair_s
 
     def experts(self, shape: MixtureShape, tensor_parallel: int, expert_parallel: int) -> Seconds:
-        """The longer of the products and of reading the experts that some token goes to; then what goes with tokens."""
+        """Time experts: the longer of products and of reading the experts that some token goes to, then the kernels
+        around them."""
         numbers = 3 * shape.hidden * shape.intermediate / (tensor_parallel * expert_parallel)
         read_s = numbers * shape.bytes_of_expert_weights / self.read_bytes_per_s
         token_s = 2.0 * shape.chosen * numbers / self.flop_per_s
@@ -98,7 +99,7 @@ class DataSheet:
         return added(products, *around_experts(self.chip, shape, tensor_parallel * expert_parallel))
 
     def scan(self, shape: StateShape, devices: int) -> tuple[Attention, Attention, float]:
-        """Prefill and decode of a layer's convolution and scan, and the time to read and write a request's state.
+        """Time prefill and decode of a layer's convolution and scan, and reading and writing a request's state.
 
         Mamba-2's chunks of Q tokens are matrix products: Q (2 G N + D) + 4 N D FLOP a token, for D channels with states
         of N numbers, in G groups (arXiv:2405.21060, section 6). A token's inputs are read twice, and a chunk's state in
@@ -127,14 +128,14 @@ class DataSheet:
         return prefill, decode, state_s
 
     def all_reduce(self, shape: DecoderShape, devices: int) -> Seconds:
-        """Of the hidden states over tokens: each device sends 2 (n - 1) / n of the message."""
+        """Time an all-reduce of the hidden states over tokens: each device sends 2 (n - 1) / n of the message."""
         sent = 2 * (devices - 1) / devices * shape.hidden * REDUCED_BYTES
         token_s = sent / (self.chip.link_bytes_per_s * LINK_EFFICIENCY) if devices > 1 else 0.0
         return lambda tokens: ALL_REDUCE_S + tokens * token_s
 
 
 def around_experts(chip: Device, shape: MixtureShape, devices: int) -> tuple[Seconds, Seconds]:
-    """The activation and the weighted sum of experts."""
+    """Time the activation and the weighted sum of experts."""
     return (
         elementwise(chip, 3 * shape.intermediate * shape.chosen / devices),
         elementwise(chip, (shape.chosen + 1) * shape.hidden),

@@ -20,10 +20,9 @@ PAPER_MAPE_PERCENT = 4.5  # ProServe's estimator on its own measured batches
 
 
 def document_of(
-    recipe: Recipe, kv: Mapping[str, Any], overhead_s: float, overhead_source: str,
-    overhead_tables: tuple[Mapping[str, str], ...] = (), command: str = "",
-) -> dict[str, Any]:  # fmt: skip
-    """The profile of a recipe with this KV cache and this CPU's overhead, s an iteration, as a JSON document."""
+    recipe: Recipe, kv: Mapping[str, Any], overhead_s: float, overhead_source: str, command: str = ""
+) -> dict[str, Any]:
+    """Make the profile of a recipe, a JSON document. kv: its KV cache. overhead_s: the CPU's, s an iteration."""
     batches = random_batches(BATCHES, SEED, recipe.limits)
     made = recipe.make(batches, SEED, overhead_s)
     table = pd.DataFrame({name: batches[name] for name in BATCH_COLUMNS})
@@ -58,7 +57,7 @@ def document_of(
             "seed": SEED,
             "train_batches": estimator.train_batches,
             "held_out_batches": estimator.held_out_batches,
-            "sources": [dict(source) for source in (*recipe.sources, *overhead_tables)],
+            "sources": [dict(source) for source in recipe.sources],
         },
     }
 

@@ -1,4 +1,4 @@
-"""A profile of any decoder on any known GPU, composed of operators by the GPU's tables or its data sheet."""
+"""Makes a profile of any decoder on any known GPU, composed of operators by the GPU's tables or its data sheet."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ EXPERT_DTYPES = {"bf16": "bfloat16", "fp8": "fp8", "fp8-block": "fp8_block", "mx
 
 
 def kernels_of(gpu: Gpu, model: Model, by: str | None = None, skew: float = 0.0) -> tuple[Kernels, str]:
-    """The operators, and the error class: `tables` where there are any, else `roofline`. by: one of the two, forced.
+    """Return the operators, and the error class: `tables` if the GPU has any, else `roofline`. by: forces one of them.
 
-    skew: of the experts' routing, see `aiconfigurator.experts`. Raises ProfileError where tables are asked for and
-    there are none, or none with this skew.
+    skew: of the experts' routing, as in `aiconfigurator.experts`. Raises ProfileError if tables are asked for and there
+    are none, or none with this skew.
     """
     number_bytes = model.shape.number_bytes
     sheet = DataSheet(gpu.chip, gpu.flop_per_s(number_bytes), number_bytes)
@@ -71,7 +71,7 @@ def kernels_of(gpu: Gpu, model: Model, by: str | None = None, skew: float = 0.0)
 
 
 def profile_name(gpu: Gpu, model: Model, devices: int, skew: float = 0.0) -> str:
-    """gpu-model-tpN, as profiles are named; with the precision where it is not 16 bits, and the skew of experts."""
+    """Name a profile gpu-model-tpN, with the precision if it is not 16 bits, and the skew of experts."""
     words = re.sub(r"[^a-z0-9.]+", "-", model.name.split("/")[-1].lower()).strip("-.")
     precision = "" if model.precision == "bf16" else f"-{model.precision}"
     cached = "-kv8" if model.shape.kv_number_bytes == 1 else ""
@@ -84,7 +84,8 @@ def build(
     cpu_overhead_s: float = SYNCHRONOUS_S, utilisation_percent: float = UTILISATION_PERCENT, skew: float = 0.0,
     request_tokens: int = REQUEST_TOKENS,
 ) -> dict[str, Any]:  # fmt: skip
-    """The profile as a JSON document. Raises ProfileError where the model does not fit, and as `kernels_of`."""
+    """Make the profile, a JSON document. Raises the errors of `kernels_of`, and ProfileError if the model does not
+    fit."""
     if skew and not isinstance(model.shape, MixtureShape):
         raise ProfileError(f"an expert skew of {skew:g}: the model has no experts")
     _check_cut(model.shape, devices, expert_parallel)
@@ -108,9 +109,7 @@ def build(
         name=name,
         title=f"{model.name} on {'one' if devices == 1 else f'{devices} x'} {gpu.hardware}",
         hardware=gpu.hardware,
-        specification=gpu.name,
         model=f"{model.name} ({'bfloat16' if model.precision == 'bf16' else model.precision})",
-        shape=model.shape,
         make=partial(composed, compose, of_layers),
         basis=APPROXIMATE if error_class == ROOFLINE else PARTLY_DERIVED if derived else OPERATOR_TABLES,
         statement=statement,

@@ -1,4 +1,4 @@
-"""GPUs by name: their data sheets and the operator tables of each, as gpus.json has them."""
+"""GPUs by name, with their data sheets and the names of their operator tables, from gpus.json."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ FILE = resources.files("servegym.latency_models") / "gpus.json"
 
 @dataclass(frozen=True)
 class Gpu:
-    """chip: its data sheet. fp8_flop_per_s: None: no such products. tables: how its operator tables begin; None: none.
-
-    hardware: as profiles name it. source: of the data sheet.
+    """A GPU. hardware: its name in profiles. chip: its data sheet; source: of that. fp8_flop_per_s: None: it has no
+    8-bit products. tables: beginning of the names of its operator tables; None: it has none.
     """
 
     name: str
@@ -28,13 +27,13 @@ class Gpu:
     source: str
 
     def flop_per_s(self, number_bytes: float) -> float:
-        """Peak of products with weights of so many bytes: those of 4 bits are computed in 16."""
+        """Return the peak of products with weights of this size; weights of 4 bits are computed in 16."""
         return self.fp8_flop_per_s if number_bytes == 1 and self.fp8_flop_per_s else self.chip.peak_flop_per_s
 
 
 @functools.cache
 def gpus() -> dict[str, Gpu]:
-    """All known GPUs by name."""
+    """Load all known GPUs, by name."""
     known = json.loads(FILE.read_text(encoding="utf-8"))["gpus"]
     return {
         name: Gpu(
@@ -50,7 +49,7 @@ def gpus() -> dict[str, Gpu]:
 
 
 def gpu(name: str) -> Gpu:
-    """Raises ProfileError for an unknown name."""
+    """Find a GPU by name. Raises ProfileError for an unknown one."""
     if name not in gpus():
         raise ProfileError(unknown_name("GPU", name, gpus()))
     return gpus()[name]

@@ -1,4 +1,4 @@
-"""The shape and the precision of a model whose batch times can be composed, as its config.json says them."""
+"""Reads the shape and the precision of a model whose batch times can be composed from its config.json."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ INSTEAD = "aiconfigurator-core knows more models: --device SYSTEM:FOLDER, of the
 
 @dataclass(frozen=True)
 class Model:
-    """name: of the model or its file. precision: of its weights; of experts, where it has them: a key of WEIGHTS.
-
-    left_out: what a profile of it does not know.
+    """A model to compose. name: of the model or its file. precision: of its experts, else of its weights, a key of
+    WEIGHTS. left_out: parts and effects that a profile does not count.
     """
 
     name: str
@@ -34,9 +33,9 @@ class Model:
 
 
 def read_model(path: Path, precision: str | None = None, kv_precision: str | None = None) -> Model:
-    """The model in a config.json; precision, kv_precision: of weights, of cached keys and values, instead of its own.
+    """Read the model of a config.json. precision, kv_precision: replace its own, of weights and of the KV cache.
 
-    Raises ProfileError for a file that is none, as `reading.read`, and for a model that cannot be composed.
+    Raises the errors of `read_document` and `reading.read`, and ProfileError for a model that cannot be composed.
     """
     document = read_document(path)
     name = str(document.get("_name_or_path") or (path.parent.name if path.name == CONFIG else path.stem))
@@ -44,7 +43,8 @@ def read_model(path: Path, precision: str | None = None, kv_precision: str | Non
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """A config.json, with the quantisation that a file beside it says. Raises ProfileError for a file that is none."""
+    """Read a config.json, and the quantisation from a hf_quant_config.json beside it. Raises ProfileError if it is not
+    a JSON object."""
     document = read_config(path, ProfileError)
     beside = path.with_name(path.name.replace(CONFIG, QUANTISATION))
     if not document.get("quantization_config") and beside != path and beside.is_file():
@@ -53,7 +53,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def read_config(path: Path, error_type: type[ServegymError]) -> dict[str, Any]:
-    """The JSON object in a model's config.json. Raises error_type for a file that is none."""
+    """Read the JSON object of a model's config.json. Raises error_type for any other file."""
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -69,7 +69,7 @@ def model_of(
     document: Mapping[str, Any], name: str, precision: str | None = None, where: str = "config",
     kv_precision: str | None = None,
 ) -> Model:  # fmt: skip
-    """The model that a config describes. Raises as `read_model`."""
+    """Read the model of a config. Raises the errors of `read_model`."""
     if kv_precision is not None and kv_precision not in KV:
         raise ProfileError(f"KV precision '{kv_precision}' is not known; there is {', '.join(KV)}")
     given = None if precision is None else named(precision, kv_precision or kv_of(document, where))
@@ -86,7 +86,7 @@ def model_of(
 
 
 def state_shape_of(model: Architecture, where: str) -> StateShape:
-    """The shape of a model whose layers are states of one kind and size. Raises ProfileError for other states."""
+    """Make the shape of a model whose layers are states of one kind and size. Raises ProfileError for other states."""
     one, *others = {layer.mixer for layer in model.layers if isinstance(layer.mixer, State)}
     if others or one.scan is None:
         raise ProfileError(f"{where}: layers of the kind '{one.kind}' are not composed; {INSTEAD}")
@@ -97,9 +97,9 @@ def state_shape_of(model: Architecture, where: str) -> StateShape:
 
 
 def shape_of(model: Architecture, where: str) -> ModelShape:
-    """The shape that is composed: attention with keys and values by head, the same in all layers but for windows.
+    """Make the shape of a model with keys and values by head, equal in all layers but for windows.
 
-    Raises ProfileError for other layers and for precisions that differ beyond that of experts.
+    Raises ProfileError for other layers, and for products of several precisions, experts aside.
     """
     for layer in model.layers:
         if not isinstance(layer.mixer, Attention) or layer.mlp is None:
@@ -140,7 +140,7 @@ def shape_of(model: Architecture, where: str) -> ModelShape:
 
 
 def _of_products(model: Architecture, where: str) -> str:
-    """The precision of all products but experts', a key of WEIGHTS. Raises ProfileError if it is not composed."""
+    """Return the precision of all products but experts, a key of WEIGHTS. Raises ProfileError if it is not composed."""
     precision = model.precision
     if precision.attention != precision.mlp or precision.attention not in COMPOSED:
         raise ProfileError(
@@ -155,9 +155,9 @@ def _windowed(model: Architecture) -> list[Attention]:
 
 
 def _approximated(model: Architecture) -> tuple[str, ...]:
-    said = []
+    approximated = []
     if any(mixer.local for mixer in _windowed(model)):
-        said.append("that windows do not slide: attention takes the time of sliding ones")
+        approximated.append("that windows do not slide: attention takes the time of sliding ones")
     if model.precision.activations == "nvfp4":
-        said.append("products of 4 bits by 4 bits: they take the time of 16-bit products")
-    return tuple(said)
+        approximated.append("products of 4 bits by 4 bits: they take the time of 16-bit products")
+    return tuple(approximated)

@@ -1,4 +1,4 @@
-"""Operators by aiconfigurator's tables of a GPU; what no table has is by its data sheet, and said to be."""
+"""Operators by aiconfigurator's tables of a GPU, and by its data sheet where no table has them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from servegym.latency_models.building.data_sheet import (
 from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape, StateShape
 
 T = TypeVar("T")
-QUANTISED_NUMBERS = 1.5  # read in 16 bits and written in 8, a number of the product's input
+QUANTISED_NUMBERS = 1.5  # moved for each input of an 8-bit product: read in 16 bits, written in 8
 
 
 class KernelTables:
-    """As `DataSheet`, measured. derived: what was taken from the data sheet instead, by name of the operator.
+    """The operators of a layer, measured; s on each of the devices. derived: names of those by the data sheet.
 
-    expert_dtype: as the experts' table has it; None: experts by single products (`mixture`). skew: of their routing.
+    expert_dtype: type of experts in their table; None: experts by single products. skew: of their routing.
     """
 
     def __init__(self, tables: str, sheet: DataSheet, expert_dtype: str | None = None, skew: float = 0.0):
@@ -53,7 +53,10 @@ class KernelTables:
         return aiconfigurator.head(self.wide, shape, devices)
 
     def attention(self, shape: ModelShape, devices: int) -> tuple[Attention, Attention, float]:
-        """The slope of A100s is Vidur's; of others that of the longest prefill, whose tokens attend to half of it."""
+        """Prefill and decode of a layer, and the slope of a chunk's token with one cached before it.
+
+        The slope of A100s is Vidur's; of others that of the longest prefill, whose tokens attend to half of it.
+        """
         try:
             prefill, decode = aiconfigurator.attention(self.tables, shape, devices)
         except IndexError:
@@ -75,7 +78,8 @@ class KernelTables:
         return self._by_data_sheet("experts", self._by_products(shape, tensor_parallel))
 
     def _by_products(self, shape: MixtureShape, devices: int) -> Seconds:
-        """The longer of the products, at the speed of the longest measured ones, and of reading the chosen weights."""
+        """Time experts as the longer of their products, at the speed of the longest measured ones, and of reading the
+        chosen weights."""
         rows = np.array([float(self.wide["m"].max())])
         inner = shape.intermediate // devices
         up = aiconfigurator.product(self.wide, 2 * inner, shape.hidden)

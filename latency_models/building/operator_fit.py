@@ -1,4 +1,4 @@
-"""The operators of a layer fitted to composed times, and the part of a profile that holds them."""
+"""Fits the operators of a layer to composed times, and makes the part `operators` of a profile."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from servegym.latency_models.least_squares import fit_relative
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators, terms
 
-LEAST_TOKENS = 128  # of a batch: below, a product is bound by reading weights, whatever the number of tokens
+LEAST_TOKENS = 128  # of a batch; products of fewer tokens take the time to read the weights
 
 
 @dataclass(frozen=True)
 class OperatorFit:
-    """Fitted operators, with what they were measured on: batches held out of the fit.
+    """Fitted operators, and the batches held out of the fit, on which their error is measured.
 
-    batches: BATCH array[n] of prefills. composed_s: float64[n, operators] of one layer. derived: the operators that
-    no table has.
+    batches: BATCH array[n] of prefills. composed_s: float64[n, operators] of one layer. derived: operators without a
+    table.
     """
 
     operators: Operators
@@ -34,7 +34,7 @@ class OperatorFit:
 def fit_operators(
     composition: Composition, batches: np.ndarray, seed: int, derived: tuple[str, ...] = ()
 ) -> OperatorFit:
-    """Non-negative least squares on relative error, operator by operator, over the prefill batches among `batches`."""
+    """Fit each operator to the prefills among `batches`, by non-negative least squares on relative error."""
     prefills = batches[(batches["decode_requests"] == 0) & (batches["prefill_tokens"] >= LEAST_TOKENS)]
     composed = composition.operators_s(prefills)
     train, held_out = split(len(prefills), seed)
@@ -46,7 +46,7 @@ def fit_operators(
 
 
 def part_of_profile(fitted: OperatorFit, device: LatencyModel, most_tokens: int) -> dict[str, Any]:
-    """The part `operators` of a profile. device: what its batches take, the CPU's overhead included."""
+    """Make `operators` of a profile. device: the time of its batches, with the CPU's overhead."""
     operators = fitted.operators
     layer_s = operators.layer_s(fitted.batches)
     by_operator = 100 * np.abs(layer_s / fitted.composed_s - 1)

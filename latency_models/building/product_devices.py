@@ -1,6 +1,7 @@
-"""Devices composed of single operators, those of a table or of a data sheet.
+"""Composes devices of single operators, from tables or a data sheet.
 
-Norms, rotary embedding and activation have no table: a launch each, and memory traffic at a share of the bandwidth.
+Norms, rotary embedding and activation have no table: each takes a launch, and memory traffic at a share of the
+bandwidth.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ class Kernels(Protocol):
 
 
 def decoder(
-    kernels: Kernels, chip: Device, shape: ModelShape, devices: int = 1, expert_parallel: int = 1,
-    cached_slope_s: float | None = None,
-) -> Composition:  # fmt: skip
-    """A decoder on `devices` tensor-parallel devices; expert_parallel: its experts are spread over them whole, or cut.
+    kernels: Kernels, chip: Device, shape: ModelShape, devices: int = 1, expert_parallel: int = 1
+) -> Composition:
+    """Compose a decoder on `devices` tensor-parallel devices. expert_parallel: devices over which whole experts are
+    spread; 1: each expert is cut.
 
-    Raises ProfileError where heads or widths cannot be cut.
+    Raises ProfileError if heads or widths cannot be cut.
     """
     check_cut(shape, devices, expert_parallel)
     rotated = (shape.heads + shape.kv_heads) * shape.head_dim // devices
@@ -78,14 +79,13 @@ def decoder(
     if devices > 1:
         linear = dict(reduced(linear, kernels.all_reduce(shape, devices)))
     prefill, decode, slope_s = kernels.attention(shape, devices)
-    slope_s = slope_s if cached_slope_s is None else cached_slope_s
     if shape.windowed:
         prefill, decode, slope_s = _windowed(shape, prefill, decode, slope_s)
     return Composition(shape.layers, linear, kernels.head(shape, devices), prefill, decode, slope_s)
 
 
 def _mlp(kernels: Kernels, chip: Device, shape: ModelShape, inner: int) -> tuple[Seconds, Seconds, Seconds]:
-    """The products up, the activation and the product down of an MLP of `inner` width."""
+    """Time the products up, the activation and the product down of an MLP of `inner` width."""
     return (
         kernels.product(2 * inner, shape.hidden),
         elementwise(chip, 3 * inner),
@@ -96,9 +96,9 @@ def _mlp(kernels: Kernels, chip: Device, shape: ModelShape, inner: int) -> tuple
 def _windowed(
     shape: ModelShape, prefill: Attention, decode: Attention, slope_s: float
 ) -> tuple[Attention, Attention, float]:
-    """A layer's mean attention, where some layers attend to the last tokens only.
+    """Average attention over the layers, some of which attend to the last tokens only.
 
-    A chunk of n tokens has n times the window of pairs there, as a shorter one without a window has.
+    With a window W a chunk of n tokens has n W pairs, as many as a chunk of sqrt(2 n W) tokens without one.
     """
     share, window = shape.windowed / shape.layers, float(shape.window)
 
@@ -115,7 +115,7 @@ def _windowed(
 
 
 def check_cut(shape: ModelShape, devices: int, expert_parallel: int) -> None:
-    """Raise ProfileError where the model cannot be cut so."""
+    """Raise ProfileError if the model cannot be cut in this way."""
     if devices < 1 or shape.heads % devices:
         raise ProfileError(f"{devices} devices cannot share {shape.heads} attention heads evenly")
     if max(shape.kv_heads, devices) % min(shape.kv_heads, devices):

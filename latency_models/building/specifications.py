@@ -1,4 +1,4 @@
-"""Devices by their specification, and how much of their memory holds keys and values."""
+"""Counts the memory of a device that is left for keys, values and states."""
 
 from __future__ import annotations
 
@@ -7,42 +7,23 @@ from typing import Any
 
 from servegym.errors import ProfileError
 from servegym.latency_models.building.shapes import DecoderShape, ModelShape, StateShape
-from servegym.latency_models.building.tables import read_table
 from servegym.latency_models.model_configs.kv_groups import BLOCK_TOKENS, Kept, grouped
 
 GIB = 2**30
 UTILISATION_PERCENT = 90  # vLLM's default
 RESERVE_BYTES = 5 * GIB // 2
-REQUEST_TOKENS = 4096  # of the requests that tokens are counted in, where their length matters
+REQUEST_TOKENS = 4096  # length of the requests in which tokens are counted, if it matters
 STEP_TOKENS = 8192  # vLLM's default for a server on these GPUs (max_num_batched_tokens)
 
 
 @dataclass(frozen=True)
 class Device:
-    """Peak of 16-bit dense products, memory and bandwidths; link: to the other devices of its node, 0: none given."""
+    """Peak of 16-bit dense products, memory and bandwidths. link: to the other devices of its node; 0: not given."""
 
     peak_flop_per_s: float
     memory_gib: int
     memory_bytes_per_s: float
     link_bytes_per_s: float
-
-
-def device(name: str) -> Device:
-    """The device whose row in device_specs.csv begins with `name`. Raises ProfileError where there is none."""
-    table = read_table("device_specs", ".csv").set_index("device")
-    names = [row for row in table.index if row.startswith(name)]
-    if not names:
-        raise ProfileError(f"device_specs.csv has no device '{name}'; it has {', '.join(table.index)}")
-    row = table.loc[names[0]]
-    # "376 fp16 / 353.9 bf16": the last number is that of bfloat16, in which the models are.
-    tera_flop = [word for word in str(row["fp16_dense_tflops"]).split() if word.replace(".", "").isdigit()][-1]
-    link = str(row["intra_node_link_gb_s"]).split()[0]
-    return Device(
-        peak_flop_per_s=float(tera_flop) * 1e12,
-        memory_gib=int(row["hbm_gib"]),
-        memory_bytes_per_s=float(str(row["mem_bw_tb_s"]).split()[0]) * 1e12,
-        link_bytes_per_s=0.0 if link == "nan" else float(link) * 1e9,
-    )
 
 
 def kv_cache(

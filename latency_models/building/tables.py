@@ -1,4 +1,4 @@
-"""Operator tables under $SERVEGYM_DATA/profiles and /measured/profiles, and interpolation in them."""
+"""Reads operator tables under $SERVEGYM_DATA/profiles and /measured/profiles, and interpolates in them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 
 def read_table(name: str, suffix: str = ".parquet") -> pd.DataFrame:
-    """The table of this name, a Parquet or CSV file.
-
-    Raises ProfileError where SERVEGYM_DATA or the table is absent.
-    """
+    """Read the table of this name, a Parquet or CSV file. Raises ProfileError if SERVEGYM_DATA is not set, or has no
+    such table."""
     import pandas as pd
 
     root = os.environ.get("SERVEGYM_DATA")
@@ -36,14 +34,14 @@ def read_table(name: str, suffix: str = ".parquet") -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Curve:
-    """y over x: linear between points, flat before the first, extrapolated with the last slope."""
+    """Values y over x: linear between points, constant before the first, past the last with the last slope."""
 
     x: np.ndarray
     y: np.ndarray
 
     @classmethod
     def of(cls, points: pd.Series) -> Curve:
-        """From a series of y indexed by x; points of equal x are averaged."""
+        """Make it from a series of y indexed by x; points of equal x are averaged."""
         points = points.groupby(level=0).mean().sort_index()
         return cls(points.index.to_numpy(dtype=float), points.to_numpy(dtype=float))
 
@@ -55,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Surface:
-    """Curves over x for rising values of a parameter, linear between two of them and past the last."""
+    """Curves over x for increasing values of a parameter, linear between two of them and past the last."""
 
     parameters: np.ndarray
     curves: tuple[Curve, ...]

@@ -1,4 +1,4 @@
-"""Fields of a config.json, read one by one; an unread field that may change size or speed is an error."""
+"""Takes the fields of a config.json one by one; an unread field that may change size or speed is an error."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Fields:
         return self.document.get(key) is not None
 
     def take(self, *keys: str, otherwise: Any = None) -> Any:
-        """The value of the first of these keys that has one; all of them count as understood."""
+        """Take the value of the first of these keys that has one; all of them count as understood."""
         self.taken.update(keys)
         return next((self.document[key] for key in keys if key in self), otherwise)
 
     def number(self, *keys: str, otherwise: int | None = None, least: int = 1) -> int:
-        """As `take`, a whole number of `least` or more. Raises ProfileError for anything else."""
+        """Take a whole number of `least` or more, as `take` does. Raises ProfileError for anything else."""
         value = self.take(*keys, otherwise=otherwise)
         if value is None:
             kind = self.document.get("model_type")
@@ -77,7 +77,7 @@ class Fields:
         return value
 
     def each(self, key: str, layers: int) -> Sequence[Any] | None:
-        """A list with one value for each layer; None: there is none. Raises ProfileError for another length."""
+        """Take a list with one value for each layer; None: there is none. Raises ProfileError for another length."""
         values = self.take(key)
         if values is None or values == []:
             return None

@@ -41,13 +41,14 @@ class Attention:
         return 2 * self.indexer[1]
 
     def token_numbers(self, devices: int = 1) -> float:
-        """Numbers that each device keeps of a token; with fewer key heads than devices, heads are replicated."""
+        """Return the numbers that each device keeps of a token; with fewer key heads than devices, heads are
+        replicated."""
         return max(1, self.kv_heads // devices) * (self.head_dim + self.value_dim)
 
 
 @dataclass(frozen=True)
 class Latent:
-    """Latent attention (MLA), which keeps of a token `rank` numbers for all heads and `rope` for its position.
+    """Latent attention (MLA), which keeps `rank` numbers of a token for all heads, and `rope` for its position.
 
     query_rank: 0: queries are not compressed. indexer: heads and width of the sparse attention's indexer (DSA), whose
     numbers are kept in 8 bits, with a scale of 32 bits for each 128.
@@ -119,7 +120,7 @@ class State:
     scan: Scan | None = None
 
     def bytes(self, devices: int = 1, conv_bytes: int = 2) -> int:
-        """Bytes that each device keeps of a request."""
+        """Return the bytes that each device keeps of a request."""
         return (self.conv_numbers * conv_bytes + self.numbers * self.number_bytes) // devices
 
 

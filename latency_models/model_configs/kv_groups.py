@@ -44,7 +44,7 @@ class Group:
     block_tokens: int
 
     def blocks(self, tokens: int, chunk: int = 1) -> int:
-        """The most blocks that a request of `tokens` tokens holds while it computes `chunk` of them at once."""
+        """Return the most blocks that a request of `tokens` tokens holds while it computes `chunk` of them at once."""
         if self.kept.state_bytes:
             return 1
         if not self.kept.window:
@@ -66,11 +66,11 @@ class Groups:
 
     @property
     def logged_tokens(self) -> int:
-        """The "GPU KV cache size" that vLLM logs, which counts as if each group kept all tokens."""
+        """The "GPU KV cache size" that vLLM logs, as if each group kept all tokens."""
         return self.blocks // len(self.groups) * min(group.block_tokens for group in self.groups)
 
     def in_profile(self, of_request: int, step_tokens: int) -> dict[str, Any]:
-        """The blocks and groups for `kv` of a profile. block_tokens: mean tokens of a block for such requests."""
+        """Make the blocks and groups of `kv` of a profile. block_tokens: mean tokens of a block for such requests."""
         kept = ((group.block_tokens, group.kept) for group in self.groups)
         groups = [
             KvCacheGroup(tokens, one.window, one.local, one.state_bytes > 0, one.checkpoints) for tokens, one in kept
@@ -85,14 +85,13 @@ class Groups:
         return sum(group.blocks(tokens, chunk) for group in self.groups)
 
     def tokens(self, of_request: int, step_tokens: int) -> int:
-        """Number of tokens that fit, in requests of `of_request` tokens, one of which computes `step_tokens` at
-        once."""
+        """Count the tokens that fit, in requests of `of_request` tokens; one of them computes `step_tokens` at once."""
         beside = self.request_blocks(of_request, step_tokens) - self.request_blocks(of_request)
         return int(max(0, self.blocks - beside) / self.request_blocks(of_request) * of_request)
 
 
 def kept_by(model: Architecture, devices: int) -> list[Kept]:
-    """The memory of each layer that keeps anything, on one device."""
+    """List the memory of each layer that keeps anything, on one device."""
     kept = []
     for layer in model.layers:
         mixer = layer.mixer
@@ -127,7 +126,7 @@ def grouped(layers: Sequence[Kept], available_bytes: int, where: str = "model") 
 
 
 def _pages(kinds: dict[Kept, int], where: str) -> tuple[dict[Kept, int], int]:
-    """Tokens of a block for each kind, and the bytes of any block in a layer.
+    """Return the tokens of a block for each kind, and the bytes of any block in a layer.
 
     With states, a block of layers that keep tokens is as long as the state requires, in steps of 16 tokens; pages of
     states are padded.

@@ -1,4 +1,4 @@
-"""The mixer of each layer: attention to all tokens or to the last ones, or a state of fixed size."""
+"""Reads the mixer of each layer: attention to all tokens or to the last ones, or a state of fixed size."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def with_indexers(fields: Fields, made: list[Mixer | None]) -> list[Mixer | None
 
 
 def _choosing_blocks(fields: Fields, made: list[Mixer | None]) -> list[Mixer | None]:
-    """MiniMax sparse attention: some layers score blocks of tokens by separate keys."""
+    """Read MiniMax sparse attention, in which some layers score blocks of tokens by separate keys."""
     indexer = (fields.number("sparse_num_index_heads"), fields.number("sparse_index_dim"))
     chooses = fields.each("sparse_attention_freq", len(made)) or [1] * len(made)
     valueless = fields.each("sparse_disable_index_value", len(made)) or [0] * len(made)
@@ -83,7 +83,7 @@ def _choosing_blocks(fields: Fields, made: list[Mixer | None]) -> list[Mixer | N
 
 
 def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
-    """The kind of each layer, from the first field that names kinds."""
+    """Read the kind of each layer, from the first field that names kinds."""
     if fields.document.get("model_type") in STATES_ALONE:
         return [LINEAR] * layers
     pattern = fields.take("hybrid_override_pattern", "layers_block_type", "layer_types")
@@ -119,7 +119,7 @@ def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _windowed(fields: Fields, layers: int) -> Sequence[str]:
-    """Models of attention alone, with or without windows."""
+    """Read the kinds of a model of attention alone, with or without windows."""
     kind = str(fields.document.get("model_type"))
     if "attention_chunk_size" in fields and kind.startswith("llama4"):
         rotated = fields.each("no_rope_layers", layers)
@@ -161,7 +161,8 @@ def _attention(fields: Fields, hidden: int, window: int, local: bool = False) ->
 
 
 def _gemma4(fields: Fields, hidden: int, window: int, heads: int, kv_heads: int) -> Attention:
-    """Full attention with wider heads than windows have, and values that are its keys if `attention_k_eq_v`."""
+    """Read Gemma 4's attention: full layers have wider heads than windows, and reuse keys as values if
+    `attention_k_eq_v`."""
     of_full, keys_alone = fields.number("global_head_dim"), bool(fields.take("attention_k_eq_v"))
     of_windows, fewer = fields.number("head_dim"), fields.number("num_global_key_value_heads", otherwise=kv_heads)
     if window:
@@ -228,7 +229,7 @@ def _mamba_of(fields: Fields, hidden: int, inner: int, state: int, kernel: int, 
 
 def _mamba2(fields: Fields, hidden: int, prefix: str = "mamba_") -> State:
     """Read a Mamba-2 layer. prefix: of its keys, where other layers have keys of these names; "": of Mamba-2 alone."""
-    fields.take("expand", "mamba_expand")  # inner / hidden, which heads and their width say too
+    fields.take("expand", "mamba_expand")  # inner / hidden; heads x their width gives inner
     heads = fields.number(f"{prefix}num_heads", "mamba_n_heads")
     inner = heads * fields.number(f"{prefix}head_dim", "mamba_d_head")
     state = fields.number("ssm_state_size", "mamba_d_state", "state_size")

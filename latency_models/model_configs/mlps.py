@@ -1,4 +1,4 @@
-"""The MLP of each layer: dense, experts, or none."""
+"""Reads the MLP of each layer: dense, experts, or none."""
 
 from __future__ import annotations
 

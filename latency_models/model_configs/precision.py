@@ -47,14 +47,15 @@ class Precision:
         return cls(weights, weights, weights, activations, kv)
 
     def __str__(self) -> str:
-        """Short text: `int4`, or `bf16, experts mxfp4`."""
+        """Write it shortly: `int4`, or `bf16, experts mxfp4`."""
         parts = {self.attention, self.mlp}
         dense = self.attention if len(parts) == 1 else f"attention {self.attention}, MLP {self.mlp}"
         return dense if self.experts in parts and len(parts) == 1 else f"{dense}, experts {self.experts}"
 
 
 def named(weights: str, kv: str) -> Precision:
-    """The precision of a name of WEIGHTS, for all products, or for experts only with mxfp4. Raises ProfileError."""
+    """Make the precision of a name in WEIGHTS: of all products, or with mxfp4 of experts only. Raises ProfileError for
+    unknown names."""
     if weights not in WEIGHTS:
         raise ProfileError(f"precision '{weights}' is not known; there is {', '.join(WEIGHTS)}")
     if weights == "mxfp4":
@@ -94,7 +95,7 @@ def precision_of(quantisation: Any, where: str, layers: Mapping[str, set[int]]) 
 
 
 def _scheme(fields: Fields, method: str) -> tuple[str, str]:
-    """(weights, activations) of quantised modules."""
+    """Read the precisions (weights, activations) of quantised modules."""
     if method in ("fp8", "fbgemm_fp8"):
         block = fields.take("weight_block_size")
         return ("fp8-block" if block else "fp8"), "fp8"
@@ -114,8 +115,8 @@ def _scheme(fields: Fields, method: str) -> tuple[str, str]:
         if len(schemes) == 1:
             return schemes.pop()
         raise ProfileError(f"{fields.where}: config_groups of {len(schemes)} precisions are not known; {HINT}")
-    said = f"{method} {algorithm}" if algorithm else method
-    raise ProfileError(f"{fields.where}: {said} is not known; {HINT}")
+    scheme = f"{method} {algorithm}" if algorithm else method
+    raise ProfileError(f"{fields.where}: {scheme} is not known; {HINT}")
 
 
 def _group(group: Mapping[str, Any], where: str) -> tuple[str, str]:
@@ -137,7 +138,7 @@ def _number(scheme: Any, where: str) -> str:
 
 
 def kv_of(document: Mapping[str, Any], where: str) -> str:
-    """The precision of cached keys and values alone, a key of KV."""
+    """Read the precision of cached keys and values alone, a key of KV."""
     quantisation = document.get("quantization_config") or {}
     quantisation = quantisation.get("quantization", quantisation)
     return _kv(quantisation.get("kv_cache_quant_algo") or quantisation.get("kv_cache_scheme"), where)
@@ -151,7 +152,7 @@ def _kv(scheme: Any, where: str) -> str:
 
 
 def kept_parts(excluded: Iterable[str], layers: Mapping[str, set[int]], where: str) -> set[str]:
-    """The PARTS that excluded modules leave in 16 bits. layers: the layers that have each part.
+    """Return the PARTS that excluded modules leave in 16 bits. layers: the layers that have each part.
 
     Raises ProfileError if they exclude only some layers or some products of a part, or have unknown names.
     """

@@ -61,7 +61,7 @@ class Architecture:
         return NUMBER_BYTES * (self.embeddings + self.norms) + int(products)
 
     def parts(self) -> Counter[str]:
-        """Weights of all layers' products by the part of a `Precision`."""
+        """Count the weights of all layers' products, by the part of a `Precision`."""
         weights: Counter[str] = Counter()
         for layer in self.layers:
             weights[ATTENTION] += layer.mixer.weights if layer.mixer else 0
@@ -73,11 +73,11 @@ class Architecture:
         return weights
 
     def token_bytes(self, mixer: Attention | Latent, devices: int = 1) -> float:
-        """Bytes that a layer keeps of a token on each device."""
+        """Return the bytes that a layer keeps of a token on each device."""
         return mixer.token_numbers(devices) * KV[self.precision.kv] + mixer.index_bytes
 
     def by_token(self) -> list[Attention | Latent]:
-        """The mixers of the layers that keep tokens."""
+        """Return the mixers of the layers that keep tokens."""
         return [layer.mixer for layer in self.layers if isinstance(layer.mixer, (Attention, Latent))]
 
     @property
@@ -129,7 +129,7 @@ def read(document: Mapping[str, Any], where: str, precision: Precision | None = 
 
 
 def layers_of_parts(layers: tuple[Layer, ...]) -> dict[str, set[int]]:
-    """The layers that have each part of a `Precision`."""
+    """Find the layers that have each part of a `Precision`."""
     experts = {i for i, layer in enumerate(layers) if isinstance(layer.mlp, Experts)}
     return {
         ATTENTION: {i for i, layer in enumerate(layers) if layer.mixer},
@@ -141,7 +141,7 @@ def layers_of_parts(layers: tuple[Layer, ...]) -> dict[str, set[int]]:
 
 
 def language_model(document: Mapping[str, Any], where: str) -> tuple[Fields, tuple[str, ...]]:
-    """The fields of the language model, and the parts left out. Raises ProfileError if there are two."""
+    """Return the fields of the language model, and the parts left out. Raises ProfileError if there are two models."""
     left_out = []
     nested = [key for key in NESTED if isinstance(document.get(key), dict)]
     if len(nested) > 1:

@@ -29,7 +29,7 @@ ENDLESS_BYTES = 2**50  # memory of a GPU that holds any model
 CURRENT = "current"  # the library's name of the newest complete version of an engine's tables
 GEMM = {"bf16": "bfloat16"}  # the library's names that differ from ours
 COMPRESSED = "compress_ratios"  # DeepSeek-V4: layers that keep a key for each 4 or 128 tokens
-MOST_SAID = 300  # characters of the library's messages
+MESSAGE_CHARACTERS = 300  # kept of the library's messages
 MOST_TOKENS, MOST_SEQUENCES = 16384, 1024  # tokens of a step, for the memory of activations
 
 
@@ -135,11 +135,12 @@ class StepModel:
         except ProfileError:
             raise
         except Exception as error:  # of many types, some of them plain RuntimeErrors
-            said = " ".join(str(error).split()) or type(error).__name__
-            said = f"the config has no {said}" if isinstance(error, KeyError) else said
+            message = " ".join(str(error).split()) or type(error).__name__
+            message = f"the config has no {message}" if isinstance(error, KeyError) else message
             known = models(self.served.system) if named and not own_config(self.served) else [self.served.model]
-            meant = "" if self.served.model in known else "; " + unknown_name("model", self.served.model, known)
-            raise ProfileError(f"device '{self.served.text}': {PACKAGE} says: {said[:MOST_SAID]}{meant}") from None
+            hint = "" if self.served.model in known else "; " + unknown_name("model", self.served.model, known)
+            text = f"{PACKAGE} says: {message[:MESSAGE_CHARACTERS]}{hint}"
+            raise ProfileError(f"device '{self.served.text}': {text}") from None
 
     @functools.cached_property
     def has_experts(self) -> bool:

@@ -54,8 +54,8 @@ class Served:
     def text(self) -> str:
         """The name that `served` parses."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[2:]}
-        said = [f"{name}={fields[name]}" for name, default in DEFAULTS.items() if fields[name] != default]
-        return ":".join([self.system, self.model, *said])
+        options = [f"{name}={fields[name]}" for name, default in DEFAULTS.items() if fields[name] != default]
+        return ":".join([self.system, self.model, *options])
 
 
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Served)[2:]}

@@ -8,13 +8,15 @@ import pytest
 from experiments.measured.layer_devices import layers
 from experiments.profiles import roofline_error
 from experiments.profiles.ascend_points import decodes, prefills
+from experiments.profiles.products import H100
+from experiments.profiles.shapes import LLAMA_3_8B, QWEN3_30B_A3B, QWEN3_32B, token_flop
 from servegym.errors import ProfileError
 from servegym.latency_models.building import aiconfigurator, data_sheet
 from servegym.latency_models.building.from_config import kernels_of
 from servegym.latency_models.building.gpus import gpu, gpus
 from servegym.latency_models.building.huggingface import Model
 from servegym.latency_models.building.product_devices import decoder
-from servegym.latency_models.building.shapes import LLAMA_3_8B, QWEN3_30B_A3B, QWEN3_32B, MixtureShape, ModelShape
+from servegym.latency_models.building.shapes import MixtureShape, ModelShape
 from servegym.latency_models.building.tables import read_table
 from servegym.latency_models.sampling import random_batches
 
@@ -69,13 +71,13 @@ def test_many_key_heads_are_many_requests():
     many = ModelShape(32, 4096, 32, 32, 128, 11008, 32000)
     few = ModelShape(32, 4096, 8, 8, 128, 11008, 32000)
     requests, cached = np.array([1.0, 5.0, 64.0]), np.array([100.0, 1000.0, 2000.0])
-    _, decode = aiconfigurator.attention(aiconfigurator.H100, many)
-    _, narrow = aiconfigurator.attention(aiconfigurator.H100, few)
+    _, decode = aiconfigurator.attention(H100, many)
+    _, narrow = aiconfigurator.attention(H100, few)
     assert decode.at(requests, cached) == pytest.approx(narrow.at(4 * requests, cached))
 
 
 def test_a_product_between_two_widths_and_two_depths():
-    measured = aiconfigurator.products(aiconfigurator.H100)
+    measured = aiconfigurator.products(H100)
     rows = np.array([1.0, 64.0, 4096.0])
     low, high = (aiconfigurator.product(measured, n, k)(rows) for n, k in ((8192, 4096), (10240, 5120)))
     between = aiconfigurator.product(measured, 9000, 4500)(rows)
@@ -87,7 +89,7 @@ def test_a_product_between_two_widths_and_two_depths():
 def test_experts_are_looked_up_where_they_were_measured():
     kernels, _ = kernels_of(gpu("h100"), Model("m", MIXTRAL, "bf16"))
     linear = decoder(kernels, gpu("h100").chip, MIXTRAL, 2).linear
-    alone = aiconfigurator.experts(aiconfigurator.H100, MIXTRAL, 2, 1, "bfloat16")
+    alone = aiconfigurator.experts(H100, MIXTRAL, 2, 1, "bfloat16")
     reduce_s = kernels.all_reduce(MIXTRAL, 2)
     tokens = np.array([1.0, 64.0, 2048.0])
     assert linear["experts"](tokens) == pytest.approx(alone.at(tokens) + reduce_s(tokens))
@@ -117,7 +119,7 @@ def test_layer_tables_imply_possible_rates(name, gpu_name, shape, devices, ranks
         used = float(data_sheet.used_experts(shape, np.array([32.0 * ranks]))[0]) / ranks
         moved += shape.layers * (used - shape.chosen) * shape.expert_bytes
     assert 0.2 < moved / devices / chip.memory_bytes_per_s / many_s < 1
-    assert 0.15 < shape.token_flop * 2048 / devices / chip.peak_flop_per_s / prefill_s < 1
+    assert 0.15 < token_flop(shape) * 2048 / devices / chip.peak_flop_per_s / prefill_s < 1
 
 
 def test_a_batch_of_both_kinds_takes_more_than_the_two():

@@ -13,11 +13,12 @@ import pytest
 from experiments.profiles import composed_recipes
 from experiments.profiles.ascend_points import decodes, prefills
 from experiments.profiles.build_profiles import RECIPES
+from experiments.profiles.device_specs import device
 from experiments.profiles.llmservingsim_a6000 import a6000 as devices_a6000
+from experiments.profiles.products import H100, H200
+from experiments.profiles.shapes import LLAMA_3_8B, LLAMA_3_70B, pair_flop, token_flop
 from experiments.profiles.vidur_a100 import vidur_linear
 from servegym.latency_models.building import aiconfigurator, all_reduce
-from servegym.latency_models.building.shapes import LLAMA_3_8B, LLAMA_3_70B
-from servegym.latency_models.building.specifications import device
 from servegym.latency_models.building.tables import read_table
 from servegym.latency_models.profile import load_profile
 
@@ -44,8 +45,8 @@ PEAKS = {
 }
 TABLES = {
     "A100-SXM4": aiconfigurator.A100,
-    "H100-SXM": aiconfigurator.H100,
-    "H200-SXM": aiconfigurator.H200,
+    "H100-SXM": H100,
+    "H200-SXM": H200,
 }
 each_chip = pytest.mark.parametrize("chip", TABLES)
 NUMBER_BYTES = 2
@@ -209,7 +210,7 @@ def test_a6000_operators():
 def test_cached_prefixes(recipe):
     """A chunk's token and one cached before it cost a product with its key and one with its value."""
     slope_s = recipe.make.args[0]().cached_slope_s
-    flop = recipe.shape.pair_flop / recipe.shape.layers / recipe.tensor_parallel
+    flop = pair_flop(recipe.shape) / recipe.shape.layers / recipe.tensor_parallel
     assert 0.3 < flop / slope_s / PEAKS[recipe.specification].flop_per_s < 1
 
 
@@ -239,7 +240,7 @@ def test_a_long_prefill_of_a_shipped_profile_computes(recipe):
     most = profile.valid["batch_tokens"][1]
     tokens = np.array([512, 1024, most, 2 * most, 8 * most])
     seconds = np.array([profile.device.evaluate(prefills(1, count))[0] for count in tokens])
-    flop = shape.token_flop * tokens + shape.pair_flop * tokens**2 / 2
+    flop = token_flop(shape) * tokens + pair_flop(shape) * tokens**2 / 2
     share = [possible_s(recipe, count) for count in flop] / seconds
     assert share.max() < 1
     assert share[2] > LEAST[recipe.name]

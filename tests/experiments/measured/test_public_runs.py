@@ -11,13 +11,13 @@ from experiments.measured import client_side, page, public_runs
 from experiments.measured.known_terms import ASYNCHRONOUS, SYNCHRONOUS, default_terms
 from experiments.measured.profiles import GPUS, model_named, profile_of
 from experiments.measured.study import CASES, errors_of
+from experiments.profiles.shapes import LLAMA_3_70B
 from servegym.errors import ProfileError, WorkloadError
 from servegym.evaluation.measured.figures import HEADLINE, METRICS, STATISTICS, figures_of, headline
 from servegym.evaluation.measured.plot import plot
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import simulated
 from servegym.latency_models.building.gpus import gpus
-from servegym.latency_models.building.shapes import LLAMA_3_70B
 
 needs_data = pytest.mark.skipif("SERVEGYM_DATA" not in os.environ, reason="SERVEGYM_DATA names no measured runs")
 

@@ -13,11 +13,10 @@ from experiments.pages.profile_table import page
 from experiments.profiles import ascend_points, ascend_recipes, build_profiles, composed_recipes
 from experiments.profiles.ascend_points import decodes, prefills
 from experiments.profiles.build_profiles import RECIPES, build_profile, main
+from experiments.profiles.device_specs import device
 from experiments.profiles.llmservingsim_a6000 import A6000_ATTENTION, a6000
 from experiments.profiles.published_recipes import published
-from servegym.errors import ProfileError
-from servegym.latency_models.building.document import BATCHES, SEED
-from servegym.latency_models.building.shapes import (
+from experiments.profiles.shapes import (
     LLAMA_3_8B,
     LLAMA_3_70B,
     QWEN2_7B,
@@ -27,8 +26,10 @@ from servegym.latency_models.building.shapes import (
     QWEN15_4B,
     QWEN15_7B,
     QWEN25_14B,
-)  # fmt: skip
-from servegym.latency_models.building.specifications import device
+    token_flop,
+)
+from servegym.errors import ProfileError
+from servegym.latency_models.building.document import BATCHES, SEED
 from servegym.latency_models.building.tables import Curve, Surface, read_table
 from servegym.latency_models.documents import to_text
 from servegym.latency_models.fitting import measure, split
@@ -98,7 +99,7 @@ def test_composed_times_are_of_the_right_size(recipe):
     batches = np.concatenate([decodes(1, 100), prefills(1, 2048)])
     decode_s, prefill_s = composed_s(recipe, batches)
     assert 1.0 < decode_s / (recipe.shape.read_bytes / devices / chip.memory_bytes_per_s) < 2.4
-    assert 1.0 < prefill_s / (recipe.shape.token_flop * 2048 / devices / chip.peak_flop_per_s) < 2.5
+    assert 1.0 < prefill_s / (token_flop(recipe.shape) * 2048 / devices / chip.peak_flop_per_s) < 2.5
 
 
 @needs_data
