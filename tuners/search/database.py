@@ -26,11 +26,11 @@ from sqlalchemy.exc import (
 )
 
 from servegym.errors import StorageError
-from servegym.simulator.compilation.locks import held
 from servegym.tuners.search.presence import Presence
 
 Answer = TypeVar("Answer")
 
+BEATS_A_GRACE = 6
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 LOCK_KEY = int.from_bytes(b"servegym", "big")  # key of PostgreSQL's advisory lock: a 64-bit number
@@ -42,12 +42,13 @@ POSTGRESQL = {  # defaults of libpq's parameters, so that a lost network is noti
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # ms
 }
+KNOWN = "it is postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE, or none, for a journal in the study's folder"
 
 
 class Patience:
     """Calls a backend's methods, and repeats a call while the database is unavailable, with growing waits.
 
-    limit_s: time after which a call raises StorageError.
+    limit_s: time after which a call raises StorageError; 0 after Ctrl-C, for the last calls of a worker that leaves.
     """
 
     def __init__(self, backend: RDBStorage, name: str, limit_s: float) -> None:
@@ -65,6 +66,9 @@ class Patience:
         while True:
             try:
                 return function(*arguments, **named)
+            except KeyboardInterrupt:
+                self.limit_s = 0.0
+                raise
             except Exception as error:
                 cause = trouble(error)
                 if cause is None:
@@ -81,22 +85,20 @@ class Patience:
 class SharedDatabase(_CachedStorage):
     """A database that several workers share; Optuna's cache over its tables.
 
-    beats_every_s: interval of the heartbeat of a running trial's worker. grace_s: a worker without a heartbeat for
-    longer counts as dead. Killed workers of this machine are noticed at once (`presence`). patience_s: time that a call
-    waits for an unavailable database.
+    grace_s: a worker without a heartbeat for longer counts as dead. Killed workers of this machine are noticed at once
+    (`presence`). patience_s: time that a call waits for an unavailable database.
     """
 
-    def __init__(self, url: str, beats_every_s: int, grace_s: int, patience_s: float) -> None:
+    def __init__(self, url: str, grace_s: int, patience_s: float) -> None:
         parsed = checked_url(url)
         self.name = parsed.render_as_string(hide_password=True)
-        self.grace_s = float(grace_s)
-        self.beats_every_s: float | None = float(beats_every_s)
         self.presence = Presence(Path(tempfile.gettempdir()) / f"servegym-workers-{os.getuid()}")
-        self._sqlite = parsed.database if parsed.get_backend_name() == "sqlite" else None
-        plain = url.replace("{", "{{").replace("}", "}}")  # Optuna fills in a template
+        self._has_locks = parsed.get_backend_name() != "sqlite"
         settings: dict[str, Any] = {}
-        if self._sqlite is None:
+        if self._has_locks:
             settings["connect_args"] = {name: value for name, value in POSTGRESQL.items() if name not in parsed.query}
+        plain = url.replace("{", "{{").replace("}", "}}")  # Optuna fills in a template
+        beats_every_s = max(1, grace_s // BEATS_A_GRACE)
         with translated(self.name):
             engine = sqlalchemy.create_engine(parsed, **settings)
             try:
@@ -110,7 +112,9 @@ class SharedDatabase(_CachedStorage):
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
         """As Optuna's, but the same call may be repeated, since a database may fail after the change and before its
-        answer."""
+        answer; and a trial has a heartbeat before it runs, as one without would never count as stale."""
+        if state == TrialState.RUNNING:
+            self._patience.record_heartbeat(trial_id)
         try:
             return super().set_trial_state_values(trial_id, state, values)
         except UpdateFinishedTrialError:
@@ -118,6 +122,18 @@ class SharedDatabase(_CachedStorage):
             if trial.state == state and (values is None or trial.values == list(values)):
                 return True
             raise
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        """As Optuna's; an unavailable database misses one, since an error would end the thread that sends them."""
+        try:
+            self._patience.backend.record_heartbeat(trial_id)
+        except Exception as error:
+            if trouble(error) is None:
+                raise
+
+    def is_dead(self, worker: str) -> bool:
+        """Whether a worker of this machine is known to be dead; heartbeats tell of the others."""
+        return self.presence.alive(worker) is False
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -132,9 +148,8 @@ class SharedDatabase(_CachedStorage):
 
     @contextlib.contextmanager
     def _locked(self, engine: sqlalchemy.Engine) -> Iterator[None]:
-        if self._sqlite is not None:
-            with file_lock(self._sqlite):
-                yield
+        if not self._has_locks:
+            yield
             return
         connection = engine.connect()
         try:
@@ -142,26 +157,12 @@ class SharedDatabase(_CachedStorage):
             connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_xact_lock(LOCK_KEY)))
             yield
         finally:
-            with contextlib.suppress(
-                DBAPIError
-            ):  # ends the transaction, and the lock with it; so does a lost connection
+            with contextlib.suppress(DBAPIError):  # ends the transaction, and the lock; so does a lost connection
                 connection.close()
-
-    def beat(self, trial_id: int) -> None:
-        """Report that a trial's worker is alive."""
-        self.record_heartbeat(trial_id)
-
-    @contextlib.contextmanager
-    def impatient(self) -> Iterator[None]:
-        """Stop waiting for the database, for the last calls of a worker that leaves."""
-        limit_s, self._patience.limit_s = self._patience.limit_s, 0.0
-        try:
-            yield
-        finally:
-            self._patience.limit_s = limit_s
 
 
 def checked_url(url: str) -> sqlalchemy.URL:
+    """A URL of a database. Raises StorageError for one that no study can be kept in; warns of SQLite."""
     try:
         parsed = sqlalchemy.make_url(url)
     except (ArgumentError, ValueError):
@@ -181,9 +182,6 @@ def checked_url(url: str) -> sqlalchemy.URL:
     return parsed
 
 
-KNOWN = "it is postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE, or none, for a journal in the study's folder"
-
-
 @contextlib.contextmanager
 def translated(name: str) -> Iterator[None]:
     """A context that turns an error of a database into a StorageError of one line."""
@@ -195,8 +193,6 @@ def translated(name: str) -> Iterator[None]:
         raise StorageError(f"cannot open {name}: {reason(error)}") from None
     except RuntimeError as error:  # tables of another Optuna
         raise StorageError(f"cannot use {name}: {str(error).splitlines()[0]}") from None
-    except OSError as error:
-        raise StorageError(f"cannot open {name}: {error.strerror}") from None
 
 
 def trouble(error: BaseException | None) -> DBAPIError | None:
@@ -213,12 +209,6 @@ def trouble(error: BaseException | None) -> DBAPIError | None:
 
 def reason(error: BaseException) -> str:
     """The message of a database's error, without SQL and hints."""
-    said = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
-    said = said.orig if isinstance(said, DBAPIError) and said.orig else said
-    return (str(said).strip().splitlines() or [type(said).__name__])[0].strip()
-
-
-@contextlib.contextmanager
-def file_lock(database: str) -> Iterator[None]:
-    with open(database + ".claims", "ab") as file, held(file):
-        yield
+    cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
+    cause = cause.orig if isinstance(cause, DBAPIError) and cause.orig else cause
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0].strip()

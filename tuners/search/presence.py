@@ -1,7 +1,7 @@
 """Tells which workers are alive: each locks a file, and the operating system releases the lock when the worker dies.
 
 Unlike a process number, the lock is valid in containers that share the folder, and on other machines if the file system
-has shared locks (NFS 4); and it is not confused by process numbers that are used again.
+has shared locks (NFS 4); and process numbers are used again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from servegym.errors import StorageError
-
-_here: set[str] = set()  # workers of this process, kept by name because a process's own locks do not block it
 
 
 class Presence:
@@ -35,35 +33,29 @@ class Presence:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             file = (self.folder / worker).open("wb")
-            fcntl.lockf(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             raise StorageError(
                 f"{self.folder}: {error.strerror}; workers need a folder they can write, with file locks"
             ) from None
-        _here.add(worker)
-        try:
-            yield worker
-        except StorageError:
-            raise  # its trial may still be RUNNING in the study: the unlocked file tells that the worker is gone
-        except BaseException:
+        with file:
+            try:
+                yield worker
+            except StorageError:
+                raise  # its trial may still be RUNNING in the study: the unlocked file tells that the worker is gone
+            except BaseException:
+                self.forget(worker)
+                raise
             self.forget(worker)
-            raise
-        else:
-            self.forget(worker)
-        finally:
-            _here.discard(worker)
-            file.close()
 
     def alive(self, worker: str) -> bool | None:
         """Whether a worker is alive; None if its file is not in this folder."""
-        if worker in _here:
-            return True
         try:
             with (self.folder / worker).open("r+b") as file:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
             return None
-        except OSError:  # held (EAGAIN or EACCES), or of another user
+        except OSError:  # locked (EWOULDBLOCK), or of another user
             return True
         return False
 

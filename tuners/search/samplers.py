@@ -7,71 +7,35 @@ import importlib.util
 import itertools
 import random
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, CmaEsSampler
+from optuna.samplers import CmaEsSampler
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from servegym.errors import SearchError
 from servegym.simulator.policies.policy import Value
-from servegym.tuners.search.attempts import index_of
 from servegym.tuners.search.space import Space
+from servegym.tuners.search.workers import index_of
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
 
 
-class SeededSampler(BaseSampler):
-    """Makes a new sampler for each trial, seeded by (seed, the trial's index).
-
-    make: makes a sampler from a seed. The sampler must keep all its knowledge in the study, as Optuna's TPE, GP,
-    CMA-ES, NSGA-II and random samplers do. (A grid needs no sampler: `work` gets its points as first points.)
-    """
-
-    def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
-        self._make = make
-        self._seed = seed
-        self._sampler = make(seed)
-
-    def __str__(self) -> str:
-        return str(self._sampler)
-
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        index = index_of(trial)
-        key = (self._seed, trial.number if index is None else index)
-        self._sampler = self._make(int(np.random.SeedSequence(key).generate_state(1)[0]))
-        self._sampler.before_trial(study, self._told(trial))
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self._sampler.infer_relative_search_space(study, self._told(trial))
+class IndexedCmaEs(CmaEsSampler):
+    """CMA-ES. Optuna adds the trial's number to the seed; here it is the index, which a retry does not change."""
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self._sampler.sample_relative(study, self._told(trial), search_space)
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self._sampler.sample_independent(study, self._told(trial), param_name, param_distribution)
-
-    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        self._sampler.after_trial(study, self._told(trial), state, values)
-
-    def _told(self, trial: FrozenTrial) -> FrozenTrial:
-        """The trial for the sampler, with the index as its number: CMA-ES adds the number to its seed, and a retry must
-        not change it."""
-        index = index_of(trial)
-        if index is None or not isinstance(self._sampler, CmaEsSampler):
-            return trial
         renumbered = copy.copy(trial)
-        renumbered.number = index
-        return renumbered
+        index = index_of(trial)
+        renumbered.number = trial.number if index is None else index
+        return super().sample_relative(study, renumbered, search_space)
 
 
 SAMPLERS = ("tpe", "gp", "cmaes", "nsga2", "grid", "random")
@@ -111,6 +75,11 @@ def check_search(sampler: str, pruner: str, space: Space, objectives: int = 1, c
             raise SearchError(reason)
 
 
+def seed_of(seed: int, index: int) -> int:
+    """Seed of the sampler of a trial, from the study's seed and the trial's index."""
+    return int(np.random.SeedSequence((seed, index)).generate_state(1)[0])
+
+
 def make_sampler(name: str, seed: int, defaults: Mapping[str, Value] | None = None) -> BaseSampler:
     """Make an Optuna sampler. defaults: starting point of cmaes. The points of a grid are enqueued (`first_points`), so
     its sampler draws nothing."""
@@ -121,7 +90,7 @@ def make_sampler(name: str, seed: int, defaults: Mapping[str, Value] | None = No
         "tpe": lambda: samplers.TPESampler(n_startup_trials=STARTUP_TRIALS, multivariate=True, seed=seed),
         # All trials serve the same requests, so the same parameters have the same score.
         "gp": lambda: samplers.GPSampler(n_startup_trials=STARTUP_TRIALS, deterministic_objective=True, seed=seed),
-        "cmaes": lambda: samplers.CmaEsSampler(x0=dict(defaults) if defaults else None, seed=seed),
+        "cmaes": lambda: IndexedCmaEs(x0=dict(defaults) if defaults else None, seed=seed),
         "nsga2": lambda: samplers.NSGAIISampler(population_size=POPULATION, seed=seed),
         "grid": lambda: samplers.RandomSampler(seed=seed),
         "random": lambda: samplers.RandomSampler(seed=seed),

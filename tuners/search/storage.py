@@ -9,68 +9,45 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
-from servegym.errors import ForeignStudyError, StorageError, WorkError
+from servegym.errors import ForeignStudyError
 from servegym.evaluation.ledger import differences
-from servegym.tuners.search.presence import Presence
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
-    from optuna.samplers import BaseSampler
-    from optuna.storages import BaseStorage
     from optuna.study import Study
 
-__all__ = ["ForeignStudyError", "StorageError", "WorkError", "open_storage", "open_study", "shared"]
+    from servegym.tuners.search.database import SharedDatabase
+    from servegym.tuners.search.journal import SharedJournal
+
+    Shared = SharedDatabase | SharedJournal
 
 IDENTITY = "servegym"  # attribute of a study with everything on which its results depend
 
 
-class Shared(Protocol):
-    """The methods of a storage that workers use beside Optuna's interface."""
-
-    name: str
-    presence: Presence
-    grace_s: float
-    beats_every_s: float | None
-
-    def exclusive(self) -> AbstractContextManager[None]: ...
-    def beat(self, trial_id: int) -> None: ...
-    def impatient(self) -> AbstractContextManager[None]: ...
-
-
-def open_storage(
-    url: str | None, folder: Path, *, beats_every_s: int = 10, grace_s: int = 60, patience_s: float = 300.0
-) -> BaseStorage:
+def open_storage(url: str | None, folder: Path, *, grace_s: int = 60, patience_s: float = 300.0) -> Shared:
     """Open a storage for `open_study`.
 
     url: None for a journal, `study.journal` in the folder (made if missing); "postgresql+psycopg://..." for a database;
     "sqlite:///FILE" warns that it is for one worker.
-    beats_every_s: interval of a worker's heartbeat, by default a third of grace_s. grace_s: a worker without a
-    heartbeat for longer counts as dead. (Killed workers of this machine, or of a journal, are noticed at once.)
+    grace_s: of a database; a worker on another machine without a heartbeat for longer counts as dead. (Killed workers
+    of this machine, or of a journal, are noticed at once.)
     patience_s: time that a worker waits for an unavailable database before it ends with StorageError.
     Raises StorageError with one line about what is wrong with the storage.
     """
-    if grace_s < 0 or (url is not None and grace_s < 1):
-        raise StorageError(f"a grace of {grace_s} s; of a database it is at least 1 s")
     if url is None:
         from servegym.tuners.search.journal import SharedJournal
 
-        return SharedJournal(folder, float(grace_s))
+        return SharedJournal(folder)
     from servegym.tuners.search.database import SharedDatabase
 
-    return SharedDatabase(url, max(1, min(beats_every_s, grace_s // 3)), grace_s, patience_s)
+    return SharedDatabase(url, grace_s, patience_s)
 
 
 def open_study(
-    storage: BaseStorage,
-    name: str,
-    identity: Mapping[str, Any],
-    directions: Sequence[str],
-    sampler: BaseSampler,
-    pruner: BasePruner,
+    storage: Shared, name: str, identity: Mapping[str, Any], directions: Sequence[str], pruner: BasePruner
 ) -> Study:
     """Make a study, or continue one.
 
@@ -83,17 +60,16 @@ def open_study(
     import optuna
 
     ours = json.loads(json.dumps(identity))
-    with shared(storage).exclusive(), quiet():
+    with storage.exclusive(), quiet():
         study = optuna.create_study(
             storage=storage,
             study_name=name,
             directions=[optuna.study.StudyDirection[direction.upper()] for direction in directions],
             load_if_exists=True,
-            sampler=sampler,
             pruner=pruner,
         )
         attributes = study.user_attrs
-        place = f"study {name!r} in {shared(storage).name}"
+        place = f"study {name!r} in {storage.name}"
         if IDENTITY not in attributes:
             if attributes or study.get_trials(deepcopy=False):
                 raise ForeignStudyError(f"{place} was not made by servegym tune; take another name")
@@ -110,13 +86,6 @@ def open_study(
         if found != list(directions):
             raise ForeignStudyError(f"{place} is another one: it is to {found}, not to {list(directions)}")
     return study
-
-
-def shared(storage: BaseStorage) -> Shared:
-    """The storage with the interface of workers. Raises StorageError for one that `open_storage` did not make."""
-    if not hasattr(storage, "exclusive"):
-        raise StorageError(f"a {type(storage).__name__} cannot be shared by workers; use open_storage")
-    return cast(Shared, storage)
 
 
 @contextlib.contextmanager

@@ -1,259 +1,76 @@
-"""Workers: any number of processes that run the trials of one study, each exactly once.
+"""Workers: any number of processes that run the trials of one study, each trial exactly once.
 
-A worker takes an index (see `attempts`) by making a trial for it, under a lock, and runs it. If it dies, another or a
-later worker marks its trial as FAILed, which opens the index again. A worker that wrongly counted as dead finds its
-trial FAILed, drops the result and continues.
+A study of N trials has the indices 0 to N - 1; an attempt at one is an Optuna trial with a number. A worker takes the
+first index without a finished, running or waiting attempt, under a lock, and runs it. If it dies, another or a later
+worker marks its attempt as FAILed, which opens the index again. So the open work follows from the trials, and no worker
+has to return it to a queue before it dies. A worker that wrongly counted as dead finds its trial FAILed, drops the
+result and continues.
+
+Optuna's `Study.optimize`, RetryHeartbeatStaleTrialCallback and MaxTrialsCallback do not do the same: workers that end
+together run more than N trials, a trial whose retry could not be added before a second kill is lost, and retries come
+after trials that were drawn without their result.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import math
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
-from optuna.storages import BaseStorage
+from optuna.samplers import BaseSampler
+from optuna.storages._heartbeat import get_heartbeat_thread
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from servegym.errors import StorageError, WorkError
-from servegym.tuners.search.attempts import (
-    DIED,
-    ENDED,
-    INDEX,
-    WORKER,
-    Attempts,
-    attempts_of,
-    finished_trials,
-    worker_of,
-)
-from servegym.tuners.search.storage import Shared, quiet, shared
+from servegym.tuners.search.storage import quiet
+
+if TYPE_CHECKING:
+    from servegym.tuners.search.storage import Shared
 
 Objective = Callable[[Trial], "float | Sequence[float]"]
 Progress = Callable[[int, int], None]
 
-POLL_S = 0.5  # how often a worker checks whether an index is open or the others are done
-REAP_S = 5.0  # how often a busy worker checks for dead ones
-SUPERFLUOUS = "its index has another trial"
+# Attributes of a trial in stored studies.
+INDEX = "slot"
+WORKER = "worker"
+ENDED = "ended"  # the reason why a trial FAILed; missing if its worker died
 
-
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """An index that this worker has taken, and the trial that stands for it."""
-
-    index: int
-    trial_id: int
-    number: int
-
-
-class Worker:
-    """One call of `work`."""
-
-    def __init__(
-        self, study: Study, objective: Objective, trials: int, enqueue: Sequence[Mapping[str, Any]], retries: int
-    ) -> None:
-        self.study = study
-        self.objective = objective
-        self.trials = trials
-        self.enqueue = enqueue
-        self.retries = retries
-        self.raw: BaseStorage = study._storage  # private, but a study has no other access to its storage
-        self.storage: Shared = shared(self.raw)
-        self.study_id = self.raw.get_study_id_from_name(study.study_name)
-        self.unheard: dict[str, float] = {}  # worker of which nothing is known -> time since when, s
-
-    def run(self, progress: Progress) -> list[FrozenTrial]:
-        with quiet(), self.storage.presence.enter() as name:
-            try:
-                return self._run(name, progress)
-            except StorageError:
-                raise
-            except KeyboardInterrupt:
-                self.leave(name, "interrupted")
-                raise
-            except BaseException as error:
-                self.leave(name, f"{type(error).__name__}: {error}")
-                raise
-
-    def _run(self, name: str, progress: Progress) -> list[FrozenTrial]:
-        reported = -1
-        reap_at_s = -math.inf
-        while True:
-            if time.monotonic() >= reap_at_s:
-                self.reap()
-                reap_at_s = time.monotonic() + REAP_S
-            claim, attempts = self.claim(name)
-            finished = finished_trials(attempts)
-            if len(finished) != reported:
-                reported = len(finished)
-                progress(reported, self.trials)
-            if claim is not None:
-                self.do(claim)
-            elif reported == self.trials:
-                return finished
-            else:
-                time.sleep(POLL_S)
-                reap_at_s = -math.inf
-
-    def claim(self, name: str) -> tuple[Claim | None, list[Attempts]]:
-        """Take the first open index. Returns it (None: all are finished or taken), and the attempts before."""
-        with self.storage.exclusive():
-            attempts = self._attempts()
-            opened = next((index for index, one in enumerate(attempts) if one.open), None)
-            if opened is None:
-                return None, attempts
-            self._check_deaths(opened, attempts[opened])
-            trial_id, number = self._trial_for(opened, attempts[opened])
-            try:
-                self.raw.set_trial_user_attr(trial_id, WORKER, name)
-                self.storage.beat(trial_id)  # before it runs: a running trial without a heartbeat would run for ever
-                taken = self.raw.set_trial_state_values(trial_id, TrialState.RUNNING)
-            except UpdateFinishedTrialError:
-                return None, attempts  # another had it, and is done with it: the lock was lost
-            if not taken:
-                trial = self.raw.get_trial(trial_id)
-                if worker_of(trial) != name or trial.state != TrialState.RUNNING:
-                    return None, attempts  # another has it: the lock was lost
-            return Claim(opened, trial_id, number), attempts
-
-    def do(self, claim: Claim) -> None:
-        """Run a trial to its end; do nothing if its index has another one."""
-        if self._attempts()[claim.index].redundant(claim.number):
-            self._fail(claim.trial_id, SUPERFLUOUS)
-            return
-        study = optuna.load_study(  # a new one, since a study keeps the trials that it has seen
-            study_name=self.study.study_name, storage=self.raw, sampler=self.study.sampler, pruner=self.study.pruner
-        )
-        try:
-            with self._beating(claim.trial_id):
-                trial = Trial(study, claim.trial_id)
-                values: float | Sequence[float] | None
-                try:
-                    values, state = self.objective(trial), TrialState.COMPLETE
-                except optuna.TrialPruned:
-                    values, state = None, TrialState.PRUNED
-                self._tell(study, trial, claim, values, state)
-        except UpdateFinishedTrialError:
-            pass  # was taken for dead: another worker has the index by now
-
-    def _tell(
-        self, study: Study, trial: Trial, claim: Claim, values: float | Sequence[float] | None, state: TrialState
-    ) -> None:
-        if self.raw.get_trial(claim.trial_id).state.is_finished():
-            raise UpdateFinishedTrialError
-        try:
-            study.tell(trial, values, state)
-        except (StorageError, UpdateFinishedTrialError):
-            raise
-        except (TypeError, ValueError) as error:
-            if self.raw.get_trial(claim.trial_id).state.is_finished():
-                raise UpdateFinishedTrialError from None
-            raise WorkError(f"trial {claim.index} gave {values!r} at {trial.params}: {error}") from None
-
-    def reap(self) -> None:
-        """Fail the running trials of dead workers, which opens their indices."""
-        for attempts in self._attempts():
-            for trial in attempts.live:
-                if trial.state == TrialState.RUNNING and self._dead(worker_of(trial)):
-                    self._fail(self._id(trial), DIED)
-                    self.storage.presence.forget(worker_of(trial))
-                elif trial.state == TrialState.WAITING and attempts.redundant(trial.number):
-                    self._fail(self._id(trial), SUPERFLUOUS)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            optuna.storages.fail_stale_trials(self.study)  # of databases: those without a heartbeat
-
-    def _dead(self, worker: str) -> bool:
-        alive = self.storage.presence.alive(worker)
-        if alive is not None:
-            return not alive
-        if self.storage.beats_every_s is not None:
-            return False  # its heartbeat says so, or not
-        if worker not in self.unheard:
-            self.unheard[worker] = time.monotonic()
-            warnings.warn(
-                f"nothing is known here of the worker {worker}, which has a trial: "
-                f"taken for dead after {self.storage.grace_s:g} s",
-                stacklevel=2,
-            )
-        return time.monotonic() - self.unheard[worker] > self.storage.grace_s
-
-    def leave(self, name: str, why: str) -> None:
-        """Open this worker's index again, if the storage is reachable."""
-        with contextlib.suppress(StorageError), self.storage.impatient():
-            for attempts in self._attempts():
-                for trial in attempts.live:
-                    if worker_of(trial) == name:
-                        self._fail(self._id(trial), why)
-
-    def _trial_for(self, index: int, attempts: Attempts) -> tuple[int, int]:
-        if attempts.waiting is not None:
-            return self._id(attempts.waiting), attempts.waiting.number
-        system: dict[str, Any] = {}
-        if index < len(self.enqueue):
-            system["fixed_params"] = dict(self.enqueue[index])  # as Study.enqueue_trial does
-        if attempts.failed:  # as Optuna's own retries do: RetryHeartbeatStaleTrialCallback.retry_history reads it
-            system["failed_trial"] = attempts.failed[0].number
-            system["retry_history"] = [trial.number for trial in attempts.failed]
-        template = create_trial(state=TrialState.WAITING, system_attrs=system, user_attrs={INDEX: index})
-        trial_id = self.raw.create_new_trial(self.study_id, template)
-        return trial_id, self.raw.get_trial(trial_id).number
-
-    def _check_deaths(self, index: int, attempts: Attempts) -> None:
-        if attempts.deaths > self.retries:
-            numbers = ", ".join(str(trial.number) for trial in attempts.failed)
-            parameters = next((trial.params for trial in reversed(attempts.failed) if trial.params), {})
-            raise WorkError(
-                f"{attempts.deaths} workers died of trial {index} (numbers {numbers} in the study), at {parameters}: "
-                "find out what ends them (memory?) before you continue"
-            )
-
-    def _fail(self, trial_id: int, why: str) -> None:
-        with contextlib.suppress(UpdateFinishedTrialError):  # another worker did it
-            self.raw.set_trial_user_attr(trial_id, ENDED, why)
-            self.raw.set_trial_state_values(trial_id, TrialState.FAIL)
-
-    @contextlib.contextmanager
-    def _beating(self, trial_id: int) -> Iterator[None]:
-        """Send heartbeats regularly."""
-        every_s = self.storage.beats_every_s
-        if every_s is None:
-            yield
-            return
-        stop = threading.Event()
-
-        def beat() -> None:
-            with contextlib.suppress(StorageError):  # the worker's own next call says so
-                while not stop.wait(every_s):
-                    self.storage.beat(trial_id)
-
-        thread = threading.Thread(target=beat, name=f"heartbeat of trial {trial_id}", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-
-    def _attempts(self) -> list[Attempts]:
-        return attempts_of(self.raw.get_all_trials(self.study_id, deepcopy=False), self.trials)
-
-    def _id(self, trial: FrozenTrial) -> int:
-        return self.raw.get_trial_id_from_study_id_trial_number(self.study_id, trial.number)
-
-
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+POLL_S = 0.5  # how often a worker without work checks whether an index is open or the others are done
 RETRIES = 3
+
+
+def index_of(trial: FrozenTrial | Trial) -> int | None:
+    """The index of an attempt; None for a trial that another program added (a dashboard)."""
+    index = trial.user_attrs.get(INDEX)
+    return index if isinstance(index, int) else None
+
+
+def worker_of(trial: FrozenTrial) -> str:
+    """Name of the worker that ran a trial: HOST-PROCESS-RANDOM."""
+    return str(trial.user_attrs.get(WORKER, "unknown"))
+
+
+def attempts_of(trials: Iterable[FrozenTrial], count: int) -> list[list[FrozenTrial]]:
+    """The attempts at each index of a study of `count` trials, in the order of their numbers."""
+    attempts: list[list[FrozenTrial]] = [[] for _ in range(count)]
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        index = index_of(trial)
+        if index is not None and 0 <= index < count:
+            attempts[index].append(trial)
+    return attempts
 
 
 def work(
     study: Study,
     objective: Objective,
     trials: int,
+    sampler: Callable[[int], BaseSampler],
     *,
     enqueue: Sequence[Mapping[str, Any]] = (),
     progress: Progress | None = None,
@@ -262,7 +79,9 @@ def work(
     """Run trials of a study until `trials` of them are finished, along with the other workers.
 
     study: of `open_study`. objective: as Optuna's; TrialPruned finishes a trial, any other exception ends this worker
-    (and leaves the trial's index open). enqueue: fixed parameters of the first trials; missing ones are drawn.
+    (and leaves the trial's index open). sampler: makes the sampler of the trial with an index; it must keep all its
+    knowledge in the study, as Optuna's TPE, GP, CMA-ES, NSGA-II and random samplers do. enqueue: fixed parameters of
+    the first trials; missing ones are drawn.
     progress: called with (finished, trials) at the start and whenever any worker has finished more.
     retries: how many more workers may die of a trial after the first.
 
@@ -272,4 +91,128 @@ def work(
     Raises WorkError for a trial whose objective is not a number or whose workers die; StorageError if the storage is
     lost: finished trials are kept, and another call continues.
     """
-    return Worker(study, objective, trials, enqueue, retries).run(progress or (lambda finished, trials: None))
+    storage: Any = study._storage  # private, but a study has no other access to its storage
+    if not hasattr(storage, "presence"):
+        raise StorageError(f"a {type(storage).__name__} cannot be shared by workers; use open_storage")
+    with quiet(), storage.presence.enter() as name:
+        worker = Worker(study, storage, name, trials, sampler, enqueue, retries)
+        try:
+            return worker.run(objective, progress or (lambda finished, trials: None))
+        except StorageError:
+            raise
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            worker.leave("interrupted" if interrupted else f"{type(error).__name__}: {error}")
+            raise
+
+
+class Worker:
+    """One call of `work`."""
+
+    def __init__(
+        self, study: Study, storage: Shared, name: str, trials: int, sampler: Callable[[int], BaseSampler],
+        enqueue: Sequence[Mapping[str, Any]] = (), retries: int = RETRIES,
+    ) -> None:  # fmt: skip
+        self.study = study
+        self.storage = storage
+        self.name = name
+        self.trials = trials
+        self.sampler = sampler
+        self.enqueue = enqueue
+        self.retries = retries
+
+    def run(self, objective: Objective, progress: Progress) -> list[FrozenTrial]:
+        """Run open indices until all are finished, by this worker or others; returns the finished trials."""
+        reported = -1
+        while True:
+            trial, finished = self.take()
+            if len(finished) != reported:
+                reported = len(finished)
+                progress(reported, self.trials)
+            if trial is not None:
+                self.evaluate(trial, objective)
+            elif reported == self.trials:
+                return finished
+            else:
+                time.sleep(POLL_S)
+
+    def take(self) -> tuple[FrozenTrial | None, list[FrozenTrial]]:
+        """Take the first open index. Returns its trial (None: all are finished or taken), and the finished trials."""
+        with self.storage.exclusive():
+            self._fail_dead()
+            trials = self._trials()
+            attempts = attempts_of(trials, self.trials)
+            finished = [trial for of in attempts if (trial := next((t for t in of if t.state in FINISHED), None))]
+            trial = next((trial for trial in trials if trial.state == TrialState.WAITING), None)
+            if trial is None:  # else: of a worker that died before it started the trial
+                opened = next((i for i, of in enumerate(attempts) if all(t.state == TrialState.FAIL for t in of)), None)
+                if opened is None:
+                    return None, finished
+                trial = self._made(opened, attempts[opened])
+            with contextlib.suppress(UpdateFinishedTrialError):
+                self.storage.set_trial_user_attr(trial._trial_id, WORKER, self.name)
+                self.storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
+            trial = self.storage.get_trial(trial._trial_id)
+            if trial.state != TrialState.RUNNING or worker_of(trial) != self.name:
+                return None, finished  # another worker has it: a database lost the lock
+            return trial, finished
+
+    def _made(self, index: int, failed: Sequence[FrozenTrial]) -> FrozenTrial:
+        """A new WAITING trial of an index. Raises WorkError if too many workers died of the attempts before."""
+        dead = [trial for trial in failed if ENDED not in trial.user_attrs]
+        if len(dead) > self.retries:
+            numbers = ", ".join(str(trial.number) for trial in failed)
+            parameters = next((trial.params for trial in reversed(failed) if trial.params), {})
+            raise WorkError(
+                f"{len(dead)} workers died of trial {index} (numbers {numbers} in the study), at {parameters}: find "
+                "out what ends them (memory?) before you continue"
+            )
+        fixed = {"fixed_params": dict(self.enqueue[index])} if index < len(self.enqueue) else {}  # as enqueue_trial
+        template = create_trial(state=TrialState.WAITING, system_attrs=fixed, user_attrs={INDEX: index})
+        return self.storage.get_trial(self.storage.create_new_trial(self.study._study_id, template))
+
+    def evaluate(self, taken: FrozenTrial, objective: Objective) -> None:
+        """Run a trial to its end. Raises WorkError for an objective that is not a number."""
+        index = index_of(taken)
+        study = optuna.load_study(  # a new one, since a study keeps the trials that it has seen
+            study_name=self.study.study_name, storage=self.storage, pruner=self.study.pruner,
+            sampler=self.sampler(taken.number if index is None else index),
+        )  # fmt: skip
+        values: float | Sequence[float] | None
+        with contextlib.suppress(UpdateFinishedTrialError):  # counted as dead: another worker has the index by now
+            with get_heartbeat_thread(taken._trial_id, self.storage):
+                trial = Trial(study, taken._trial_id)
+                try:
+                    values, state = objective(trial), TrialState.COMPLETE
+                except optuna.TrialPruned:
+                    values, state = None, TrialState.PRUNED
+            try:
+                study.tell(trial, values, state, skip_if_finished=True)
+            except (TypeError, ValueError) as error:
+                raise WorkError(f"trial {index} gave {values!r} at {trial.params}: {error}") from None
+
+    def leave(self, why: str) -> None:
+        """Open this worker's index again, if the storage is reachable."""
+        with contextlib.suppress(StorageError):
+            for trial in self._trials():
+                if trial.state == TrialState.RUNNING and worker_of(trial) == self.name:
+                    self._fail(trial._trial_id, why)
+
+    def _fail_dead(self) -> None:
+        """Fail the running trials of dead workers, which opens their indices."""
+        for trial in self._trials():
+            if trial.state == TrialState.RUNNING and self.storage.is_dead(worker := worker_of(trial)):
+                self._fail(trial._trial_id)
+                self.storage.presence.forget(worker)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            optuna.storages.fail_stale_trials(self.study)  # of a database: those without a heartbeat
+
+    def _fail(self, trial_id: int, why: str | None = None) -> None:
+        with contextlib.suppress(UpdateFinishedTrialError):  # another worker did it
+            if why is not None:
+                self.storage.set_trial_user_attr(trial_id, ENDED, why)
+            self.storage.set_trial_state_values(trial_id, TrialState.FAIL)
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self.storage.get_all_trials(self.study._study_id, deepcopy=False)

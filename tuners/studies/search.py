@@ -12,7 +12,7 @@ from servegym.evaluation.identity import versions
 from servegym.evaluation.running import Runner
 from servegym.simulator.policies.policy import Policy, Value
 from servegym.tuners.search.choosing import build_space
-from servegym.tuners.search.samplers import Point, check_search, first_points, make_pruner, make_sampler
+from servegym.tuners.search.samplers import Point, check_search, first_points, make_pruner, make_sampler, seed_of
 from servegym.tuners.search.space import Settings, Space
 from servegym.tuners.studies.config import TuningConfig
 from servegym.tuners.studies.instances import Instances, Job, Outcome, find_policies, instances_of, run_job
@@ -64,13 +64,11 @@ class Search:
         """How many trials the study will have; a grid may have fewer points than were asked for."""
         return len(self.first_points) if self.config.sampler == "grid" else self.config.trials
 
-    @property
-    def sampler(self) -> BaseSampler:
-        """What it draws depends on the seed and the trials there are, not on how often the study was stopped."""
-        from servegym.tuners.search.samplers import SeededSampler
-
-        name, defaults = self.config.sampler, self.defaults
-        return SeededSampler(lambda seed: make_sampler(name, seed, defaults), self.config.seed)
+    def sampler(self, index: int) -> BaseSampler:
+        """The sampler of a trial. Its draws depend on the study's seed, the index and the trials that are finished, not
+        on how often the study was stopped."""
+        config = self.config
+        return make_sampler(config.sampler, seed_of(config.seed, index), self.defaults)
 
     @property
     def pruner(self) -> BasePruner:

@@ -27,9 +27,10 @@ from servegym.tuners.studies.tables import differences_table, parameters_table, 
 
 if TYPE_CHECKING:
     import pandas as pd
-    from optuna.storages import BaseStorage
     from optuna.study import Study
     from optuna.trial import FrozenTrial
+
+    from servegym.tuners.search.storage import Shared
 
 RUNS_FOLDER = "runs"
 
@@ -63,7 +64,7 @@ class StudyOutcome:
         return self.winner.settings
 
 
-def search_trials(search: Search, storage: BaseStorage, runner: Runner, progress: Progress) -> list[FrozenTrial]:
+def search_trials(search: Search, storage: Shared, runner: Runner, progress: Progress) -> list[FrozenTrial]:
     """Run the open trials of a study, beside any other workers; returns all finished ones, in order."""
     from servegym.tuners.search.workers import work
 
@@ -71,18 +72,18 @@ def search_trials(search: Search, storage: BaseStorage, runner: Runner, progress
         open_search(search, storage),
         search.objective(runner),
         search.trials,
+        search.sampler,
         enqueue=search.first_points,
         progress=lambda done, trials: progress("trials", done, trials),
     )
 
 
-def open_search(search: Search, storage: BaseStorage) -> Study:
+def open_search(search: Search, storage: Shared) -> Study:
     """The study in a storage: new, or as it was left. Raises ForeignStudyError, StorageError."""
     from servegym.tuners.search.storage import open_study
 
     return open_study(
-        storage, study_name(search.config, search.name), search.identity, search.config.directions, search.sampler,
-        search.pruner,
+        storage, study_name(search.config, search.name), search.identity, search.config.directions, search.pruner
     )  # fmt: skip
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from servegym.evaluation.panels.statistics import bootstrap, difference, mean
 from servegym.evaluation.panels.tables import by_cell
-from servegym.tuners.search.attempts import worker_of
 from servegym.tuners.search.space import Settings
+from servegym.tuners.search.workers import worker_of
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.objectives import FIGURES
 from servegym.tuners.studies.search import OUTCOMES, SETTINGS, Search

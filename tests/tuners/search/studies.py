@@ -4,6 +4,7 @@ As a program it is one worker: `python studies.py URL|- FOLDER NAME TRIALS SECON
 evaluation is a line of FOLDER/evaluations: "start INDEX NUMBER WORKER X Y" or "end ...".
 """
 
+import functools
 import os
 import signal
 import subprocess
@@ -17,32 +18,36 @@ from typing import Any
 import optuna
 
 from servegym.errors import ServegymError
-from servegym.tuners.search.attempts import index_of, worker_of
-from servegym.tuners.search.samplers import SeededSampler
+from servegym.tuners.search import workers
+from servegym.tuners.search.samplers import IndexedCmaEs, seed_of
 from servegym.tuners.search.storage import open_storage, open_study
-from servegym.tuners.search.workers import work
+from servegym.tuners.search.workers import index_of, worker_of
 
 WARM_START = {"x": 0.5, "y": 0.25}
 SAMPLERS = {
     "random": lambda seed: optuna.samplers.RandomSampler(seed),
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, n_startup_trials=4, multivariate=True),
-    "cma-es": lambda seed: optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=3, popsize=4),
+    "cma-es": lambda seed: IndexedCmaEs(seed=seed, n_startup_trials=3, popsize=4),
     "nsga-ii": lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=4),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=3),
 }
 
 
-def opened(
-    folder: Path, url: str | None = None, sampler: str = "random", name: str = "toy", **settings: Any
-) -> optuna.Study:
-    settings = {"beats_every_s": 1, "grace_s": 5} | settings
-    storage = open_storage(url, folder, **settings)
+def opened(folder: Path, url: str | None = None, name: str = "toy", **settings: Any) -> optuna.Study:
+    storage = open_storage(url, folder, **({"grace_s": 5} | settings))
+    return open_study(storage, name, {"toy": 1}, ["maximize"], optuna.pruners.NopPruner())
+
+
+def sampler_of(index: int, sampler: str = "random") -> optuna.samplers.BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        seeded = SeededSampler(SAMPLERS[sampler], 7)
-        return open_study(
-            storage, name, {"toy": 1, "sampler": sampler}, ["maximize"], seeded, optuna.pruners.NopPruner()
-        )
+        return SAMPLERS[sampler](seed_of(7, index))
+
+
+def work(
+    study: optuna.Study, objective: workers.Objective, trials: int, sampler: str = "random", **more: Any
+) -> list[optuna.trial.FrozenTrial]:
+    return workers.work(study, objective, trials, functools.partial(sampler_of, sampler=sampler), **more)
 
 
 def bowl(trial: optuna.Trial) -> float:
@@ -96,7 +101,7 @@ class Workers:
         return [words[1:] for line in text.splitlines() if (words := line.split())[0] == kind]
 
     def wait_for(self, kind: str, count: int) -> None:
-        wait_until(lambda: len(self.lines(kind)) >= count, f"{count} lines that say {kind}")
+        wait_until(lambda: len(self.lines(kind)) >= count, f"{count} lines of {kind}")
 
     def wait_for_each(self) -> None:
         """Until every worker has ended a trial."""
@@ -110,7 +115,7 @@ class Workers:
         return [words for words in self.lines("start") if words not in ended]
 
     def kill_one_that_runs(self) -> str:
-        """Kill -9 a worker that has just begun a trial; says which index it was at."""
+        """Kill -9 a worker that has just begun a trial; returns the trial's index."""
         before = self.running()
         wait_until(lambda: any(words not in before for words in self.running()), "a trial that begins")
         index, _, worker, *_ = self.running()[-1]
@@ -122,7 +127,7 @@ class Workers:
     def join(self, limit_s: float = 60.0) -> list[tuple[int, str]]:
         """Exit statuses and standard errors of those that were not killed."""
         ends = [(process, process.communicate(timeout=limit_s)[1]) for process in self.processes]
-        return [(process.returncode, told) for process, told in ends if process.returncode != -signal.SIGKILL]
+        return [(process.returncode, errors) for process, errors in ends if process.returncode != -signal.SIGKILL]
 
 
 def main(url: str, folder: str, name: str, trials: str, seconds: str, sampler: str) -> None:
@@ -131,19 +136,19 @@ def main(url: str, folder: str, name: str, trials: str, seconds: str, sampler: s
     def objective(trial: optuna.Trial) -> float:
         value = bowl(trial)
         frozen = trial.study.get_trials(deepcopy=False)[trial.number]
-        told = f"{index_of(frozen)} {trial.number} {worker_of(frozen)} {trial.params['x']!r} {trial.params['y']!r}\n"
+        line = f"{index_of(frozen)} {trial.number} {worker_of(frozen)} {trial.params['x']!r} {trial.params['y']!r}\n"
         with log.open("a") as file:
-            file.write("start " + told)
+            file.write("start " + line)
         for step in range(4):
             time.sleep(float(seconds) / 4)
             trial.report(value, step)
         with log.open("a") as file:
-            file.write("end " + told)
+            file.write("end " + line)
         return value
 
     try:
-        study = opened(Path(folder), None if url == "-" else url, sampler, name)
-        work(study, objective, int(trials), enqueue=[WARM_START])
+        study = opened(Path(folder), None if url == "-" else url, name)
+        work(study, objective, int(trials), sampler, enqueue=[WARM_START])
     except ServegymError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

@@ -12,9 +12,8 @@ import pytest
 
 pytest.importorskip("optuna_dashboard")
 
-from servegym.tuners.search.workers import work
 from tests.tuners.search.postgres import fresh_database, given_or_own
-from tests.tuners.search.studies import WARM_START, bowl, opened, wait_until
+from tests.tuners.search.studies import WARM_START, bowl, opened, wait_until, work
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +25,8 @@ def dashboard(storage, log):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     program = Path(sys.executable).parent / "optuna-dashboard"
-    with log.open("w") as told:
-        process = subprocess.Popen([program, storage, "--port", str(port)], stdout=told, stderr=told)
+    with log.open("w") as file:
+        process = subprocess.Popen([program, storage, "--port", str(port)], stdout=file, stderr=file)
 
     def ask(path):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as response:
@@ -62,6 +61,6 @@ def test_it_opens_a_study(tmp_path, url):
     with dashboard(url or str(tmp_path / "study.journal"), tmp_path / "log") as ask:
         (study,) = ask("api/studies")[1]["study_summaries"]
         assert study["study_name"] == "toy"
-        status, told = ask(f"api/studies/{study['study_id']}?after=0")
+        status, document = ask(f"api/studies/{study['study_id']}?after=0")
     assert status == 200
-    assert [trial["values"] for trial in told["trials"]] == [trial.values for trial in done]
+    assert [trial["values"] for trial in document["trials"]] == [trial.values for trial in done]

@@ -1,7 +1,6 @@
-"""Every trial exactly once, whoever does it and whoever is killed; and the same trials, however often one stops."""
+"""Every trial runs once, whichever workers are killed; and a study has the same trials, however often it is stopped."""
 
 import os
-import warnings
 
 import pytest
 
@@ -9,15 +8,12 @@ pytest.importorskip("optuna")
 pytest.importorskip("cmaes")
 
 import optuna
-from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState, create_trial
 
-from servegym.errors import ServegymError
+from servegym.errors import ServegymError, StorageError, WorkError
 from servegym.tuners.search import workers
-from servegym.tuners.search.attempts import worker_of
-from servegym.tuners.search.storage import StorageError, WorkError
-from servegym.tuners.search.workers import work
-from tests.tuners.search.studies import SAMPLERS, WARM_START, Workers, bowl, opened, points
+from servegym.tuners.search.workers import worker_of
+from tests.tuners.search.studies import SAMPLERS, WARM_START, Workers, bowl, opened, points, sampler_of, work
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +42,10 @@ def failing(at, error):
     return objective
 
 
-def test_first_points_are_first_and_progress_is_told(tmp_path):
-    told = []
-    done = work(opened(tmp_path), bowl, 3, enqueue=[WARM_START, {"x": 0.75}], progress=lambda *it: told.append(it))
-    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+def test_first_points_are_first_and_progress_is_reported(tmp_path):
+    calls = []
+    done = work(opened(tmp_path), bowl, 3, enqueue=[WARM_START, {"x": 0.75}], progress=lambda *it: calls.append(it))
+    assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert done[0].params == WARM_START
     assert done[1].params["x"] == 0.75
     assert len({trial.params["y"] for trial in done}) == 3
@@ -74,13 +70,13 @@ def test_a_finished_study_has_nothing_left_to_do_and_can_be_enlarged(tmp_path):
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_stopped_studies_are_the_same_byte_for_byte(tmp_path, sampler, end):
     count, times = (5, 1) if sampler == "gp" else (N, 3)  # the GP is slow
-    expected = points(work(opened(tmp_path / "whole", sampler=sampler), bowl, count, enqueue=[WARM_START]))
+    expected = points(work(opened(tmp_path / "whole"), bowl, count, sampler, enqueue=[WARM_START]))
     stopped = tmp_path / "stopped"
     for _ in range(times):
         with pytest.raises(type(end)):
-            work(opened(stopped, sampler=sampler), failing(3, end), count, enqueue=[WARM_START])
-    study = opened(stopped, sampler=sampler)
-    assert points(work(study, bowl, count, enqueue=[WARM_START])) == expected
+            work(opened(stopped), failing(3, end), count, sampler, enqueue=[WARM_START])
+    study = opened(stopped)
+    assert points(work(study, bowl, count, sampler, enqueue=[WARM_START])) == expected
     assert states(study).count("FAIL") == times
 
 
@@ -91,15 +87,17 @@ def test_a_grid_is_its_first_points(tmp_path):
     assert [trial.params for trial in work(opened(tmp_path), bowl, len(grid), enqueue=grid)] == grid
 
 
-def test_a_retry_says_what_it_retries(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        work(opened(tmp_path), failing(1, KeyboardInterrupt()), 3)
+def test_a_trial_that_was_drawn_in_part_is_drawn_again_as_a_whole(tmp_path):
+    """Optuna's retry callback would keep x and draw y as the first number of the sampler."""
     study = opened(tmp_path)
-    done = work(study, bowl, 3)
-    assert study.trials[1].user_attrs["ended"] == "interrupted"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        assert RetryHeartbeatStaleTrialCallback.retry_history(done[1]) == [1]
+
+    def killed(trial):
+        trial.suggest_float("x", 0, 1)
+        raise StorageError("away")
+
+    with pytest.raises(StorageError):
+        work(study, killed, 1)
+    assert points(work(opened(tmp_path), bowl, 1)) == points(work(opened(tmp_path / "whole"), bowl, 1))
 
 
 def test_pruned_trials_are_finished(tmp_path):
@@ -142,60 +140,49 @@ def test_a_worker_that_was_taken_for_dead_drops_its_result(tmp_path):
     assert states(study) == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE", "COMPLETE"]
 
 
-def test_of_two_trials_at_an_index_one_is_run(tmp_path):
+def test_of_two_finished_trials_at_an_index_the_first_counts(tmp_path):
+    """As when a database is restarted while a worker holds the lock; and trials of a dashboard's user do not count."""
     study = opened(tmp_path)
-    for index in (0, 0, 1, 0):
-        study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={"slot": index}))
-    assert [trial.number for trial in work(study, bowl, 2)] == [0, 2]
-    assert states(study) == ["COMPLETE", "FAIL", "COMPLETE", "FAIL"]
+    for value, attributes in ((1.0, {}), (2.0, {"slot": 0}), (3.0, {"slot": 0})):
+        study.add_trial(create_trial(value=value, user_attrs=attributes))
+    assert [trial.number for trial in work(study, bowl, 2)] == [1, 3]
 
 
-def test_a_trial_that_was_taken_twice_is_run_by_the_first(tmp_path):
-    """As when a database is restarted while a worker holds the lock, which then is no lock."""
+def test_a_waiting_trial_of_a_dead_worker_is_run(tmp_path):
     study = opened(tmp_path)
-    first, second = (workers.Worker(study, bowl, 1, [], 0) for _ in range(2))
-    with study._storage.presence.enter() as name:
-        claim, _ = first.claim(name)
-        study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs={"slot": 0, "worker": name}))
-        late = workers.Claim(0, second.raw.get_trial_id_from_study_id_trial_number(second.study_id, 1), 1)
-        second.do(late)
-        first.do(claim)
-    assert states(study) == ["COMPLETE", "FAIL"]
+    study.add_trial(create_trial(state=TrialState.WAITING, user_attrs={"slot": 0}))
+    assert points(work(study, bowl, 2)) == points(work(opened(tmp_path / "alone"), bowl, 2))
+    assert states(study) == ["COMPLETE"] * 2
 
 
-def test_a_trial_that_another_has_finished_is_not_claimed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("state", [TrialState.RUNNING, TrialState.COMPLETE])
+def test_a_trial_that_another_worker_has_meanwhile_is_not_taken(tmp_path, monkeypatch, state):
     """As when a database is restarted between looking for a trial and taking it, and others are faster."""
     study = opened(tmp_path)
-    late = workers.Worker(study, bowl, 1, [], 0)
-    found = late._trial_for
+    late = workers.Worker(study, study._storage, "late", 1, sampler_of)
+    made = late._made
 
-    def finished_meanwhile(index, attempts):
-        trial_id, number = found(index, attempts)
-        late.raw.set_trial_state_values(trial_id, TrialState.COMPLETE, [1.0])
-        return trial_id, number
+    def taken_meanwhile(index, failed):
+        trial = made(index, failed)
+        for change in (TrialState.RUNNING, state):
+            study._storage.set_trial_state_values(trial._trial_id, change, [1.0] if change.is_finished() else None)
+        return trial
 
-    monkeypatch.setattr(late, "_trial_for", finished_meanwhile)
-    with study._storage.presence.enter() as name:
-        assert late.claim(name)[0] is None
-    assert states(study) == ["COMPLETE"]
+    monkeypatch.setattr(late, "_made", taken_meanwhile)
+    if state.is_finished():
+        assert late.take()[0] is None
+    else:
+        assert late.take()[0].number == 0  # it repeats a call whose answer was lost
+    assert states(study) == [state.name]
 
 
 def test_workers_that_die_of_a_trial_are_not_replaced_for_ever(tmp_path):
-    for _ in range(2):
+    for call in (1, 0):
         with pytest.raises(StorageError, match="away"):
-            work(opened(tmp_path), failing(1, StorageError("away")) if not _ else failing(0, StorageError("away")), 3)
+            work(opened(tmp_path), failing(call, StorageError("away")), 3)
     with pytest.raises(WorkError, match=r"2 workers died of trial 1 \(numbers 1, 2 in the study\), at \{'x': "):
         work(opened(tmp_path), bowl, 3, retries=1)
     assert len(work(opened(tmp_path), bowl, 3, retries=2)) == 3
-
-
-def test_the_trial_of_an_unknown_worker_is_left_alone_for_the_grace(tmp_path):
-    study = opened(tmp_path, grace_s=1)
-    study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs={"slot": 0, "worker": "elsewhere-1-abc"}))
-    with pytest.warns(UserWarning, match="of the worker elsewhere-1-abc, which has a trial: taken for dead after 1 s"):
-        done = work(study, bowl, 2)
-    assert states(study) == ["FAIL", "COMPLETE", "COMPLETE"]
-    assert done[0].datetime_start > done[1].datetime_complete
 
 
 def test_three_workers_of_which_one_is_killed_do_each_trial_once(tmp_path):
@@ -224,5 +211,5 @@ def test_killed_and_started_again_is_as_if_nothing_had_happened(tmp_path):
             workers.kill_one_that_runs()
         workers.start()
         assert workers.join() == [(0, "")]
-    expected = work(opened(tmp_path / "alone", sampler="tpe"), bowl, N, enqueue=[WARM_START])
-    assert points(work(opened(tmp_path, sampler="tpe"), bowl, N)) == points(expected)
+    expected = work(opened(tmp_path / "alone"), bowl, N, "tpe", enqueue=[WARM_START])
+    assert points(work(opened(tmp_path), bowl, N)) == points(expected)

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from servegym.errors import ForeignStudyError
 from servegym.evaluation.running import ThreadRunner
-from servegym.tuners.search.storage import ForeignStudyError
 from servegym.tuners.studies.instances import instances_of
 from servegym.tuners.studies.study import StudyOutcome
 from servegym.tuners.studies.tuning import run_tuning, save_tuning
