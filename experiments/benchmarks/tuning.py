@@ -11,8 +11,7 @@ from experiments.benchmarks.scenarios import Sizes
 from servegym.evaluation.running import ThreadRunner, cores
 from servegym.tuners.search.storage import open_storage
 from servegym.tuners.studies.reading import DEFAULT, load_tuning
-from servegym.tuners.studies.study import search_trials
-from servegym.tuners.studies.tuning import prepared
+from servegym.tuners.studies.search import Search
 
 AT_LEAST_PER_MINUTE = 20.0  # 200 trials in ten minutes
 STARTUP = 12  # trials before the clock starts: the sampler's model is in use by then
@@ -22,7 +21,7 @@ def measure(sizes: Sizes) -> list[Figure]:
     """Trials 12 and on; making the panel's requests and compiling come before."""
     timed = 4 * sizes.repetitions
     config = load_tuning(DEFAULT).replaced(trials=STARTUP + timed)
-    (search,) = prepared(config).values()
+    search = Search(config, next(iter(config.studies)))
     search.instances.compile(search.policies)
     begins_s: list[float] = []
 
@@ -31,7 +30,7 @@ def measure(sizes: Sizes) -> list[Figure]:
             begins_s.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
-        trials = search_trials(search, open_storage(None, Path(folder)), ThreadRunner(cores()), progress)
+        trials = search.run_trials(open_storage(None, Path(folder)), ThreadRunner(cores()), progress)
     assert len(trials) == config.trials
     per_minute = 60 * timed / (begins_s[-1] - begins_s[0])
     runs = len(search.instances)

@@ -21,7 +21,7 @@ from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.running import ThreadRunner
 from servegym.tuners.studies.instances import Job, run_job
 from servegym.tuners.studies.reading import DEFAULT, load_tuning
-from servegym.tuners.studies.tuning import prepared
+from servegym.tuners.studies.search import Search
 
 WORKERS, SPEEDUP = 2, 1.8
 
@@ -36,7 +36,8 @@ class Taken(NamedTuple):
 
 def measure(sizes: Sizes) -> list[Figure]:
     spec = COMPARED.with_overrides({"requests": sizes.requests})
-    (search,) = prepared(load_tuning(DEFAULT)).values()
+    config = load_tuning(DEFAULT)
+    search = Search(config, next(iter(config.studies)))
     jobs = [Job(search.config.panel, index, dict(search.policies)) for index in search.order]
     first = Comparison(spec)
     compile_kernels(first)

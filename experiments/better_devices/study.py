@@ -87,10 +87,10 @@ def main() -> None:
         run_claims((one._replace(kinds=(kind,)) for one in EXAMINED), asked.out)
     run_claims(COSTLY[:3], asked.out)
     tunings = tuned.tune(tuned_device(JUDGED, asked.out), asked.out / "tuning")
-    timed(f"tuning {tuned.STUDIES[0]} on {JUDGED}", lambda: next(tunings).winner.label)
+    timed(f"tuning {tuned.STUDIES[0]} on {JUDGED}", lambda: next(tunings).winner)
     run_claims(COSTLY[3:], asked.out)
     for study in tuned.STUDIES[1:]:
-        timed(f"tuning {study} on {JUDGED}", lambda: next(tunings).winner.label)
+        timed(f"tuning {study} on {JUDGED}", lambda: next(tunings).winner)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from servegym.tuners.studies.tuning import run_tuning
 if TYPE_CHECKING:
     import pandas as pd
 
-    from servegym.tuners.studies.study import StudyOutcome
+    from servegym.tuners.studies.results import StudyResults
 
 TUNING, PAGE = "proserve-a100", "tuning-proserve-a100.md"
 STUDIES = ("engine", "router", "joint")  # of ProServe itself
@@ -71,6 +71,6 @@ def evaluate(device: str, page: Path, folder: Path) -> pd.DataFrame:
     return run_evaluation(evaluation(device, page), folder)
 
 
-def tune(device: str, folder: Path) -> Iterator[StudyOutcome]:
-    """Each study's outcome as it is done; what is kept in the folder is not done again."""
+def tune(device: str, folder: Path) -> Iterator[StudyResults]:
+    """Each study's results as it is done; what is kept in the folder is not done again."""
     return run_tuning(moved(device), folder, ThreadRunner(1))

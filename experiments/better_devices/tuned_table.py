@@ -14,8 +14,7 @@ from servegym.evaluation.panels.statistics import bootstrap, difference
 from servegym.evaluation.panels.tables import TDG, score_array
 from servegym.tuners.studies.analysis import parameters_of, validated
 from servegym.tuners.studies.candidates import DEFAULTS, WINNER
-from servegym.tuners.studies.results import StudyResults, read_study
-from servegym.tuners.studies.tuning import OUTCOME_FILE
+from servegym.tuners.studies.results import OUTCOME_FILE, StudyResults, read_study
 
 DEVICES = {OLD: "old profile", TERMS: TERMS, JUDGED: JUDGED}
 

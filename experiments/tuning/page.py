@@ -184,7 +184,7 @@ def _holds(change: Interval) -> str:
 
 
 def _study(results: StudyResults) -> str:
-    labels = ", ".join(f"{role} `{label}`" for role, label in results.labels("winner").items())
+    labels = ", ".join(f"{role} `{label}`" for role, label in results.labels.items())
     count = results.document["trials"]
     rows = parameters_of(results)
     lines = [

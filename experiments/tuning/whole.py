@@ -13,8 +13,8 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.plots import DOTS_PER_INCH
 from servegym.tuners.studies.candidates import DEFAULTS, WINNER
 from servegym.tuners.studies.plots import GREY, INK, name_of_figure, plain
-from servegym.tuners.studies.results import StudyResults, of_candidate, paired, read_study
-from servegym.tuners.studies.tuning import CONFIG_FILE, OUTCOME_FILE
+from servegym.tuners.studies.results import OUTCOME_FILE, StudyResults, of_candidate, paired, read_study
+from servegym.tuners.studies.tuning import CONFIG_FILE
 
 
 def read_tuning(directory: Path) -> list[StudyResults]:

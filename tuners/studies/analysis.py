@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servegym.evaluation.intervals import Interval
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
-from servegym.tuners.studies.objectives import Objective
+from servegym.tuners.studies.config import Objective
 from servegym.tuners.studies.results import StudyResults, of_candidate, paired
 
 if TYPE_CHECKING:

@@ -1,33 +1,38 @@
-"""Runs candidates of a study on a panel, once each, and keeps the runs in a ledger, so that a tuning can resume."""
+"""Candidates of a study: the best k trials, their runs on a panel, and the winner by these runs.
+
+Runs are kept in a ledger, so that a tuning can resume.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from servegym.evaluation.identity import versions
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.running import Runner
 from servegym.tuners.search.space import Settings
+from servegym.tuners.studies.config import FIGURES, OBJECTIVES, TuningConfig
 from servegym.tuners.studies.instances import Job, instances_of, run_job
-from servegym.tuners.studies.objectives import FIGURES
-from servegym.tuners.studies.search import Search
+from servegym.tuners.studies.search import SETTINGS, Search, excess
 
 if TYPE_CHECKING:
     import pandas as pd
+    from optuna.trial import FrozenTrial
 
+Entry = TypeVar("Entry")
 DEFAULTS, WINNER, SCHEDULE = "defaults", "winner", "schedule"
 Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A candidate. label: "defaults", or "trial 37". settings: of the policies, by role; None: the policies as
-    named."""
+    """What is run: label: "defaults", or "trial 37"; settings of the policies, by role; None: the policies as named."""
 
     label: str
     settings: Settings | None = None
@@ -52,7 +57,8 @@ def run_candidates(
 
     instances = instances_of(panel)
     wanted = list(pairs)
-    identity = {**instances.identity(search.policies), "policies": _named(search), "versions": versions()}
+    policies = {role: policy.to_json() for role, policy in search.policies.items()}
+    identity = {**instances.identity(search.policies), "policies": policies, "versions": versions()}
 
     def problem(row: Row) -> str | None:
         bad = [name for name in ("key", "index", *FIGURES) if name not in row]
@@ -68,7 +74,8 @@ def run_candidates(
     known = dict(zip(items, rows, strict=True))
     return pd.DataFrame(
         [
-            {"candidate": one.label, **instances.all[index]._asdict(), **_figures(known[one.key, index])}
+            {"candidate": one.label, **instances.all[index]._asdict()}
+            | {name: known[one.key, index][name] for name in FIGURES}
             for one, index in wanted
         ]
     )
@@ -79,14 +86,80 @@ def _row(item: tuple[str, Job]) -> Row:
     return {"key": key, "index": job.instance, **run_job(job)}
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in FIGURES}
-
-
-def _named(search: Search) -> dict[str, Any]:
-    return {role: policy.to_json() for role, policy in search.policies.items()}
-
-
 def on_all(candidates: Iterable[Candidate], panel: Panel) -> list[Pair]:
     """Pairs of every candidate with every instance."""
     return [(candidate, index) for candidate in candidates for index in range(len(instances_of(panel)))]
+
+
+def best_trials(search: Search, trials: list[FrozenTrial]) -> list[Candidate]:
+    """The best k trials that met the constraints, different from each other and from the defaults; best first.
+
+    trials: in the order of their numbers, as `work` returns them. Of several objectives those that no other trial
+    exceeds in all come first; the first objective decides among them.
+    """
+    config = search.config
+    usable = [
+        (number, trial) for number, trial in enumerate(trials)
+        if trial.state.name == "COMPLETE" and all(value <= 0 for value in trial.constraints.values())
+    ]  # fmt: skip
+    if len(config.objectives) > 1:
+        usable = [pair for pair in usable if not any(_dominates(config, other, pair[1]) for _, other in usable)]
+    sign = -1.0 if OBJECTIVES[config.objectives[0]].larger_is_better else 1.0
+    usable.sort(key=lambda pair: (sign * float(pair[1].values[0]), pair[0]))  # noqa: PD011 (a trial of Optuna)
+    found: dict[str, Candidate] = {}
+    for number, trial in usable:
+        candidate = Candidate(f"trial {number}", trial.user_attrs[SETTINGS])
+        if number > 0:  # trial 0 is the defaults, which are validated anyway
+            found.setdefault(candidate.key, candidate)
+    return list(found.values())[: config.top_k]
+
+
+def _dominates(config: TuningConfig, one: FrozenTrial, other: FrozenTrial) -> bool:
+    signs = [1.0 if OBJECTIVES[name].larger_is_better else -1.0 for name in config.objectives]
+    pairs = [(sign * a, sign * b) for sign, a, b in zip(signs, one.values, other.values, strict=True)]
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def choose(config: TuningConfig, rows: pd.DataFrame) -> str:
+    """The label of the candidate that wins: the best mean of the first objective of those that meet the constraints.
+
+    The defaults win a tie; and where no candidate meets the constraints, whether they do or not.
+    """
+    means = means_of(rows)
+    sign = 1.0 if OBJECTIVES[config.objectives[0]].larger_is_better else -1.0
+    score = sign * means[OBJECTIVES[config.objectives[0]].figure]
+    allowed = {label: meets(config, means.loc[label]) for label in means.index}
+    best, best_score = DEFAULTS, score[DEFAULTS] if allowed[DEFAULTS] else -math.inf
+    for label in means.index:
+        if label != DEFAULTS and allowed[label] and score[label] > best_score:
+            best, best_score = label, score[label]
+    return str(best)
+
+
+def choose_by_load(config: TuningConfig, rows: pd.DataFrame) -> dict[float, str]:
+    """For each load the candidate that is best there, of those that meet the constraints over all loads.
+
+    If none does, the defaults are chosen.
+    """
+    means = means_of(rows)
+    allowed = [label for label in means.index if label == DEFAULTS or meets(config, means.loc[label])]
+    of_allowed = rows[rows["candidate"].isin(allowed)]
+    unconstrained = config.replaced(constraints={})
+    return {float(load): choose(unconstrained, at_load) for load, at_load in of_allowed.groupby("load", sort=True)}
+
+
+def nearest(schedule: Mapping[float, Entry], load: float) -> Entry:
+    """The schedule's entry for a load: that of its nearest load, by ratio."""
+    return schedule[min(schedule, key=lambda known: (abs(math.log(known / load)), known))]
+
+
+def means_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean figures over instances, by candidate."""
+    return rows.astype(dict.fromkeys(FIGURES, "f8")).groupby("candidate", sort=False)[list(FIGURES)].mean()
+
+
+def meets(config: TuningConfig, means: pd.Series) -> bool:
+    """Whether the means of a candidate meet the constraints."""
+    return all(
+        excess(name, bound, float(means[OBJECTIVES[name].figure])) <= 0 for name, bound in config.constraints.items()
+    )

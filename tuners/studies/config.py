@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from servegym.errors import TuningError
 from servegym.evaluation.panels.panel import FIRST_SEED, Panel
 from servegym.tuners.search.choosing import Range
 from servegym.tuners.search.samplers import PRUNERS, SAMPLERS
-from servegym.tuners.studies.objectives import OBJECTIVES
 
 FIRST_SEEDS = {"panel": 0, "validation": 500_000, "test": FIRST_SEED}  # defaults
+PANELS = tuple(FIRST_SEEDS)
+
+
+class Objective(NamedTuple):
+    """figure: of `evaluation.figures`, of a run. direction: as Optuna has it. unit: of its mean."""
+
+    figure: str
+    direction: str
+    doc: str
+    unit: str = ""
+
+    @property
+    def larger_is_better(self) -> bool:
+        return self.direction == "maximize"
+
+
+OBJECTIVES = {
+    "tdg": Objective("tdg_ratio", "maximize", "gain over ideal gain"),
+    "attainment": Objective("slo_attainment", "maximize", "share of requests within their SLOs"),
+    "high_priority_attainment": Objective(
+        "slo_attainment_high_priority", "maximize", "share of the most important requests within their SLOs"
+    ),
+    "low_priority_attainment": Objective(
+        "slo_attainment_low_priority", "maximize", "share of the least important requests within their SLOs"
+    ),
+    "cost": Objective("cost_engine_s", "minimize", "engine-seconds of a run", "s"),
+}
+FIGURES = tuple(objective.figure for objective in OBJECTIVES.values())  # of each instance, kept with a trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,12 +149,18 @@ class TuningConfig:
         return dataclasses.replace(self, studies={name: self.studies[name] for name in names})
 
     def to_json(self) -> dict[str, Any]:
-        document = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return document | {
-            **{which: getattr(self, which).to_json() for which in FIRST_SEEDS},
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return fields | {
+            **{which: getattr(self, which).to_json() for which in PANELS},
             "studies": {name: dataclasses.asdict(study) for name, study in self.studies.items()},
             "objectives": list(self.objectives),
         }
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The configuration as JSON reads it back: lists in place of tuples."""
+        document: dict[str, Any] = json.loads(json.dumps(self.to_json()))
+        return document
 
 
 def seeds_of(panel: Panel) -> range:

@@ -23,8 +23,7 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.simulation import Simulation
-from servegym.tuners.studies.config import StudyConfig
-from servegym.tuners.studies.objectives import FIGURES
+from servegym.tuners.studies.config import FIGURES, StudyConfig
 
 Policies = Mapping[str, Policy]  # by role: scheduler, decode_scheduler, router, scaler
 Outcome = dict[str, float | None]  # of an instance: the figures of `FIGURES`

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.evaluation.reports import page
 from servegym.scenarios.values import load_title
-from servegym.tuners.studies.analysis import conclusions, importance, optimism, parameters_of, verdict
+from servegym.tuners.studies.analysis import conclusions, optimism, parameters_of, verdict
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.plots import plot_front, plot_loads, plot_slices
-from servegym.tuners.studies.results import StudyResults, read_study
-
-if TYPE_CHECKING:
-    import pandas as pd
+from servegym.tuners.studies.results import StudyResults
 
 REPORT_FILE = "report.html"
 LOADS_CAPTION = (
@@ -28,9 +27,8 @@ SLICES_CAPTION = (
 FRONT_CAPTION = "Every complete trial. Along the line one objective can only be had for some of the other."
 
 
-def study_report(folder: Path) -> list[Path]:
-    """Write the page about the study in a folder, and its pictures; returns the files. Raises as `read_study` does."""
-    results = read_study(folder)
+def study_report(results: StudyResults, folder: Path) -> list[Path]:
+    """Write the page about a study into its folder, and its pictures; returns the files."""
     loads, slices = plot_loads(results, folder / "loads.png"), plot_slices(results, folder / "slices.png")
     pictures = [loads, slices]
     front: list[str] = []
@@ -46,7 +44,7 @@ def study_report(folder: Path) -> list[Path]:
             page.figure(page.inline_png(loads, LOADS_CAPTION), LOADS_CAPTION),
             *front,
         ),
-        page.section("Parameters", page.table(_frame(parameters_of(results)), "facts"), *_importance(results)),
+        page.section("Parameters", page.table(pd.DataFrame(parameters_of(results)), "facts")),
         page.section("How sensitive", page.figure(page.inline_png(slices, SLICES_CAPTION), SLICES_CAPTION)),
         page.section("The test", *_test(results)),
         page.section("What these figures are not", page.bullets(_limits(results))),
@@ -71,21 +69,6 @@ def _served(panel: Mapping[str, Any]) -> str:
     )
 
 
-def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(rows)
-
-
-def _importance(results: StudyResults) -> Iterator[str]:
-    shares = importance(results)
-    if shares:
-        yield page.paragraph(
-            "How much of the spread between good and other trials each parameter explains (PED-ANOVA): "
-            + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()) + "."
-        )  # fmt: skip
-
-
 def _test(results: StudyResults) -> Iterator[str]:
     rows = []
     up = results.objective.larger_is_better
@@ -101,7 +84,7 @@ def _test(results: StudyResults) -> Iterator[str]:
                 }
             )
     yield page.paragraph(f"Mean {results.objective.doc}, paired by request, trace, load and seed.")
-    yield page.table(_frame(rows), "facts")
+    yield page.table(pd.DataFrame(rows), "facts")
 
 
 def _limits(results: StudyResults) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The results of a tuning, read back from its folder for pictures, reports and pages."""
+"""The results of a study, and their files: written by a tuning, read back for pictures, reports and pages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,28 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels.statistics import bootstrap, difference
 from servegym.evaluation.panels.tables import by_cell
 from servegym.tuners.studies.candidates import DEFAULTS
-from servegym.tuners.studies.objectives import OBJECTIVES, Objective
+from servegym.tuners.studies.config import OBJECTIVES, Objective
 from servegym.tuners.studies.tables import ALL_LOADS
-from servegym.tuners.studies.tuning import OUTCOME_FILE, TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from servegym.tuners.search.space import Settings
+
+OUTCOME_FILE, RUNS_FILE = "outcome.json", "trial_runs.parquet"
+TABLES = ("trials", "validation", "slices", "test", "parameters", "differences")
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StudyResults:
-    """A study: document is its `outcome.json`, the others are the tables of `tuning.tables` (slices: may be empty)."""
+    """A finished study.
+
+    document: its `outcome.json`. trials, parameters, differences, trial_runs: tables of `studies.tables`.
+    validation: a row a run of the best k trials and the defaults. slices: a row a run on the validation panel with one
+        parameter changed from the winner on: parameter, value; may be empty.
+    test: a row a run of "defaults", "winner" and "schedule" (policy: which candidate that is).
+    trial_runs: None if the study was read from files, where it is in `trial_runs.parquet`.
+    """
 
     document: dict[str, Any]
     trials: pd.DataFrame
@@ -31,6 +42,7 @@ class StudyResults:
     test: pd.DataFrame
     parameters: pd.DataFrame
     differences: pd.DataFrame
+    trial_runs: pd.DataFrame | None = None
 
     @property
     def name(self) -> str:
@@ -56,22 +68,23 @@ class StudyResults:
         return str(self.document["winner"]["candidate"])
 
     @property
+    def settings(self) -> Settings | None:
+        """The winner's parameters by role; None if no trial was better than the defaults."""
+        settings: Settings | None = self.document["winner"]["settings"]
+        return settings
+
+    @property
     def kept_defaults(self) -> bool:
         """Whether no trial was better than the defaults in validation."""
         return bool(self.document["winner"]["is_defaults"])
 
-    def labels(self, which: str) -> dict[str, str]:
-        """Of the policies, by role. which: "winner" or "defaults"."""
-        if which == "winner":
-            return dict(self.document["winner"]["labels"])
-        named = self.document["defaults"]["policies"]
-        return {
-            role: policy["name"] + "".join(f" {key}={value}" for key, value in policy["settings"].items())
-            for role, policy in named.items()
-        }
+    @property
+    def labels(self) -> dict[str, str]:
+        """The winner's policies by role, with their parameters."""
+        return dict(self.document["winner"]["labels"])
 
     def tested(self, candidate: str, against: str, load: float | str = ALL_LOADS) -> Interval:
-        """By how much a candidate differs from another in the test, and the bounds of its 95 % interval."""
+        """The difference of a candidate to another in the test, with its 95 % interval."""
         table = self.differences
         row = table[
             (table["figure"] == self.objective.figure) & (table["candidate"] == candidate)
@@ -80,19 +93,31 @@ class StudyResults:
         return Interval(*(float(row[name]) for name in ("difference", "difference_low", "difference_high")))
 
     def test_mean(self, candidate: str) -> float:
-        """Of the objective that decides, over all runs of the test."""
+        """Mean of the objective that decides, over all runs of the test."""
         table = self.differences
         rows = table[(table["figure"] == self.objective.figure) & (table["load"].astype(str) == ALL_LOADS)]
         return float(rows["mean"][rows["candidate"] == candidate].iloc[0])
 
     @property
     def loads(self) -> list[str]:
-        """Of the test, as `tested` takes them."""
+        """Loads of the test, as `tested` takes them."""
         return [str(load) for load in self.differences["load"].astype(str).unique() if load != ALL_LOADS]
 
 
+def save_study(results: StudyResults, folder: Path) -> None:
+    """Write the files of a study into its folder; `outcome.json` is the last."""
+    for name in TABLES:
+        table: pd.DataFrame = getattr(results, name)
+        if len(table):
+            table.to_csv(folder / f"{name}.csv", index=False)
+    if results.trial_runs is not None:
+        results.trial_runs.to_parquet(folder / RUNS_FILE, index=False)
+    text = json.dumps(results.document, indent=1, allow_nan=False)
+    (folder / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")
+
+
 def read_study(folder: Path) -> StudyResults:
-    """A study from its folder. Raises TuningError for files that are missing or damaged."""
+    """Read a study from its folder. Raises TuningError for files that are missing or damaged."""
     import pandas as pd
 
     path = folder / OUTCOME_FILE
@@ -103,14 +128,14 @@ def read_study(folder: Path) -> StudyResults:
             path = folder / f"{name}.csv"
             tables[name] = pd.read_csv(path) if path.exists() or name != "slices" else pd.DataFrame()
     except OSError as error:
-        raise TuningError(f"{path}: {error.strerror}; a study that is through has it") from None
+        raise TuningError(f"{path}: {error.strerror}; a finished study has it") from None
     except ValueError as error:
         raise TuningError(f"{path} is damaged: {' '.join(str(error).split())}") from None
     return StudyResults(document, **tables)
 
 
 def paired(rows: pd.DataFrame, baseline: pd.DataFrame, figure: str) -> Interval:
-    """Mean of a figure over runs less that over the same runs of a baseline, with its 95 % interval."""
+    """The mean of a figure over runs less that over the same runs of a baseline, with its 95 % interval."""
     return bootstrap(difference, by_cell(rows, figure), by_cell(baseline, figure))
 
 

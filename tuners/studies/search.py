@@ -14,14 +14,15 @@ from servegym.simulator.policies.policy import Policy, Value
 from servegym.tuners.search.choosing import build_space
 from servegym.tuners.search.samplers import Point, check_search, first_points, make_pruner, make_sampler, seed_of
 from servegym.tuners.search.space import Settings, Space
-from servegym.tuners.studies.config import TuningConfig
+from servegym.tuners.studies.config import FIGURES, OBJECTIVES, TuningConfig
 from servegym.tuners.studies.instances import Instances, Job, Outcome, find_policies, instances_of, run_job
-from servegym.tuners.studies.objectives import FIGURES, OBJECTIVES
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
-    from optuna.trial import Trial
+    from optuna.trial import FrozenTrial, Trial
+
+    from servegym.tuners.search.storage import Shared
 
 OUTCOMES, SETTINGS = "outcomes", "settings"  # attributes of a trial
 
@@ -100,15 +101,36 @@ class Search:
             **self.instances.identity(self.policies),
         }
 
+    @property
+    def study_name(self) -> str:
+        """Name of the study in a storage, where those of other tunings are too."""
+        return f"{self.config.name}.{self.name}"
+
+    def run_trials(
+        self, storage: Shared, runner: Runner, progress: Callable[[str, int, int], None]
+    ) -> list[FrozenTrial]:
+        """Run the open trials of the study, beside any other workers; returns all finished ones, in order.
+
+        Raises ForeignStudyError, StorageError, WorkError.
+        """
+        from servegym.tuners.search.storage import open_study
+        from servegym.tuners.search.workers import work
+
+        return work(
+            open_study(storage, self.study_name, self.identity, self.config.directions, self.pruner),
+            functools.partial(self._score, runner),
+            self.trials,
+            self.sampler,
+            enqueue=self.first_points,
+            progress=functools.partial(progress, "trials"),
+        )
+
     def policies_with(self, settings: Settings | None) -> dict[str, Policy]:
         """The policies with some settings; None: as they are named, which is what a winner is held against."""
         return dict(self.policies) if settings is None else self.space.policies_with(settings)
 
-    def objective(self, runner: Runner) -> Callable[[Trial], float | Sequence[float]]:
-        """What scores a trial; instances are run by the runner, and the score is the same whichever that is."""
-        return functools.partial(self._score, runner)
-
     def _score(self, runner: Runner, trial: Trial) -> float | Sequence[float]:
+        """Score a trial on the panel; the score is the same for any runner."""
         from optuna import TrialPruned
 
         settings = self.space.settings(self.space.suggest(trial))

@@ -1,14 +1,13 @@
-"""A study from its first trial to the test of its winner."""
+"""A study from its finished trials to the test of its winner."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servegym.evaluation.identity import versions
 from servegym.evaluation.running import Runner
-from servegym.tuners.search.space import Settings
 from servegym.tuners.studies.candidates import (
     DEFAULTS,
     SCHEDULE,
@@ -16,86 +15,39 @@ from servegym.tuners.studies.candidates import (
     Candidate,
     Pair,
     Progress,
+    best_trials,
+    choose,
+    choose_by_load,
+    means_of,
+    meets,
+    nearest,
     on_all,
     run_candidates,
 )  # fmt: skip
-from servegym.tuners.studies.config import TuningConfig
+from servegym.tuners.studies.config import OBJECTIVES, PANELS, TuningConfig, seeds_of
 from servegym.tuners.studies.instances import instances_of
-from servegym.tuners.studies.search import Search
-from servegym.tuners.studies.selection import best_trials, choose, choose_by_load, nearest
-from servegym.tuners.studies.tables import differences_table, parameters_table, runs_table, trials_table
+from servegym.tuners.studies.results import StudyResults
+from servegym.tuners.studies.search import Search, optuna_version
+from servegym.tuners.studies.tables import (
+    ALL_LOADS,
+    differences_table,
+    known_figures,
+    parameters_table,
+    runs_table,
+    trials_table,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-    from optuna.study import Study
     from optuna.trial import FrozenTrial
-
-    from servegym.tuners.search.storage import Shared
 
 RUNS_FOLDER = "runs"
 
 
-@dataclasses.dataclass(frozen=True)
-class StudyOutcome:
-    """What came of a study.
-
-    trials, trial_runs, parameters, differences: tables of `tuning.tables`.
-    validation: a row a run of the best k trials and the defaults. slices: a row a run on the validation panel with one
-        parameter changed from the winner on: parameter, value.
-    test: a row a run of "defaults", "winner" and "schedule" (policy: which candidate that is); differences: what they
-        say.
-    winner: label and settings; None where it is the defaults. schedule: by load, the label that is best there.
-    """
-
-    search: Search
-    trials: pd.DataFrame
-    trial_runs: pd.DataFrame
-    validation: pd.DataFrame
-    slices: pd.DataFrame
-    test: pd.DataFrame
-    parameters: pd.DataFrame
-    differences: pd.DataFrame
-    winner: Candidate
-    schedule: dict[float, str]
-
-    @property
-    def settings(self) -> Settings | None:
-        """Of the winner; None: the defaults were not beaten."""
-        return self.winner.settings
-
-
-def search_trials(search: Search, storage: Shared, runner: Runner, progress: Progress) -> list[FrozenTrial]:
-    """Run the open trials of a study, beside any other workers; returns all finished ones, in order."""
-    from servegym.tuners.search.workers import work
-
-    return work(
-        open_search(search, storage),
-        search.objective(runner),
-        search.trials,
-        search.sampler,
-        enqueue=search.first_points,
-        progress=lambda done, trials: progress("trials", done, trials),
-    )
-
-
-def open_search(search: Search, storage: Shared) -> Study:
-    """The study in a storage: new, or as it was left. Raises ForeignStudyError, StorageError."""
-    from servegym.tuners.search.storage import open_study
-
-    return open_study(
-        storage, study_name(search.config, search.name), search.identity, search.config.directions, search.pruner
-    )  # fmt: skip
-
-
-def study_name(config: TuningConfig, name: str) -> str:
-    """Of a study in a storage, where those of other tunings are too."""
-    return f"{config.name}.{name}"
-
-
 def conclude(
     search: Search, trials: list[FrozenTrial], directory: Path, runner: Runner, progress: Progress
-) -> StudyOutcome:
-    """From finished trials to an outcome: best k and defaults on validation, winner and defaults on test.
+) -> StudyResults:
+    """Run the best k trials and the defaults on validation, and winner, schedule and defaults on the test.
 
     directory: of the study; its runs are kept there as they come.
     """
@@ -110,26 +62,25 @@ def conclude(
 
     validation = on("validation", on_all(candidates.values(), config.validation))
     winner = candidates[choose(config, validation)]
-    by_load = choose_by_load(config, validation)
+    schedule = {load: candidates[label] for load, label in choose_by_load(config, validation).items()}
     slices = _sliced(search, winner, lambda pairs: on("validation", pairs))
-    test = _tested(config, candidates, winner, by_load, lambda pairs: on("test", pairs))
-    at_load = {load: candidates[label].settings for load, label in by_load.items()}
-    return StudyOutcome(
-        search,
-        trials_table(search, trials),
-        runs_table(search, trials),
+    test = _tested(config, candidates[DEFAULTS], winner, schedule, lambda pairs: on("test", pairs))
+    differences = differences_table(test)
+    table = trials_table(search, trials)
+    return StudyResults(
+        _document(search, winner, schedule, table, means_of(validation), differences),
+        table,
         validation,
         slices,
         test,
-        parameters_table(search, winner.settings, at_load),
-        differences_table(test),
-        winner,
-        by_load,
+        parameters_table(search, winner.settings, {load: one.settings for load, one in schedule.items()}),
+        differences,
+        runs_table(search, trials),
     )
 
 
 def _sliced(search: Search, winner: Candidate, run: Callable[[list[Pair]], pd.DataFrame]) -> pd.DataFrame:
-    """Runs of the winner with one parameter at a time at other values, over its range."""
+    """Run the winner with one parameter at a time at other values, over its range."""
     import pandas as pd
 
     config = search.config
@@ -152,25 +103,88 @@ def _sliced(search: Search, winner: Candidate, run: Callable[[list[Pair]], pd.Da
 
 
 def _tested(
-    config: TuningConfig,
-    candidates: dict[str, Candidate],
-    winner: Candidate,
-    by_load: dict[float, str],
+    config: TuningConfig, defaults: Candidate, winner: Candidate, schedule: dict[float, Candidate],
     run: Callable[[list[Pair]], pd.DataFrame],
-) -> pd.DataFrame:
-    """Runs of the defaults, the winner, and the schedule: at each load what was best there in validation."""
-    import pandas as pd
-
-    instances = instances_of(config.test)
-    defaults = candidates[DEFAULTS]
-    wanted: list[tuple[str, Pair]] = []
-    for index, instance in enumerate(instances.all):
-        scheduled = candidates[nearest(by_load, instance.load)]
-        pairs = {DEFAULTS: defaults, WINNER: winner, SCHEDULE: scheduled}
-        wanted += [(label, (candidate, index)) for label, candidate in pairs.items()]
+) -> pd.DataFrame:  # fmt: skip
+    """Run the defaults, the winner, and the schedule: at each load the best candidate there in validation."""
+    instances = instances_of(config.test).all
+    wanted = (
+        [(DEFAULTS, (defaults, index)) for index in range(len(instances))]
+        + [(WINNER, (winner, index)) for index in range(len(instances))]
+        + [(SCHEDULE, (nearest(schedule, instance.load), index)) for index, instance in enumerate(instances)]
+    )
     rows = run([pair for _, pair in wanted])
     rows.insert(1, "policy", rows["candidate"])
     rows["candidate"] = [label for label, _ in wanted]
-    order = {DEFAULTS: 0, WINNER: 1, SCHEDULE: 2}
-    rows = rows.sort_values("candidate", key=lambda labels: labels.map(order), kind="stable", ignore_index=True)
-    return pd.DataFrame(rows)
+    return rows
+
+
+def _document(
+    search: Search, winner: Candidate, schedule: dict[float, Candidate], trials: pd.DataFrame, validation: pd.DataFrame,
+    differences: pd.DataFrame,
+) -> dict[str, Any]:  # fmt: skip
+    """Make `outcome.json`: the winner's policies, the scores, and everything they depend on.
+
+    validation: mean figures by candidate.
+    """
+    config = search.config
+    policies = search.policies_with(winner.settings)
+    complete = trials[trials["state"] == "complete"].set_index("trial")
+    best = _best_trial(config, complete)
+    overall = differences[differences["load"] == ALL_LOADS].drop(columns="load")
+    return {
+        "tuning": config.name,
+        "study": search.name,
+        "study_name": search.study_name,
+        "description": config.description,
+        "winner": {
+            "candidate": winner.label,
+            "is_defaults": winner.settings is None,
+            "settings": winner.settings,
+            "policies": {role: policy.to_json() for role, policy in policies.items()},
+            "labels": {role: policy.label for role, policy in policies.items()},
+        },
+        "defaults": {
+            "settings": search.space.settings(search.defaults),
+            "policies": {role: policy.to_json() for role, policy in search.policies.items()},
+        },
+        "schedule": [
+            {"load": load, "candidate": one.label, "settings": one.settings} for load, one in schedule.items()
+        ],
+        "trials": {
+            "asked_for": search.trials,
+            **{state: int((trials["state"] == state).sum()) for state in ("complete", "pruned")},
+            "best": best,
+        },
+        "scores": {
+            "tuning": {
+                DEFAULTS: known_figures(complete.loc[0]) if 0 in complete.index else None,
+                "best": None if best is None else known_figures(complete.loc[best]),
+            },
+            "validation": {
+                DEFAULTS: known_figures(validation.loc[DEFAULTS]),
+                WINNER: known_figures(validation.loc[winner.label]),
+                "meets_constraints": meets(config, validation.loc[winner.label]),
+            },
+            "test": [
+                {key: value for key, value in row.items() if value == value and value is not None}  # without NaN
+                for row in overall.to_dict("records")
+            ],
+        },
+        "config": config.document,
+        "seeds": {
+            which: {"first": (seeds := seeds_of(getattr(config, which))).start, "last": seeds.stop - 1}
+            for which in PANELS
+        },
+        "versions": versions() | optuna_version(),
+        "code": search.identity["code"],
+    }
+
+
+def _best_trial(config: TuningConfig, complete: pd.DataFrame) -> int | None:
+    """The complete, feasible trial with the best score on the panel, by the first objective: the noisy best."""
+    objective = OBJECTIVES[config.objectives[0]]
+    scores = complete[objective.figure][complete["feasible"]]
+    if scores.empty:
+        return None
+    return int(scores.idxmax() if objective.larger_is_better else scores.idxmin())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from servegym.evaluation.panels.tables import by_cell
 from servegym.tuners.search.space import Settings
 from servegym.tuners.search.workers import worker_of
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
-from servegym.tuners.studies.objectives import FIGURES
+from servegym.tuners.studies.config import FIGURES
 from servegym.tuners.studies.search import OUTCOMES, SETTINGS, Search
 
 if TYPE_CHECKING:
@@ -38,7 +38,11 @@ def trials_table(search: Search, trials: list[FrozenTrial]) -> pd.DataFrame:
                 "instances": sum(value is not None for value in outcomes["tdg_ratio"]),
                 "feasible": all(value <= 0 for value in trial.constraints.values()),
                 "worker": worker_of(trial),
-                **flat(trial.user_attrs[SETTINGS]),
+                **{
+                    f"{role}.{name}": value
+                    for role, values in trial.user_attrs[SETTINGS].items()
+                    for name, value in values.items()
+                },
             }
         )
     return pd.DataFrame(rows)
@@ -124,9 +128,9 @@ def differences_table(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def flat(settings: Settings) -> dict[str, Any]:
-    """Settings as "role.parameter": value."""
-    return {f"{role}.{name}": value for role, values in settings.items() for name, value in values.items()}
+def known_figures(row: pd.Series) -> dict[str, float | None]:
+    """The figures of a row; None for those that it has not."""
+    return {name: float(row[name]) if row[name] == row[name] and row[name] is not None else None for name in FIGURES}
 
 
 def _mean(values: list[float | None]) -> float | None:

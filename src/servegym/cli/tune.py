@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from servegym.evaluation.panels.panel import Panel
     from servegym.evaluation.running import Runner
     from servegym.tuners.studies.config import TuningConfig
-    from servegym.tuners.studies.study import StudyOutcome
+    from servegym.tuners.studies.results import StudyResults
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -102,8 +102,8 @@ def tune(
     )  # fmt: skip
     directory = work.out or Path("results") / f"tune-{chosen.name}-{digest(chosen)}"
     with runner_of(work.jobs, work.ray, work.load_policies) as runner, warnings_in_a_line():
-        outcomes = run_with_progress(chosen, directory, runner, storage, trials_only)
-    show(chosen, outcomes, directory, trials_only, work)
+        studies = run_with_progress(chosen, directory, runner, storage, trials_only)
+    show(chosen, studies, directory, trials_only, work)
 
 
 def with_one_study(
@@ -165,8 +165,8 @@ def digest(config: TuningConfig) -> str:
 
 def run_with_progress(
     config: TuningConfig, directory: Path, runner: Runner, storage: str | None, trials_only: bool
-) -> list[StudyOutcome]:
-    """Run a tuning with a progress bar on standard error; returns the outcomes of its studies."""
+) -> list[StudyResults]:
+    """Run a tuning with a progress bar on standard error; returns the results of its studies."""
     from servegym.tuners.studies.tuning import run_tuning
 
     with bars() as show_bar:
@@ -196,9 +196,9 @@ def warnings_in_a_line() -> Iterator[None]:
         yield
 
 
-def show(config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, trials_only: bool, work: Work) -> None:
+def show(config: TuningConfig, studies: list[StudyResults], directory: Path, trials_only: bool, work: Work) -> None:
     """Print the results of a tuning."""
-    from servegym.tuners.studies.tuning import config_document, outcome_document, save_tuning
+    from servegym.tuners.studies.tuning import save_tuning
 
     console, notes = work.console, notes_of_panels(config)
     files: list[Path] = []
@@ -207,21 +207,21 @@ def show(config: TuningConfig, outcomes: list[StudyOutcome], directory: Path, tr
     else:
         from servegym.tuners.studies.report import study_report
 
-        files = save_tuning(config, outcomes, directory)
-        for outcome in outcomes:
-            files += study_report(directory / outcome.search.name)
-            show_parameters(outcome, console)
-        show_studies(outcomes, console)
+        files = save_tuning(config, studies, directory)
+        for results in studies:
+            files += study_report(results, directory / results.name)
+            show_parameters(results, console)
+        show_studies(studies, console)
         for note in notes:
             console.print(note)
         reports = [str(path) for path in files if path.suffix == ".html"]
         console.print(f"Written: tables in {directory}, and {', '.join(reports)}", soft_wrap=True)
     work.write_json(
         {
-            "tuning": config_document(config),
+            "tuning": config.document,
             "directory": directory,
             "notes": notes,
-            "studies": {outcome.search.name: outcome_document(outcome) for outcome in outcomes},
+            "studies": {results.name: results.document for results in studies},
             "files": files,
         }
     )
@@ -236,54 +236,48 @@ def notes_of_panels(config: TuningConfig) -> list[str]:
     return list(dict.fromkeys(note for panel in panels for note in notes_of(instances_of(panel).parts)))
 
 
-def show_parameters(outcome: StudyOutcome, console: Console) -> None:
+def show_parameters(results: StudyResults, console: Console) -> None:
     """Print the winner's parameters beside the defaults, and the best ones at each load."""
-    loads = list(outcome.schedule)
-    of_loads = [f"best at load\N{NO-BREAK SPACE}{load:g}" for load in loads]
-    said = "the defaults were not beaten" if outcome.settings is None else f"the winner is {outcome.winner.label}"
-    names = ["default", "winner", *of_loads]
+    of_loads = {
+        name: f"best at load\N{NO-BREAK SPACE}{name.removeprefix('at_load_')}"
+        for name in results.parameters.columns
+        if name.startswith("at_load_")
+    }
+    outcome = "the defaults were not beaten" if results.kept_defaults else f"the winner is {results.winner}"
     table = []
-    for row in outcome.parameters.to_dict("records"):
-        values = [row["default"], row["winner"], *(row[f"at_load_{load:g}"] for load in loads)]
+    for row in results.parameters.to_dict("records"):
         unit = f", {row['unit']}" if row["unit"] else ""
-        table.append({"parameter": f"{row['parameter']}{unit}", **dict(zip(names, map(_told, values), strict=True))})
-    show_tables(console, {f"{outcome.search.name}: {said}": table}, of_loads)
+        columns = {"default": "default", "winner": "winner", **of_loads}
+        values = {title: value_text(row[name]) for name, title in columns.items()}
+        table.append({"parameter": f"{row['parameter']}{unit}", **values})
+    show_tables(console, {f"{results.name}: {outcome}": table}, list(of_loads.values()))
 
 
-def _told(value: Any) -> str:
+def value_text(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def show_studies(outcomes: list[StudyOutcome], console: Console) -> None:
+def show_studies(studies: list[StudyResults], console: Console) -> None:
     """Print the test result of each study."""
     from servegym.evaluation.measures import RATIOS
     from servegym.tuners.studies.analysis import no_room
-    from servegym.tuners.studies.objectives import OBJECTIVES
-    from servegym.tuners.studies.tuning import studies_table
+    from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 
-    rows = studies_table(outcomes).to_dict("records")
     table = [
         {
-            "study": row["study"],
-            "defaults": number(row["defaults_mean"], 4),
-            "winner": number(row["winner_mean"], 4),
-            "difference": difference_in(row, ""),
-            "schedule - winner": difference_in(row, "schedule_"),
+            "study": results.name,
+            "defaults": number(results.test_mean(DEFAULTS), 4),
+            "winner": number(results.test_mean(WINNER), 4),
+            "difference": results.tested(WINNER, DEFAULTS).in_words(),
+            "schedule - winner": results.tested(SCHEDULE, WINNER).in_words(),
         }
-        for row in rows
+        for results in studies
     ]
-    figure = rows[0]["figure"]
+    figure = studies[0].objective.figure
     name = RATIOS[figure].name if figure in RATIOS else figure
     show_tables(console, {f"Mean {name} on the test": table}, ["schedule - winner"])
     if any("(" in row["difference"] + row["schedule - winner"] for row in table):
         console.print("In brackets: 95 % intervals, paired, by bootstrap over seeds.")
-    for outcome, row in zip(outcomes, rows, strict=True):
-        objective = OBJECTIVES[outcome.search.config.objectives[0]]
-        if room := no_room(objective, row["defaults_mean"]):
-            console.print(f"{row['study']}: {room}")
-
-
-def difference_in(row: dict[str, Any], prefix: str) -> str:
-    from servegym.evaluation.intervals import Interval
-
-    return Interval(*(row[f"{prefix}difference{part}"] for part in ("", "_low", "_high"))).in_words()
+    for results in studies:
+        if room := no_room(results.objective, results.test_mean(DEFAULTS)):
+            console.print(f"{results.name}: {room}")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from servegym.tuners.studies.objectives import FIGURES
+from servegym.tuners.studies.config import FIGURES
 from servegym.tuners.studies.results import StudyResults
 from servegym.tuners.studies.tables import differences_table
 

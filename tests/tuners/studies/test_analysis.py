@@ -1,4 +1,4 @@
-"""What is told of a study whose numbers are known."""
+"""Conclusions from a study whose numbers are known."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def test_the_parameter_that_matters_is_told_from_the_one_that_does_not():
     assert shares["scheduler.gamma"] > 0.8 and sum(shares.values()) == pytest.approx(1)
 
 
-def test_few_trials_say_nothing_of_importance():
+def test_few_trials_have_no_importance():
     results = made()
     assert importance(dataclasses.replace(results, trials=results.trials.head(19))) == {}
 
@@ -76,7 +76,7 @@ def test_conclusions_hold_the_numbers_of_the_test():
     assert f"{score(4.0, 0) - score(3.0, 0):+.4f}" in lines[1]
 
 
-def test_kept_defaults_are_said():
+def test_kept_defaults_are_a_conclusion():
     results = made(winner=1.0)
     results.document["winner"] |= {"is_defaults": True, "candidate": "defaults"}
     assert conclusions(results)[0] == "No trial was better than the defaults on fresh seeds: the defaults stay."

@@ -75,7 +75,7 @@ class Text(HTMLParser):
 
 
 def test_the_report_is_one_file(directory):
-    *pictures, path = study_report(directory / "engine")
+    *pictures, path = study_report(read_study(directory / "engine"), directory / "engine")
     assert [picture.name for picture in pictures] == ["loads.png", "slices.png"]
     page = Text()
     page.feed(path.read_text())
@@ -83,7 +83,7 @@ def test_the_report_is_one_file(directory):
     assert len(page.sources) == 2 and all(source.startswith("data:") for source in page.sources)
 
 
-def test_the_page_holds_every_study_that_is_through(directory, tmp_path):
+def test_the_page_holds_every_finished_study(directory, tmp_path):
     page, *pictures = write_page(directory, tmp_path / "docs" / "results", datetime.date(2026, 1, 2))
     text = page.read_text()
     assert page.name == "tuning-made.md" and all(drawn(picture) for picture in pictures)
@@ -102,7 +102,7 @@ def test_several_studies_in_one_picture(directory, tmp_path):
     assert drawn(plot_studies(read_tuning(directory), tmp_path / "studies.png"))
 
 
-def test_what_is_missing_or_damaged_is_said_in_one_line(directory, tmp_path, capsys):
+def test_what_is_missing_or_damaged_is_one_line(directory, tmp_path, capsys):
     (directory / "engine" / "outcome.json").write_text("{")
     with pytest.raises(TuningError, match=r"outcome\.json is damaged"):
         read_study(directory / "engine")

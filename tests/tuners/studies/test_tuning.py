@@ -10,19 +10,20 @@ import pytest
 from servegym.errors import ForeignStudyError
 from servegym.evaluation.running import ThreadRunner
 from servegym.tuners.studies.instances import instances_of
-from servegym.tuners.studies.study import StudyOutcome
+from servegym.tuners.studies.results import StudyResults
+from servegym.tuners.studies.search import Search
 from servegym.tuners.studies.tuning import run_tuning, save_tuning
 from tests.tuners.studies.small import DOCUMENT, small
 
 pytestmark = pytest.mark.slow
 
 
-def run(config, directory: Path, jobs: int = 1, **more) -> StudyOutcome:
+def run(config, directory: Path, jobs: int = 1, **more) -> StudyResults:
     (outcome,) = run_tuning(config, directory, ThreadRunner(jobs), **more)
     return outcome
 
 
-def same(one: StudyOutcome, other: StudyOutcome) -> None:
+def same(one: StudyResults, other: StudyResults) -> None:
     """All but which worker did a trial."""
     pd.testing.assert_frame_equal(one.trials.drop(columns="worker"), other.trials.drop(columns="worker"))
     for table in ("trial_runs", "validation", "slices", "test", "parameters", "differences"):
@@ -50,7 +51,7 @@ def test_trials_are_means_of_their_runs(outcome):
 
 def test_every_run_is_what_the_simulator_says(outcome):
     """The rows of the test are runs of the policies they name, on the panel's instances."""
-    search = outcome.search
+    search = Search(small(), "slide")
     instances = instances_of(search.config.test)
     for label, settings in (("defaults", None), ("winner", outcome.settings)):
         rows = outcome.test[outcome.test["candidate"] == label].reset_index()
@@ -62,10 +63,10 @@ def test_every_run_is_what_the_simulator_says(outcome):
 
 def test_the_winner_is_the_best_in_validation(outcome):
     means = outcome.validation.groupby("candidate")["tdg_ratio"].mean()
-    assert len(means) == 3 and outcome.winner.label == means.idxmax()
+    assert len(means) == 3 and outcome.winner == means.idxmax()
     by_load = outcome.validation.groupby(["load", "candidate"])["tdg_ratio"].mean()
-    for load, label in outcome.schedule.items():
-        assert by_load[load, label] == by_load[load].max()
+    for entry in outcome.document["schedule"]:
+        assert by_load[entry["load"], entry["candidate"]] == by_load[entry["load"]].max()
 
 
 def test_differences_are_paired(outcome):
@@ -83,9 +84,9 @@ def test_slices_change_one_parameter(outcome):
 
 
 def test_files_hold_what_came_of_it(outcome, folder):
-    save_tuning(outcome.search.config, [outcome], folder)
+    save_tuning(small(), [outcome], folder)
     document = json.loads((folder / "slide/outcome.json").read_text())
-    assert document["winner"]["candidate"] == outcome.winner.label
+    assert document["winner"]["candidate"] == outcome.winner
     assert document["winner"]["policies"]["scheduler"]["name"] == "slide-batching"
     assert document["trials"]["complete"] == 6 and document["scores"]["validation"]["meets_constraints"]
     row = pd.read_csv(folder / "studies.csv").iloc[0]
@@ -98,7 +99,7 @@ def test_files_hold_what_came_of_it(outcome, folder):
 def test_threads_and_starting_again_change_nothing(outcome, folder, tmp_path):
     same(outcome, run(small(), tmp_path, jobs=2))
     ran = []
-    same(outcome, run(small(), folder, progress=lambda *told: ran.append(told)))
+    same(outcome, run(small(), folder, progress=lambda *call: ran.append(call)))
     assert {(what, done == in_all) for _, what, done, in_all in ran} == {
         ("trials", True), ("validation", True), ("test", True),
     }  # fmt: skip
@@ -147,7 +148,7 @@ def test_several_objectives_and_a_constraint(tmp_path):
     config = small(objectives=["tdg", "high_priority_attainment"], sampler="nsga2", slices=0,
                    constraints={"low_priority_attainment": 0.999})  # fmt: skip
     outcome = run(config, tmp_path)
-    assert not outcome.trials["feasible"].any() and outcome.winner.label == "defaults"
+    assert not outcome.trials["feasible"].any() and outcome.winner == "defaults"
     assert list(outcome.validation["candidate"].unique()) == ["defaults"]
 
 
@@ -156,9 +157,12 @@ def test_prefill_and_decode_engines_have_parameters_of_their_own(tmp_path):
              "prefill": 1, "decode": 1}  # fmt: skip
     tune = ["scheduler.gamma", "decode_scheduler.max_num_batched_tokens"]
     study = {"scheduler": "slide-batching", "decode_scheduler": "vllm-fcfs", "router": "min-load", "tune": tune}
-    outcome = run(small(panel=panel, studies={"pools": study}, slices=0), tmp_path)
+    config = small(panel=panel, studies={"pools": study}, slices=0)
+    outcome = run(config, tmp_path)
     assert outcome.trials["decode_scheduler.max_num_batched_tokens"].nunique() > 3
-    instances = instances_of(outcome.search.config.panel)
-    policies = outcome.search.policies_with({"scheduler": {}, "decode_scheduler": {"max_num_batched_tokens": 77}})
+    instances = instances_of(config.panel)
+    policies = Search(config, "pools").policies_with(
+        {"scheduler": {}, "decode_scheduler": {"max_num_batched_tokens": 77}}
+    )
     decoding = instances.scenario(0, policies).deployment.pools[1].scheduler
     assert decoding.settings == {"max_num_batched_tokens": 77}

@@ -4,9 +4,9 @@ import optuna
 import pandas as pd
 import pytest
 
-from servegym.tuners.studies.objectives import FIGURES
+from servegym.tuners.studies.candidates import best_trials, choose, choose_by_load, nearest
+from servegym.tuners.studies.config import FIGURES
 from servegym.tuners.studies.search import SETTINGS, Search
-from servegym.tuners.studies.selection import best_trials, choose, choose_by_load, nearest
 from tests.tuners.studies.small import small
 
 
