@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Adapters:
-    """Numbers of adapters, the least recently used first. 0 is no adapter: the model itself."""
+    """The adapters in an engine's memories by number, the least recently used first. 0 is the model itself."""
 
     max_loras: int  # in device memory, hence in a batch
     max_cpu_loras: int  # in host memory, those in device memory among them
@@ -18,12 +18,12 @@ class Adapters:
     activations: int = 0
 
     def has_room(self, batch: Iterable[int], adapter: int) -> bool:
-        """Whether a batch of requests with these adapters may have one with another."""
+        """Return whether a request with this adapter may join a batch of requests with these."""
         there = set(batch) - {0}
         return adapter in there | {0} or len(there) < self.max_loras
 
     def use(self, batch: Iterable[int]) -> float:
-        """A batch starts: seconds until its adapters are in device memory. batch: of its requests, in their order."""
+        """Return the seconds until a starting batch has its adapters in device memory. batch: adapters, in order."""
         took_s = 0.0
         for load_s, activate_s in self.bring_in(batch):
             took_s += load_s + activate_s
@@ -33,7 +33,7 @@ class Adapters:
         """Bring the adapters of a batch into device memory: seconds to load and to activate each that was not there."""
         took = []
         wanted = [adapter for adapter in dict.fromkeys(batch) if adapter]
-        for adapter in wanted:  # those that are there are not given up for others of the batch
+        for adapter in wanted:  # adapters of the batch that are there are not dropped for others of it
             for place in (self.in_host, self.in_device):
                 if adapter in place:
                     place.remove(adapter)
@@ -57,5 +57,5 @@ class Adapters:
         return took
 
     def forget(self) -> None:
-        """The engine has failed."""
+        """Drop all adapters: the engine has failed."""
         self.in_host, self.in_device = [], []

@@ -1,4 +1,4 @@
-"""Routers that know what engines keep of beginnings of prompts, or keep sessions together: docs/systems/routers.md."""
+"""Routers that know which prefixes engines keep, or keep sessions together: docs/systems/routers.md."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from .snapshots import EngineSnapshot
 
 
 def known_tokens(r: Request, snapshot: EngineSnapshot) -> int:
-    """Of r, at an engine, by the router's index or what the engine has told."""
+    """Return the tokens of r that an engine has, by the router's index or the engine's KV events."""
     if snapshot.told is not None:
         return min(told_tokens(r, snapshot), r.context - 1)
     if snapshot.beginnings is None:
@@ -21,7 +21,7 @@ def known_tokens(r: Request, snapshot: EngineSnapshot) -> int:
 
 
 def told_tokens(r: Request, snapshot: EngineSnapshot) -> int:
-    """In the first blocks of its prompt that the engine has said to hold."""
+    """Return the tokens in the first blocks of its prompt that the engine has published."""
     assert snapshot.told is not None
     size, names, found = snapshot.block_tokens, {name for name in snapshot.told.values() if name is not None}, 0
     chunks = r.chunks[: r.prompt_tokens // snapshot.chunk_tokens]

@@ -1,4 +1,4 @@
-"""What a scheduler decides of a batch, and how it is asked."""
+"""A scheduler's decisions about a batch, and the interface to it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ from .latency import Latency
 from .requests import INF, Request
 
 Rank = tuple[float, ...]
-LEFT_OUT = INF  # a rank that begins with it, the tier: the request does not run, but would after all the others
+LEFT_OUT = INF  # first entry of a rank, its tier: the request does not run, but would after all others
 
 
 @dataclass
 class Limits:
-    """Limits and what they are by default: an infinite one is absent."""
+    """The limits of a batch with their defaults; an infinite one is no limit."""
 
     max_num_batched_tokens: float = INF
     time_budget_s: float = INF
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass
 class Decision:
-    """What a scheduler says, one entry for each place in the queue."""
+    """A scheduler's decision, one entry for each place in the queue."""
 
     ranks: list[Rank]
     limits: Limits
@@ -47,12 +47,12 @@ class Decision:
     headroom_blocks: list[int] | None = None  # None: 0 for all
 
     def first_of(self, queue: list[Request], whom: Callable[[Request], bool] = lambda r: True) -> Request:
-        """The first-ranked of some of the queue (of those left out, if all are)."""
+        """Return the first-ranked of some of the queue; of those left out, if all are."""
         return min((pair for pair in zip(self.ranks, queue, strict=True) if whom(pair[1])), key=lambda pair: pair[0])[1]
 
 
 class Scheduler(Protocol):
-    """See schedulers/."""
+    """The interface of the classes in schedulers/."""
 
     estimator: Latency
 
@@ -63,14 +63,14 @@ class Scheduler(Protocol):
 
 @dataclass
 class Counts:
-    """Over the run."""
+    """Counters of the whole run."""
 
     admissions: int = 0
     evictions: int = 0
 
 
 def within(engine: Engine, limits: Limits) -> Limits:
-    """The engine's own limits hold whatever the scheduler says."""
+    """Reduce the limits to the engine's own, which a scheduler cannot exceed."""
     return replace(
         limits,
         max_num_batched_tokens=min(limits.max_num_batched_tokens, engine.most_batch_tokens),

@@ -1,4 +1,4 @@
-"""What a device does besides its model, and how an estimator follows it."""
+"""Drift of a device from its model, and the online correction of an estimator."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from .requests import INF
 
 @dataclass
 class Drift:
-    """Of a device (noise is left to the tests of it)."""
+    """Drift of a device. (Noise has tests of its own.)"""
 
     drift_per_s: float = 0.0
     shift_s: float = INF
@@ -20,7 +20,7 @@ class Drift:
 
 @dataclass
 class Scaled:
-    """An estimator times the factor that online correction has found."""
+    """An estimator, multiplied by the factor of online correction."""
 
     fit: Latency
     scale: float
@@ -44,7 +44,7 @@ class Corrector:
     ratios: list[float] = field(default_factory=list)
 
     def see(self, real_s: float, fitted_s: float, scale: float) -> None:
-        """`scale`: when it was estimated."""
+        """Add an iteration. scale: the factor when it was estimated."""
         if not (fitted_s > 0 and real_s > 0):
             return
         self.ratios.append(real_s / (scale * fitted_s if self.compounding else fitted_s))

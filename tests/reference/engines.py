@@ -1,4 +1,4 @@
-"""An engine of the reference simulator: its queue, its memories and what has happened there."""
+"""An engine of the reference simulator: its queue, memories and counters."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ Batch = list[tuple[Request, int]]  # requests with their chunks, in batch order
 
 @dataclass
 class HostMemory:
-    """Of each engine. Without blocks there is none."""
+    """Host memory of each engine. 0 blocks: none."""
 
     blocks: int = 0
     load_s_per_token: float = 0.0
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass
 class Kind:
-    """What the engines of a pool share: the policy that decides, what a batch takes and what it is thought to take."""
+    """The policy, device model and estimator that the engines of a pool share."""
 
     scheduler: "Scheduler"
     device: Latency
@@ -68,7 +68,7 @@ class Engine:
     watermark_blocks: int
     queue: list[Request] = field(default_factory=list)  # in order of arrival
     host: HostMemory = field(default_factory=HostMemory)
-    most_batch_tokens: float = INF  # its own limits, whatever the scheduler says
+    most_batch_tokens: float = INF  # its own limits, which a scheduler cannot exceed
     most_sequences: float = INF
     work: "Work | None" = None  # that runs; None: it is idle
     suspended: "list[Work]" = field(default_factory=list)
@@ -110,7 +110,7 @@ class Engine:
     unseen: list[Request] = field(default_factory=list)  # while it is formed: those that are not there
     group: "list[Engine]" = field(default_factory=list)  # that start and end iterations with it, itself too
     just_ended: bool = False  # an iteration, at this instant, and the next one has started
-    kv_events: bool = False  # and if it does, it tells the router what it has
+    kv_events: bool = False  # and if so, it publishes KV events to the router
     speculation: Speculation = field(default_factory=Speculation)  # of no drafts
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -125,7 +125,7 @@ class Engine:
 
     @property
     def changes_role(self) -> bool:
-        """It drains, or has its new role and takes no requests so far."""
+        """Return whether it drains for a new role, or has that role and takes no requests yet."""
         return self.next_role is not None or self.role_ready_s is not None
 
     @property
@@ -133,12 +133,12 @@ class Engine:
         return len(self.group) > 1
 
     def has_to_wait(self, now_s: float) -> bool:
-        """For others of its group, which have started before."""
+        """Return whether it waits for others of its group, which have started before."""
         return any(other.work is not None and other.work.start_s < now_s for other in self.group if other is not self)
 
     @property
     def decode_tokens(self) -> int:
-        """What a decode takes of a budget, for all that a policy knows."""
+        """Return the tokens that a decode takes of a budget, as far as a policy knows."""
         return self.speculation.counted(1 + self.speculation.k, decoding=True)
 
     @property
@@ -147,7 +147,7 @@ class Engine:
 
     @property
     def running(self) -> list[Request]:
-        """Those in the queue and in no task, which can be evicted."""
+        """Return the requests that can be evicted: those in the queue that are in no task."""
         return [request for request in self.queue if request.running and request.task is None]
 
     @property
@@ -163,11 +163,11 @@ class Engine:
 
     @property
     def load_s_per_token(self) -> float:
-        """Host memory and prefix store load alike where there are both."""
+        """Return the load time of host memory, equal to that of a prefix store if both exist."""
         return self.host.load_s_per_token if self.store is None else self.store.load_s_per_token
 
     def release(self, r: Request) -> None:
-        """r has no blocks here any more."""
+        """Free all blocks of r."""
         if self.memory is not None:
             self.memory.give_up(r)
         r.blocks = 0
@@ -176,7 +176,7 @@ class Engine:
         return -(-tokens // self.block_tokens)  # rounded up
 
     def blocks_to_compute(self, r: Request, chunk: int) -> int:
-        """Blocks that r holds while it computes a chunk."""
+        """Return the blocks that r holds while it computes a chunk."""
         if self.groups:
             processed = max(0, r.cached - r.in_flight)
             held = sum(group.held(processed, r.cached, r.cached + chunk) for group in self.groups)
@@ -187,7 +187,7 @@ class Engine:
         return self.blocks_for(r.cached + chunk)
 
     def reserved_blocks(self, r: Request, chunk: int, most_batch_tokens: float) -> int:
-        """Blocks set aside for all of its context, of which it computes a chunk now."""
+        """Return the blocks reserved for its whole context, of which it computes a chunk now."""
         if self.groups:
             in_flight = most_batch_tokens * (2 if self.asynchronous else 1)
             whole = sum(group.most(r.context, in_flight, r.found_tokens) for group in self.groups)

@@ -1,11 +1,11 @@
-"""What comes, when it is sent, when it is ready and when it has ended: docs/sessions.md and docs/feature_rules.md."""
+"""When requests arrive, are sent, are ready and end: docs/sessions.md and docs/feature_rules.md."""
 
 from .front_end import FrontEnd
 from .requests import INF, Request
 
 
 class Front:
-    """max_concurrency, clients: None: any number."""
+    """Clients that send requests. max_concurrency, clients: None: any number."""
 
     def __init__(
         self,
@@ -24,13 +24,13 @@ class Front:
             r.arrival_s -= front_end.way_back_s
 
     def session_of(self, r: Request) -> int:
-        """The index of the request with which it begins."""
+        """Return the index of the first request of its session."""
         while r.after >= 0:
             r = self.requests[r.after]
         return r.index
 
     def ends_s(self, r: Request) -> float:
-        """When the client has its last token, or is told that there will be none."""
+        """Return when the client has its last token, or learns that there will be none."""
         if r.refused_s is not None:
             return r.refused_s + self.front_end.way_back_s
         return INF if r.finish_s is None else r.set_out_s[-1] + self.front_end.way_back_s
@@ -42,7 +42,7 @@ class Front:
         return {r.index for r in self.requests if self.ends_s(r) > self.now_s}
 
     def next(self) -> Request | None:
-        """The one that is sent next of all that may be."""
+        """Return the request that is sent next, of all that may be."""
         if self.max_concurrency is not None and len(self.unfinished() & self.sent) >= self.max_concurrency:
             return None
         begins = True  # whether another session may
@@ -56,7 +56,7 @@ class Front:
         return min(may_be_sent, key=lambda r: (self.comes_s(r), r.index), default=None)
 
     def refuse(self, r: Request, now_s: float) -> list[Request]:
-        """r will not be served, nor what would have come after it; who that is, those that follow it first."""
+        """Refuse r and all requests after it in its session. Returns them, those that follow it first."""
         gone = [r]
         for one in gone:
             one.refused_s = now_s
@@ -67,7 +67,7 @@ class Front:
         return gone
 
     def next_s(self) -> float:
-        """When the next request is sent, is ready, or has ended."""
+        """Return when the next request is sent, is ready, or has ended."""
         r = self.next()
         ends = [self.ends_s(r) for r in self.requests] if self.depends else []
         return min(
@@ -77,7 +77,7 @@ class Front:
         )
 
     def send(self, now_s: float) -> Request | None:
-        """All that have come are sent. The next one that is ready."""
+        """Send all requests that have arrived, and return the next one that is ready."""
         while (r := self.next()) is not None and self.comes_s(r) <= now_s:
             self.sent.add(r.index)
             if r.after >= 0:

@@ -1,4 +1,4 @@
-"""What lies between clients and engines: docs/feature_rules.md."""
+"""The front end between clients and engines: docs/feature_rules.md."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ class FrontEnd:
     back_s: float = 0.0
     one_process: bool = False
 
-    done_s: float = 0.0  # when the one process has done all that has come to it so far
+    done_s: float = 0.0  # when its one process has finished all work that has arrived so far
 
     @property
     def way_back_s(self) -> float:
         return self.streamed_s_per_token + self.back_s
 
     def begins(self, now_s: float, takes_s: float) -> float:
-        """When it begins with what comes now."""
+        """Return when it begins work that arrives now."""
         if not self.one_process:
             return now_s
         begin_s = max(now_s, self.done_s)
@@ -28,10 +28,10 @@ class FrontEnd:
         return begin_s
 
     def request(self, r: Request, now_s: float) -> float:
-        """When the request, sent now, is ready."""
+        """Return when a request that is sent now is ready."""
         takes_s = self.request_s + r.prompt_tokens * self.prompt_s_per_token
         return self.begins(now_s, takes_s) + takes_s
 
     def token(self, now_s: float) -> float:
-        """When a token that comes out now sets out."""
+        """Return when a token that is emitted now is streamed."""
         return self.begins(now_s, self.streamed_s_per_token)

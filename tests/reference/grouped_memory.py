@@ -14,7 +14,7 @@ Row = dict[int, Block]  # by place
 
 
 class GroupedMemory(Memory):
-    """Of an engine with groups, in the order in which they take blocks: full ones, then windows, then states."""
+    """Memory of an engine with groups, which take blocks in this order: full ones, then windows, then states."""
 
     def __init__(self, total_blocks: int, groups: list[KvGroup], chunk_tokens: int) -> None:
         super().__init__(total_blocks, 1, chunk_tokens)
@@ -24,21 +24,21 @@ class GroupedMemory(Memory):
         self.junctions: dict[Request, int] = {}
         self.hits: dict[Request, int] = {}  # tokens found at the admission
         self.tokens: dict[Request, int] = {}  # for which they have taken blocks
-        self.seen: set[Name] | None = None  # names of blocks, for a router that has been told of them
+        self.seen: set[Name] | None = None  # names of blocks that the engine has published to a router
 
     def name_in(self, r: "Request", g: int, i: int) -> tuple:
         chunk = ((i + 1) * self.groups[g].block_tokens - 1) // self.chunk_tokens
         return ("chunk", r.chunks[chunk], i, g) if chunk < len(r.chunks) else ("own", r.index, i, g)
 
     def has(self, r: "Request", kind: KvGroup, i: int) -> bool:
-        """All groups of a kind have block i of r."""
+        """Return whether all groups of a kind have block i of r."""
         return all(self.is_named(self.name_in(r, g, i)) for g, group in enumerate(self.groups) if group == kind)
 
     def is_named(self, name: Name) -> bool:
         return bool(self.named.get(name)) if self.seen is None else name in self.seen
 
     def found_by(self, r: "Request", names: set[Name], most: int) -> int:
-        """Tokens, `most` at most, that r would find if the blocks here were those of these names."""
+        """Return the tokens, `most` at most, that r would find if the blocks here had these names."""
         self.seen = names
         longest = self.longest(r, most)
         found = self.hit(r, most if longest is None else longest)
@@ -46,7 +46,7 @@ class GroupedMemory(Memory):
         return found
 
     def longest(self, r: "Request", most: int) -> int | None:
-        """Tokens, `most` at most, that full groups have of the beginning of r; None: there are none."""
+        """Return the tokens, `most` at most, of the prefix of r that full groups have; None: no full groups."""
         full = [group for group in self.groups if not group.window and not group.state]
         if not full:
             return None
@@ -56,8 +56,8 @@ class GroupedMemory(Memory):
         return found * size - found * size % self.step
 
     def hit(self, r: "Request", most: int) -> int:
-        """Tokens of the longest beginning, up to `most`, of which windows have what comes next sees, and states their
-        state."""
+        """Return the tokens of the longest prefix, `most` at most, for which windows have the blocks that the next
+        token sees, and states their state."""
         windows = [group for group in self.groups if group.window or group.state]
         if not windows:
             return most
@@ -92,7 +92,7 @@ class GroupedMemory(Memory):
         return 0
 
     def awaits_state(self, r: "Request", batch: "Batch") -> bool:
-        """Whether a state like that which r has found gets its name in the batch that is being formed."""
+        """Return whether the batch being formed computes the state that r has found."""
         for g, group in enumerate(self.groups):
             place = r.found_tokens // group.block_tokens - 1
             for other, _ in batch:
@@ -106,7 +106,7 @@ class GroupedMemory(Memory):
         super().hold(r, found)
 
     def drop(self, r: "Request", processed: int) -> int:
-        """What has left the windows of r is free. Returns how many blocks r has left."""
+        """Free the blocks that have left the windows of r. Returns how many blocks r still has."""
         for group, row in zip(self.groups, self.rows[r], strict=True):
             for i in sorted((i for i in row if i < group.first(processed) // group.block_tokens), reverse=True):
                 self.release(row.pop(i))
@@ -132,7 +132,7 @@ class GroupedMemory(Memory):
                     self.changed[block] = None
 
     def is_kept(self, r: "Request", group: KvGroup, i: int) -> bool:
-        """Whether a later request may need block i of a group of r."""
+        """Return whether a later request may need block i of a group of r."""
         if group.local or not (group.window or group.state):
             return True
         need = 1 if group.state else -(-(group.window - 1) // group.block_tokens)
@@ -149,7 +149,7 @@ class GroupedMemory(Memory):
         return group.has_checkpoint(start, end, max(r.prompt_tokens, r.context - 1))
 
     def chunk(self, r: "Request", chunk: int, most_tokens: float) -> int:
-        """The chunk, or less of it: to where a state is kept. most_tokens: the longest chunk that there could be."""
+        """Return the chunk, cut to where a state is kept. most_tokens: the longest possible chunk."""
         states = [group for group in self.groups if group.state]
         if not states:
             return chunk
@@ -169,7 +169,7 @@ class GroupedMemory(Memory):
         return junction if start < junction < end else 0
 
     def back(self, r: "Request", chunk: int) -> int:
-        """The chunk up to the last end of a block of states in it, if there is one."""
+        """Return the chunk, cut to the last end of a block of states in it, if there is one."""
         for group in self.groups:
             end = r.cached + chunk
             if group.state and end - end % group.block_tokens > r.cached:

@@ -1,4 +1,4 @@
-"""Taking requests back and what happens to engines: "Taking back" and "Incidents" of docs/cluster_rules.md."""
+"""Taking requests back, and incidents of engines: "Taking back" and "Incidents" of docs/cluster_rules.md."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ def apply_incident(sim: "Simulation", incident: Incident) -> None:
 
 
 def lose(r: Request, engine: Engine) -> None:
-    """What r has at an engine."""
+    """Drop everything that r has at an engine."""
     engine.lost_tokens += r.computed + (0 if r.borrowed else r.kept)
     engine.release(r)
     r.computed = r.kept = 0
@@ -43,7 +43,7 @@ def lose(r: Request, engine: Engine) -> None:
 
 
 def take_back(sim: "Simulation", r: Request, engine: Engine, now_s: float) -> None:
-    """It goes to the router with nothing but the tokens that are out."""
+    """Send it back to the router; it keeps nothing but its emitted tokens."""
     lose(r, engine)
     engine.recalled += 1
     r.reroutes += 1
@@ -53,7 +53,7 @@ def take_back(sim: "Simulation", r: Request, engine: Engine, now_s: float) -> No
 
 
 def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool = False) -> None:
-    """From an engine. Its iteration and its tasks end without effect."""
+    """Take all requests back from an engine. Its iteration and its tasks end without effect."""
     sim.running.stop(engine, now_s)
     engine.suspended, engine.moved_in_vain, engine.waits_for_kv, engine.just_suspended = [], [], False, False
     for r in list(engine.queue):
@@ -71,7 +71,7 @@ def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool 
 
 
 def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> None:
-    """What is there of requests that have left, wherever they are now."""
+    """Take back the KV at an engine of requests that have left it, wherever they are now."""
     for r in sim.requests:
         if r.kv_at is not engine:
             continue
@@ -88,7 +88,7 @@ def take_back_kv(sim: "Simulation", engine: Engine, now_s: float) -> None:
 
 
 def stop(sim: "Simulation", engine: Engine, now_s: float) -> None:
-    """It is off from now on."""
+    """Turn the engine off."""
     sim.moves.append(Move("off", now_s, -1, engine.index))
     engine.is_off, engine.ready_s, sim.stopped = True, INF, True
     if engine.up:
@@ -126,7 +126,7 @@ def lose_names(engine: Engine) -> None:
 
 
 def bound_for(sim: "Simulation", r: Request, engine: Engine) -> bool:
-    """Its KV waits to be sent there, or is on its way."""
+    """Return whether its KV waits to be sent there, or is on its way."""
     waits = any(other is r for other, _ in sim.lines.waiting[engine.index])
     return waits or any(t.request is r and t.destination is engine for t in sim.lines.sent)
 

@@ -1,4 +1,4 @@
-"""What groups of layers hold of a request: "KV cache groups" of docs/feature_rules.md."""
+"""The blocks that groups of layers hold of a request: "KV cache groups" of docs/feature_rules.md."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ class KvGroup:
     checkpoints: bool = False
 
     def held(self, processed: int, computed: int, tokens: int) -> int:
-        """Blocks for so many tokens, of which a chunk after the `computed` ones is the last, less what nothing after
-        the `processed` ones sees."""
+        """Return the blocks of `tokens` tokens, the last of which are a chunk after the `computed` ones, without blocks
+        that no token after the `processed` ones sees."""
         if self.state:
             return 1
         return len({token // self.block_tokens for token in range(self.first(processed), tokens)})
 
     def first(self, processed: int) -> int:
-        """The first token that those after the processed ones see."""
+        """Return the first token that tokens after the processed ones see."""
         if self.local:
             return processed - processed % self.window
         if self.window:
@@ -29,8 +29,8 @@ class KvGroup:
         return 0
 
     def most(self, tokens: int, in_flight: float, found: int) -> int:
-        """What is set aside for a request of so many tokens, of which in_flight at most are computed at once, and of
-        which so many have been found."""
+        """Return the blocks reserved for a request of `tokens` tokens: at most `in_flight` are computed at once, and
+        `found` are cached."""
         whole = self.held(0, 0, tokens)
         if not self.window:
             return whole
@@ -42,14 +42,14 @@ class KvGroup:
 
 @dataclass(frozen=True)
 class CachedState(KvGroup):
-    """States of an engine that caches prefixes: each in the block in which its last token is."""
+    """States of an engine that caches prefixes, each in the block of its last token."""
 
     def held(self, processed: int, computed: int, tokens: int) -> int:
-        """The state that the chunk begins with, that which it ends with, and what a batch that runs begins with."""
+        """Return the blocks of the states with which the chunk begins and ends, and a running batch began."""
         return len({self.place(end) for end in (processed, computed, tokens) if end > 0})
 
     def place(self, tokens: int) -> int:
-        """Where the state after so many tokens is."""
+        """Return the block of the state after this many tokens."""
         return (tokens - 1) // self.block_tokens
 
     def first(self, processed: int) -> int:
@@ -59,14 +59,14 @@ class CachedState(KvGroup):
         return 1 + (found > 0) + self.has_checkpoint(found, tokens, tokens)
 
     def has_checkpoint(self, start: int, end: int, last: int) -> bool:
-        """Whether a chunk also writes the state at the last end of a block in it. last: where the prefill may end."""
+        """Return whether a chunk also writes the state at the last end of a block in it. last: end of the prefill."""
         if not self.checkpoints or end < last or start % self.block_tokens:
             return False
         return self.place(end) * self.block_tokens >= start + self.block_tokens
 
 
 def with_caching(groups: list[KvGroup]) -> list[KvGroup]:
-    """The groups of an engine that caches prefixes, in the order in which they take blocks."""
+    """Return the groups of an engine that caches prefixes, in the order in which they take blocks."""
     full = [group for group in groups if not group.window and not group.state]
     windows = [group for group in groups if group.window]
     states = [group for group in groups if group.state]

@@ -1,4 +1,4 @@
-"""What a batch costs: device models and estimators of the reference simulator.
+"""Times of batches: device models and estimators of the reference simulator.
 
 A batch is a list of (tokens, cached, decoding), one for each of its requests: tokens computed in this batch,
 tokens computed before (whose KV is held), and whether the request decodes. `exec` is one request's time
@@ -12,7 +12,7 @@ Shape = tuple[int, float, bool]  # tokens, cached, decoding
 
 
 class Latency(Protocol):
-    """Of a device model or an estimator."""
+    """The interface of a device model or an estimator."""
 
     def batch(self, shapes: list[Shape]) -> float: ...
     def exec(self, tokens: int, cached: float, decoding: bool) -> float: ...
@@ -55,7 +55,7 @@ class Piecewise:
     t_c: float = 0.0  # batch: s
 
     def base(self, tokens: float) -> float:
-        """Before the first knot the first value holds; after the last one the last slope goes on."""
+        """Interpolate; the value before the first knot is constant, and past the last one the last slope continues."""
         if tokens <= self.knots_tokens[0]:
             return self.base_s[0]
         left = 0  # the last knot, but one with a knot after it, that is not after `tokens`

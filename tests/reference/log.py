@@ -1,4 +1,4 @@
-"""What a run of the reference simulator leaves behind."""
+"""The log of a run of the reference simulator."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ class Iteration:
     free_blocks: int  # after the batch was formed
     free_host_blocks: int
     moving_s: float  # of its duration
-    free_blocks_at_end: int | None = None  # before anybody finishes or leaves; None: it has not ended
+    free_blocks_at_end: int | None = None  # before any request finishes or leaves; None: it has not ended
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Move:
 
 @dataclass
 class EngineLog:
-    """What has happened at an engine so far."""
+    """The log of an engine."""
 
     busy_s: float
     rounds: int
@@ -53,7 +53,7 @@ class EngineLog:
 
 @dataclass
 class Log:
-    """What happened. Lists go by request index."""
+    """The log of a run. Lists are by request index."""
 
     iterations: list[Iteration]
     emission_s: list[list[float]]  # token by token

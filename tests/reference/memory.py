@@ -17,13 +17,13 @@ class Block:
 
 
 class Memory:
-    """Of an engine that caches prefixes. chunk_tokens: of the chunks that requests list. stored_blocks: room in host
-    memory for what is overwritten."""
+    """KV memory of an engine that caches prefixes. chunk_tokens: of the chunks that requests list. stored_blocks: size
+    of the host memory for overwritten blocks."""
 
     def __init__(self, total_blocks: int, block_tokens: int, chunk_tokens: int, stored_blocks: int = 0) -> None:
         self.block_tokens, self.chunk_tokens = block_tokens, chunk_tokens
         self.stored_blocks = stored_blocks
-        self.stored: list[Name] = []  # the one used least recently first
+        self.stored: list[Name] = []  # the least recently used first
         self.free = [Block() for _ in range(total_blocks)]  # the next to be taken first
         self.named: dict[Name, list[Block]] = {}  # in the order they were named
         self.changed: dict[Block, None] = {}  # since the router was told
@@ -34,7 +34,7 @@ class Memory:
         return ("chunk", r.chunks[chunk], i) if chunk < len(r.chunks) else ("own", r.index, i)
 
     def look_up(self, r: "Request") -> None:
-        """r finds its first blocks that are here; one token at least is computed anew."""
+        """Find the first blocks of r that are here; at least one token is computed anew."""
         found: list[Block] = []
         while len(found) < (r.context - 1) // self.block_tokens:
             blocks = self.named.get(self.name_of(r, len(found)))
@@ -44,7 +44,7 @@ class Memory:
         r.found, r.found_tokens = found, len(found) * self.block_tokens
 
     def find_stored(self, r: "Request", first: int) -> int:
-        """How many of r's blocks from `first` on are in host memory."""
+        """Return how many of r's blocks from `first` on are in host memory."""
         count = 0
         while first + count < (r.context - 1) // self.block_tokens and self.name_of(r, first + count) in self.stored:
             count += 1
@@ -65,12 +65,12 @@ class Memory:
         r.table = list(found)
 
     def grow(self, r: "Request", tokens: int) -> None:
-        """r has blocks for so many tokens."""
+        """Give r blocks for this many tokens."""
         while len(r.table) * self.block_tokens < tokens:
             r.table.append(self.take())
 
     def take(self) -> Block:
-        """The next free block, for one request."""
+        """Take the next free block, for one request."""
         block = self.free.pop(0)
         self.overwritten_blocks += block.name is not None
         if block.name is not None and self.stored_blocks > 0:
@@ -80,17 +80,17 @@ class Memory:
         return block
 
     def release(self, block: Block) -> None:
-        """A request does not hold it any more."""
+        """Decrement the block's reference count."""
         block.references -= 1
         if block.references == 0:
             self.free.insert(0 if block.name is None else len(self.free), block)
 
     def drop(self, r: "Request", processed: int) -> int:
-        """Blocks that r has left without what nothing after the processed tokens sees: all."""
+        """Return how many blocks r still has without those that no later token sees; here all are seen."""
         return r.blocks
 
     def name(self, r: "Request", tokens: int) -> None:
-        """The first so many tokens of r are in its blocks, or will be when the batch ends."""
+        """Name the blocks that the first `tokens` of r fill, now or when the batch ends."""
         for i, block in enumerate(r.table[: tokens // self.block_tokens]):
             if block.name is None:
                 block.name = self.name_of(r, i)
@@ -98,30 +98,30 @@ class Memory:
                 self.changed[block] = None
 
     def forget(self, block: Block) -> None:
-        """It has no name any more."""
+        """Take the block's name away."""
         if block.name is not None:
             self.named[block.name].remove(block)
             self.changed[block] = None
             block.name = None
 
     def awaits_state(self, r: "Request", batch: "Batch") -> bool:
-        """Whether what r has found is a state that is computed by the batch that is being formed."""
+        """Return whether the batch being formed computes the state that r has found."""
         return False
 
     def checkpoints(self, r: "Request", start: int, end: int) -> int:
-        """Blocks for states that a chunk of r writes beside that at its end."""
+        """Return the blocks of states that a chunk of r writes beside that at its end."""
         return 0
 
     def chunk(self, r: "Request", chunk: int, most_tokens: float) -> int:
-        """The chunk, or less of it: to where a state is kept."""
+        """Return the chunk, cut to where a state is kept."""
         return chunk
 
     def back(self, r: "Request", chunk: int) -> int:
-        """The chunk, cut again, back to where a state is kept."""
+        """Return the chunk, cut again, back to where a state is kept."""
         return chunk
 
     def give_up(self, r: "Request") -> None:
-        """r, whose computed tokens are as they were, holds no block any more."""
+        """Free all blocks of r; its computed tokens stay as they were."""
         for block in r.table[r.computed // self.block_tokens :]:
             self.forget(block)
         for block in reversed(r.table):
@@ -129,7 +129,7 @@ class Memory:
         r.table = []
 
     def is_hollow(self, r: "Request") -> bool:
-        """Whether a block that r counts on as computed has no name."""
+        """Return whether a block that r counts as computed has lost its name."""
         return any(
             block.name is None for block in r.table[: min(r.computed, r.context - r.under_way) // self.block_tokens]
         )

@@ -12,7 +12,7 @@ from .work import Work
 
 @dataclass
 class Formation:
-    """One batch being formed, in as many attempts as it takes."""
+    """One batch being formed, in one or more attempts."""
 
     engine: Engine
     scheduler: Scheduler
@@ -45,7 +45,7 @@ class Formation:
 
     @property
     def ahead(self) -> bool:
-        """A batch runs while this one is formed."""
+        """Return whether a batch runs while this one is formed."""
         return self.engine.asynchronous and self.engine.work is not None
 
     def form(self) -> None:
@@ -65,13 +65,13 @@ class Formation:
                 return
 
     def in_rank_order(self) -> list[Request]:
-        """The requests that are in no task nor left out, lowest rank first; ties by place: sorted() keeps equals so."""
+        """Return the requests in no task and not left out, lowest rank first; ties by place (sorted() is stable)."""
         pairs = zip(self.decision.ranks, self.engine.queue, strict=True)
         can_run = [(rank, r) for rank, r in pairs if r.task is None and rank[0] != LEFT_OUT]
         return [r for _, r in sorted(can_run, key=lambda pair: pair[0])]
 
     def lookup_prefix(self, r: Request | None) -> None:
-        """What r, without memory, finds counts from here on; what was found for another does not."""
+        """Look up the prefix of r, which has no memory; the finding of another request is cancelled."""
         if self.considered is not None:
             self.considered.found, self.considered.found_tokens = [], 0
             self.considered.stored_blocks = self.considered.stored_tokens = 0
@@ -83,7 +83,7 @@ class Formation:
                 r.stored_blocks, r.stored_tokens = stored, stored * self.engine.block_tokens
 
     def fill(self) -> bool:
-        """Visit the requests in rank order. True: one gave up its own memory."""
+        """Visit the requests in rank order. Returns whether one gave up its own memory."""
         engine, limits, batch = self.engine, self.limits, self.batch
         admission_closed, before = False, len(self.evicted)
         for r in self.in_rank_order():
@@ -142,7 +142,7 @@ class Formation:
         return sum(tokens for r, tokens in self.batch if not r.decoding)
 
     def chunk(self, r: Request) -> int:
-        """Rule 3: the tokens r would compute in this batch, 0 if it does not fit."""
+        """Return the tokens that r would compute in this batch (rule 3); 0: it does not fit."""
         limits = self.limits
         self.cut_to_nothing = False
         if r.decoding:
@@ -169,14 +169,14 @@ class Formation:
         return chunk
 
     def up_to_state(self, r: Request, chunk: int) -> int:
-        """The chunk, or what of it ends where a state is kept."""
+        """Return the chunk, cut to where a state is kept."""
         if self.engine.memory is None or r.decoding:
             return chunk
         limits = self.limits
         return self.engine.memory.chunk(r, chunk, min(limits.max_num_batched_tokens, limits.chunk_tokens))
 
     def drafts(self, r: Request) -> int:
-        """The drafts that a decode wants."""
+        """Return the drafts that a decode wants."""
         speculation, limits = self.engine.speculation, self.limits
         if not r.running:
             return 0
@@ -186,7 +186,7 @@ class Formation:
         return int(max(0, most))
 
     def largest_in_time(self, r: Request, want: int) -> int:
-        """The largest c <= want that there is time for, 0 if there is none."""
+        """Return the largest c <= want that the time budget allows; 0: none."""
         limits = self.limits
         if r.decoding and limits.untimed_decodes:
             return want
@@ -197,7 +197,7 @@ class Formation:
         return self.estimator.batch([*(request.shape(n) for request, n in self.batch), r.shape(tokens)])
 
     def up_to_step(self, r: Request, chunk: int) -> int:
-        """The chunk, or less of it: what makes the batch a multiple of step_tokens. The batch then ends there."""
+        """Return the chunk, cut so that the batch is a multiple of step_tokens. The batch then ends there."""
         size, before = self.limits.step_tokens, self.tokens
         here = (before + chunk) - (before + chunk) % size
         following = here + size
@@ -210,7 +210,7 @@ class Formation:
         return chunk
 
     def room(self, r: Request, chunk: int, without: Sequence[Request] = ()) -> bool:
-        """Whether r finds room, or would if some running requests had been evicted."""
+        """Return whether r finds room, or would if some running requests had been evicted."""
         engine, limits = self.engine, self.limits
         if engine.memory is not None and engine.memory.awaits_state(r, self.batch):
             return False
@@ -226,7 +226,7 @@ class Formation:
         return engine.free_blocks + r.shared_blocks + sum(other.blocks for other in without) >= need
 
     def make_room(self, r: Request, chunk: int) -> None:
-        """Rule 4 under EVICT_FOR_ALL; what it evicts does not close admission."""
+        """Make room by rule 4 under EVICT_FOR_ALL; its evictions do not close admission."""
         if self.room(r, chunk, without=self.below(r)):
             while not self.room(r, chunk) and self.below(r):
                 self.evict(self.below(r))
@@ -236,7 +236,7 @@ class Formation:
         return [other for other in self.engine.running if self.victim_rank(other) > self.victim_rank(r)]
 
     def victim_rank(self, r: Request) -> tuple[Rank, int]:
-        """The highest gives up its memory first; ties: later place."""
+        """Return the victim rank: the highest gives up its memory first; ties: later place."""
         place, decision = self.engine.queue.index(r), self.decision
         if callable(decision.victim_ranks):
             decision.victim_ranks = decision.victim_ranks()
@@ -244,22 +244,22 @@ class Formation:
         return ranks[place], place
 
     def lacks(self, r: Request, chunk: int) -> int:
-        """Blocks that r needs for its chunk beyond its own, what it finds and the free ones; 0 or less: enough."""
+        """Return the blocks that r needs beyond its own, those found and the free ones; 0 or less: enough."""
         return self.engine.blocks_to_compute(r, chunk) - r.blocks - r.shared_blocks - self.engine.free_blocks
 
     def drop_unseen(self, r: Request) -> None:
-        """What r counts as lacking is about to be asked."""
+        """Free blocks that have left windows of r, before its lacking blocks are counted."""
         if self.engine.memory is not None and r.running:
             r.blocks = self.engine.memory.drop(r, max(0, r.cached - r.in_flight))
 
     def waits_for_transfers(self, r: Request) -> bool:
-        """r alone holds memory, and what else is taken is for KV on its way."""
+        """Return whether r alone holds memory, and all other blocks are taken for KV on its way."""
         engine = self.engine
         alone = engine.all_running - len(engine.on_their_way) == 1
         return alone and sum(engine.on_their_way.values()) > 0 and not r.decoding
 
     def evict(self, running: list[Request]) -> None:
-        """Of `running` the one with the highest victim rank gives up all its blocks."""
+        """Evict the request of `running` with the highest victim rank: it gives up all its blocks."""
         engine, decision = self.engine, self.decision
         victim = max(running, key=self.victim_rank)
         self.evict_request(
@@ -315,7 +315,7 @@ class Formation:
         self.batch.append((r, chunk))
 
     def progress(self) -> None:
-        """The first-ranked request of those in no task runs alone with what fits.
+        """Run the first-ranked request that is in no task alone, with the tokens that fit.
 
         While tasks hold memory that it would need, one of them is resumed; for KV on its way the engine waits.
         """
@@ -353,14 +353,14 @@ class Formation:
 
     @property
     def most_blocks(self) -> int:
-        """All but those on their way and in tasks."""
+        """Return all blocks but those on their way and in tasks."""
         engine = self.engine
         in_tasks = sum(r.blocks for r in engine.queue if r.task is not None)
         return engine.total_blocks - in_tasks - sum(engine.on_their_way.values())
 
 
 def largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest c of 1 .. most with fits(c), 0 if there is none; what fits must fit with fewer too."""
+    """Return the largest c of 1 .. most with fits(c), 0 if there is none; fits must be monotone."""
     if most >= 1 and fits(most):
         return most
     low, high = 0, most  # low fits (or is 0), high does not

@@ -11,7 +11,7 @@ from .snapshots import EngineSnapshot
 
 @dataclass
 class Foreseen:
-    """Numbers that the router keeps of an engine."""
+    """The numbers that the router keeps for an engine."""
 
     version: int | None = None  # of the snapshot, when the next three were worked out
     peak: int = 0  # K
@@ -146,7 +146,7 @@ class PolyServe(Router):
         return min(snapshot.record_tokens, left_s / self.kept[snapshot.index].s_per_token) if left_s > 0 else 0.0
 
     def note(self, r: Request, snapshot: EngineSnapshot, before: int | None, tier: int | None) -> None:
-        """r is sent there; the engine was in tier `before`."""
+        """Note that r was sent there, when the engine was in tier `before`."""
         if snapshot.role == "decode":
             return
         kept, empty = self.kept[snapshot.index], before is None and tier is not None
@@ -255,7 +255,7 @@ class PolyServeScaler(Scaler):
         return changes
 
     def start_one(self, tier: int, for_decode: bool, now: list[Change], changes: list[Change]) -> None:
-        """An engine that is off, unless one is loading."""
+        """Start an engine that is off, unless one is loading."""
         could = [v for v in self.snapshots if v.off and v.up and (v.role == "decode") == for_decode]
         for snapshot in could:
             to = changes[snapshot.index][0]

@@ -1,4 +1,4 @@
-"""A request of the reference simulator, in the words of docs/simulation.md."""
+"""A request of the reference simulator, with the names of docs/simulation.md."""
 
 import math
 from dataclasses import dataclass, field
@@ -57,12 +57,12 @@ class Request:
     emission_s: list[float] = field(default_factory=list)  # when each token came out of an engine
     set_out_s: list[float] = field(default_factory=list)  # and set out for the client
     finish_s: float | None = None
-    refused_s: float | None = None  # when the router refused it, or one that it follows
+    refused_s: float | None = None  # when the router refused it, or a request that it follows
     gain: float = 0.0
     task: "Work | None" = None  # it is a member of
     kv_at: "Engine | None" = None  # the prefill engine that its KV is to leave
     decode_engine: int | None = None  # that the router has named
-    sent_tokens: int = 0  # that were out when it was last sent somewhere for prefill
+    sent_tokens: int = 0  # emitted when it was last sent for prefill
     cached_tokens: int = 0  # taken from prefix stores and caches
     reroutes: int = 0  # times it was taken back
 
@@ -89,7 +89,7 @@ class Request:
 
     @property
     def shared_blocks(self) -> int:
-        """Of those found, held by others."""
+        """Count the found blocks that others hold."""
         return sum(block.references > 0 for block in self.found)
 
     @property
@@ -106,7 +106,7 @@ class Request:
 
     @property
     def prefilled(self) -> bool:
-        """It has emitted a token since it was last sent somewhere for prefill."""
+        """Return whether it has emitted a token since it was last sent for prefill."""
         return self.emitted - self.under_way > self.sent_tokens
 
     @property
@@ -125,5 +125,5 @@ class Request:
         return self.first_token_gain if token == 1 else self.decode_token_gain
 
     def shape(self, tokens: int) -> tuple[int, int, bool]:
-        """What a latency model asks of a chunk of it; see latency.py."""
+        """Return a chunk of it as a latency model takes it; see latency.py."""
         return tokens, self.cached, self.decoding

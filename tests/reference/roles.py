@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def give_role(sim: "Simulation", engine: Engine, role: str) -> None:
-    """The scaler says which role it is to have."""
+    """Set the role that the scaler has decided for an engine."""
     if role == (engine.next_role or engine.role):
         return
     assert engine.role_change_s is not None and role in ("prefill", "decode")
@@ -20,7 +20,7 @@ def give_role(sim: "Simulation", engine: Engine, role: str) -> None:
 
 
 def change_roles(sim: "Simulation", now_s: float) -> None:
-    """Of engines that drain and have nothing left."""
+    """Change the roles of engines that drain and have no requests left."""
     for engine in sim.engines:
         if engine.next_role is None or has_something(sim, engine):
             continue

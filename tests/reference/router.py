@@ -14,7 +14,7 @@ MOST_STARTS = 100_000
 
 
 class RouterAtWork:
-    """What has come to the router and what waits there."""
+    """The requests that have come to the router, and those that wait there."""
 
     def __init__(self, sim: "Simulation", tiers: int) -> None:
         self.sim = sim
@@ -29,7 +29,7 @@ class RouterAtWork:
         return sum(len(line) for line in self.lines)
 
     def work(self, now_s: float) -> None:
-        """The router's part of an instant."""
+        """Do the router's part of an instant."""
         self.held_dirty = self.held_dirty or self.sim.router_state.hears_at(now_s)
         if self.held:
             self.sim.router_state.apply_signals(now_s)
@@ -37,7 +37,7 @@ class RouterAtWork:
             pass
 
     def ask_next(self, now_s: float) -> bool:
-        """The next request, if there is one."""
+        """Ask for the next request, if there is one."""
         if self.just_now:
             r = self.just_now.pop(0)
             self.put(r, self.place(r, now_s), now_s)
@@ -52,7 +52,7 @@ class RouterAtWork:
         return True
 
     def ask_line(self, now_s: float) -> None:
-        """For the first in the line."""
+        """Ask for the first request in the line."""
         number = self.held_cursor
         line = self.lines[number]
         if not line:
@@ -108,7 +108,7 @@ class RouterAtWork:
         return None
 
     def move(self, engine: int, tier: int | None, now_s: float) -> None:
-        """An engine into a tier, or (by a scaler) into the pool."""
+        """Move an engine into a tier, or (by a scaler) into the pool."""
         machine = self.sim.engines[engine]
         if tier == machine.tier:
             return
@@ -124,7 +124,7 @@ class RouterAtWork:
         self.changed(engine)
 
     def ready(self, now_s: float) -> None:
-        """Engines have been loaded."""
+        """Open engines that have finished loading."""
         for machine in self.sim.engines:
             if machine.is_off and machine.ready_s <= now_s:
                 machine.is_off = False
@@ -141,7 +141,7 @@ class RouterAtWork:
             self.changed(engine)
 
     def changed(self, engine: int) -> None:
-        """The router knows at once."""
+        """Note a change of which the router knows at once."""
         machine, snapshot = self.sim.engines[engine], self.sim.router_state.snapshots[engine]
         snapshot.up, snapshot.tier = machine.up, machine.tier
         snapshot.role, snapshot.changing = machine.role, machine.changes_role
@@ -152,7 +152,7 @@ class RouterAtWork:
         self.held_dirty = True
 
     def scale(self, now_s: float) -> None:
-        """The scaler is asked."""
+        """Ask the scaler."""
         self.sim.router_state.apply_signals(now_s)
         assert self.sim.scaler is not None
         changes = self.sim.scaler.decide(now_s, [(engine.tier, engine.closed) for engine in self.sim.engines])
@@ -167,7 +167,7 @@ class RouterAtWork:
             raise StuckError(f"engines are started in vain until {now_s}")
 
     def somebody_could_take_a_first(self) -> bool:
-        """Now, or if the scaler opened or started it, or gave it another role."""
+        """Return whether an engine could take a prefill: now, or if the scaler opened, started or turned it."""
         return any(line and (self.sim.router_state.taking(line[0]) or self.could_open(line[0])) for line in self.lines)
 
     def could_open(self, r: Request) -> bool:

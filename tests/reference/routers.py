@@ -104,7 +104,7 @@ class GoRouting(Router):
         return smallest(candidates, exec_s)
 
     def gain(self, snapshot: EngineSnapshot, queue: list[Request], r: Request, now_s: float) -> float:
-        """G(S), S = `queue`."""
+        """Return G(S), S = `queue`."""
         ends_s = [now_s + self.exec_s(snapshot, queue, r, now_s)] * len(queue)
         if snapshot.role == "prefill":
             orders: dict[str, Callable[[Request], tuple[float, ...]]] = {
@@ -118,20 +118,20 @@ class GoRouting(Router):
         return sum(q.first_token_gain for q, end_s in zip(queue, ends_s, strict=True) if end_s < q.deadline(1))
 
     def urgent_first(self, q: Request, snapshot: EngineSnapshot, end_s: float) -> tuple[float, float]:
-        """`end_s`: when all of S would be done."""
+        """Order S with urgent requests first. end_s: when all of S would be done."""
         if q.deadline(1) >= end_s:
             return (1, q.deadline(1))
         exec_s = snapshot.fit.exec(q.prompt_tokens, 0, False)
         return (0, -q.first_token_gain / exec_s if exec_s > 0 else -INF)
 
     def alone_s(self, snapshot: EngineSnapshot, queue: list[Request], now_s: float) -> float:
-        """EXEC(S) on a prefill engine: one after the other, each in a batch of its own."""
+        """Return EXEC(S) on a prefill engine: one after the other, each in a batch of its own."""
         t_c = snapshot.fit.batch([])
         total_s = sum(snapshot.fit.exec(q.prompt_tokens, 0, False) + t_c for q in queue)
         return max(0.0, total_s - (now_s - snapshot.changed_s))
 
     def exec_s(self, snapshot: EngineSnapshot, queue: list[Request], r: Request, now_s: float) -> float:
-        """EXEC(S), S = `queue`."""
+        """Return EXEC(S), S = `queue`."""
         if snapshot.role == "prefill":
             return self.alone_s(snapshot, queue, now_s)
         budget_s = max(

@@ -1,4 +1,4 @@
-"""What routers of the reference simulator have in common."""
+"""The interface and helpers that routers of the reference simulator share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .snapshots import EngineSnapshot
 
 @dataclass
 class Route:
-    """What a router decides."""
+    """A router's decision."""
 
     engine: int | None  # None: the request is held
     decode_engine: int | None = None
@@ -19,7 +19,7 @@ class Route:
 
 
 def smallest(snapshots: list[EngineSnapshot], key: Callable[[EngineSnapshot], float]) -> EngineSnapshot:
-    """Ties: sent a request longest ago, then the lower index."""
+    """Return the smallest. Ties: the engine sent a request longest ago, then the lower index."""
     return min(snapshots, key=lambda snapshot: (key(snapshot), snapshot.sent, snapshot.index))
 
 
@@ -28,18 +28,18 @@ class Router:
     tiers: list[float]  # TPOT SLOs
 
     def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
-        """Before the run: the whole workload, for defaults, and all engines as the router will know them."""
+        """Prepare for a run with the whole workload, for defaults, and all engines as the router will know them."""
         self.everyone, self.snapshots = requests, snapshots
 
     def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
-        """`taking`: the engines that take r, in order; at least one."""
+        """Route r. taking: the engines that take it, in order; at least one."""
         engine = self.choose(r, taking, now_s).index
         return Route(engine, self.decode_engine(r))
 
     def choose(self, r: Request, snapshots: list[EngineSnapshot], now_s: float) -> EngineSnapshot:
-        """One of `snapshots`, the engines that take r, in order."""
+        """Choose one of `snapshots`, the engines that take r, in order."""
         raise NotImplementedError
 
     def decode_engine(self, r: Request) -> int | None:
-        """Where r, just sent somewhere, is to go when it has its first token; None: to be asked then."""
+        """Return where r, just sent for prefill, goes with its first token; None: the router is asked then."""
         return None

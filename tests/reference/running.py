@@ -1,4 +1,4 @@
-"""What an engine runs, from its start to its end or suspension: "Preemptible prefill" of docs/simulation.md."""
+"""Iterations and tasks of engines, from start to end or suspension: "Preemptible prefill" of docs/simulation.md."""
 
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,13 @@ JITTER = 0x6A697474
 
 
 class Running:
-    """Of all engines."""
+    """The running iterations and tasks of all engines."""
 
     def __init__(self, sim: "Simulation") -> None:
         self.sim = sim
 
     def ask(self, engine: Engine) -> None:
-        """The scheduler is about to be asked."""
+        """Prepare to ask the scheduler."""
         kind = engine.kind
         kind.scheduler.estimator = expecting(self.estimator_of(engine))
 
@@ -48,7 +48,7 @@ class Running:
         return formation
 
     def start(self, engine: Engine, now_s: float) -> None:
-        """An iteration, or what is left of one."""
+        """Start an iteration, or the rest of one."""
         engine.rounds += not (engine.just_suspended or engine.asynchronous)
         engine.just_suspended = False
         if engine.asynchronous:
@@ -72,7 +72,7 @@ class Running:
         self.plan_suspension(engine, work.next_boundary(self.jitter_s(engine), lambda time_s: time_s >= reached_s))
 
     def form_ahead(self, engine: Engine, now_s: float) -> Work | None:
-        """The next batch, which counts as done from now on. A request whose last token is under way is not in it."""
+        """Form the next batch, which counts as done from now on, without requests whose last token is under way."""
         everybody = engine.queue
         engine.queue = [r for r in everybody if r.emitted < r.output_tokens]
         engine.unseen = [r for r in everybody if r.emitted >= r.output_tokens]
@@ -176,7 +176,7 @@ class Running:
         return work
 
     def stop(self, engine: Engine, now_s: float) -> Work | None:
-        """What runs, if anything, runs no more."""
+        """Stop the running iteration, if there is one."""
         work = engine.work
         if work is not None:
             engine.busy_s += now_s - work.start_s
@@ -186,7 +186,7 @@ class Running:
         return work
 
     def check_preemption(self, engine: Engine, now_s: float) -> None:
-        """Requests have joined the queue while a task runs."""
+        """Check for preemption after requests have joined the queue while a task runs."""
         self.ask(engine)
         engine.rounds += 1
         decision = engine.kind.scheduler.decide(engine, now_s)

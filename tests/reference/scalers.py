@@ -1,4 +1,4 @@
-"""What scalers of the reference simulator have in common."""
+"""The interface and helpers that scalers of the reference simulator share."""
 
 from .requests import Request
 from .snapshots import EngineSnapshot
@@ -15,21 +15,21 @@ class Scaler:
         self.everyone, self.snapshots = requests, snapshots
 
     def decide(self, now_s: float, now: list[Change]) -> list[Change]:
-        """For each engine; `now`: what it is."""
+        """Decide for each engine. now: its present state."""
         raise NotImplementedError
 
     def decide_roles(self, now_s: float, now: list[str]) -> list[str]:
-        """For each engine, asked after `decide`; `now`: the role that it has, or is to have."""
+        """Decide each engine's role, after `decide`. now: the role that it has, or will have."""
         return now
 
 
 class ResizingScaler(Scaler):
-    """One that wants a number of engines; `changes` are its decisions so far."""
+    """A scaler that wants a number of engines. changes: its decisions so far."""
 
     changes: list[Change]
 
     def resize(self, role: str, least: int, most: int) -> None:
-        """Steps 3 and 4 of target-utilisation."""
+        """Apply steps 3 and 4 of target-utilisation."""
         mine = [v for v in self.snapshots if v.role == role]
         current = len(self.in_use(role))
         for _ in range(least - current):

@@ -1,4 +1,4 @@
-"""What the hand-worked cases are set in.
+"""Settings of the cases worked by hand.
 
 Unless a case says otherwise a batch takes 1 s + 1 s a token, a KV block holds one token, SLOs are far off.
 """
@@ -40,7 +40,7 @@ def steps(log: Log) -> list[tuple]:
 def state(
     prompt: int, emitted: int = 0, computed: int = 0, admitted: int = 0, evicted: int = 0, **more: Any
 ) -> Request:
-    """A request in the middle of a run, its blocks of one token each."""
+    """Make a request in the middle of a run, with blocks of one token each."""
     request = Request(index=0, **row(prompt, 100, **more))
     request.emitted, request.computed, request.blocks = emitted, computed, computed
     request.admitted, request.evicted = admitted, evicted
@@ -58,7 +58,7 @@ def forming(
     estimator: Linear = SECONDS,
     before: Callable[[Engine], None] = lambda engine: None,
 ) -> Formation:
-    """One batch formed from a queue; its requests are numbered by their place. `before`: what has happened here."""
+    """Form one batch from a queue, with requests numbered by place. before: the engine's log so far."""
     for place, request in enumerate(queue):
         request.index = place
     machine = Engine(0, block_tokens, blocks, watermark_blocks, list(queue), host or HostMemory())
@@ -67,12 +67,12 @@ def forming(
 
 
 def formed(scheduler: Scheduler, *queue: Request, **more: Any) -> tuple[list[tuple[int, int]], list[int], int]:
-    """Of a batch formed: (place, tokens) in batch order, places evicted, blocks left free."""
+    """Return of a formed batch: (place, tokens) in batch order, evicted places, free blocks."""
     formation = forming(scheduler, *queue, **more)
     batch = [(r.index, tokens) for r, tokens in formation.batch]
     return batch, [r.index for r in formation.evicted], formation.engine.free_blocks
 
 
 def by_place(**limits: Any) -> Custom:
-    """Ranks requests by their place in the queue."""
+    """Rank requests by their place in the queue."""
     return Custom(lambda r, now_s: (r.index,), **limits)

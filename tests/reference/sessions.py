@@ -1,10 +1,10 @@
-"""What sessions earn that end by their deadlines: docs/session_rules.md, "Sessions as a whole", and docs/gains.md."""
+"""Gains of sessions that end by their deadlines: docs/session_rules.md, "Sessions as a whole", and docs/gains.md."""
 
 from .requests import Request
 
 
 def session_gains(requests: list[Request]) -> list[float]:
-    """The gain of each request under `session-slo`: that of a session is its first request's."""
+    """Return the gain of each request under `session-slo`; a session's gain is that of its first request."""
     return [earned(requests, first) if first.after < 0 else 0.0 for first in requests]
 
 
@@ -22,7 +22,7 @@ def begins(requests: list[Request], r: Request) -> Request:
 
 
 def due_s(requests: list[Request], r: Request) -> float:
-    """From the session's arrival to the end of r, if it and those before it just meet their SLOs."""
+    """Return the time from the session's arrival to the end of r, if r and those before it just meet their SLOs."""
     slo_s = r.ttft_slo_s + (r.output_tokens - 1) * r.tpot_slo_s if r.interactive else r.ttlt_slo_s
     before_s = 0.0 if r.after < 0 else due_s(requests, requests[r.after]) + r.think_s
     return before_s + slo_s

@@ -1,4 +1,4 @@
-"""What happens in time: "Time" and "Preemptible prefill" of docs/simulation.md, and docs/cluster_rules.md."""
+"""The loop over time: "Time" and "Preemptible prefill" of docs/simulation.md, and docs/cluster_rules.md."""
 
 from typing import Any
 
@@ -121,11 +121,11 @@ class Simulation:
 
     @property
     def believed_s(self) -> float:
-        """When all engines have ended their iterations, as far as the router knows."""
+        """Return when all engines have ended their iterations, as far as the router knows."""
         return max(snapshot.busy_until_s for snapshot in self.router_state.snapshots)
 
     def next_s(self) -> float:
-        """When something happens next, a check of the scaler apart."""
+        """Return the time of the next event, checks of the scaler aside."""
         return min(
             [engine.end_s for engine in self.engines]
             + [engine.suspension_s for engine in self.engines]
@@ -138,7 +138,7 @@ class Simulation:
         )
 
     def instant(self, now_s: float) -> None:
-        """All that happens now, round after round; engines start when nothing else is left."""
+        """Do all that happens now, round after round; engines start when nothing else is left."""
         for engine in self.engines:
             engine.service_s += (now_s - self.now_s) * engine.serving
         self.now_s = self.front.now_s = now_s
@@ -193,7 +193,7 @@ class Simulation:
     # Requests on their way
 
     def send(self, r: Request, engine: int, now_s: float) -> None:
-        """The router sends r to an engine."""
+        """Send r to an engine."""
         self.router_state.send(r, engine, now_s)
         if r.kv_at is not None:
             self.lines.join(r, self.engines[engine], now_s)
@@ -210,7 +210,7 @@ class Simulation:
             r.cached_tokens += r.kept
 
     def depart(self, r: Request, source: Engine, now_s: float) -> None:
-        """r has its first token on a prefill engine, and more to come. Its blocks stay taken."""
+        """Let r leave its prefill engine after its first token. Its blocks stay taken."""
         source.queue.remove(r)
         source.kind.scheduler.forget(r)
         self.moves.append(Move("departed", now_s, r.index, source.index, r.blocks))
@@ -261,7 +261,7 @@ class Simulation:
         self.router_state.report(engine.index, now_s, now_s, (engine.free_blocks, context))
 
     def tokens_come_out(self, engine: Engine, work: Work, now_s: float) -> None:
-        """Of a batch that has counted as done since it was formed; the one formed meanwhile starts."""
+        """Emit the tokens of a batch that has counted as done since it was formed; the one formed meanwhile starts."""
         for r, tokens in work.batch:
             r.in_flight -= tokens
         for r in work.emitting:
@@ -330,7 +330,7 @@ class Simulation:
 
 
 def tiers_of(requests: list[Request]) -> list[float]:
-    """TPOT SLOs of the workload; of more than 8 these at even places."""
+    """Return the TPOT SLOs of the workload; of more than 8, those at even places."""
     slos = sorted({r.tpot_slo_s for r in requests})
     if len(slos) <= MOST_TIERS:
         return slos

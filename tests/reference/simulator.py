@@ -32,7 +32,7 @@ from .work import Operators
 
 @dataclass
 class Pool:
-    """Of a cluster."""
+    """A pool of a cluster."""
 
     engines: int
     block_tokens: int
@@ -97,7 +97,7 @@ def simulate(
 
 
 def set_chunks_apart(everyone: list[Request]) -> None:
-    """Number chunks anew, by adapter and number, so that no two adapters have one in common."""
+    """Renumber chunks by adapter and number, so that two adapters never share one."""
     pairs = sorted({(request.adapter, chunk) for request in everyone for chunk in request.chunks})
     number = {pair: i for i, pair in enumerate(pairs)}
     for request in everyone:
@@ -105,7 +105,7 @@ def set_chunks_apart(everyone: list[Request]) -> None:
 
 
 def set_off(machine: Engine, startup_s: float, started: int, place_in_pool: int) -> None:
-    """At first it is in a tier, or off."""
+    """Set the engine's state at the start: in a tier, or off."""
     machine.startup_s = startup_s
     if place_in_pool < started:
         machine.tier = machine.tier or 0
@@ -130,7 +130,7 @@ def simulate_cluster(
     max_concurrency: int | None = None,
     front_end: FrontEnd | None = None,
 ) -> Log:
-    """The same in a cluster. Raises StuckError if the router holds requests for good."""
+    """Simulate a cluster. Raises StuckError if the router holds requests forever."""
     known = {f.name for f in fields(Request)}
     everyone = [
         Request(index=i, **{key: value for key, value in row.items() if key in known}) for i, row in enumerate(requests)

@@ -1,4 +1,4 @@
-"""What a router knows of the engines ("What a router knows" of docs/cluster_rules.md)."""
+"""A router's knowledge of the engines ("What a router knows" of docs/cluster_rules.md)."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from .stores import Store
 
 @dataclass
 class EngineSnapshot:
-    """Of an engine. Nothing of its state is here but what it reported, and what the router knows at once."""
+    """A router's record of an engine: what it reported, and what the router knows at once; no other state."""
 
     index: int
     role: str
@@ -28,7 +28,7 @@ class EngineSnapshot:
     decoding: list[Request] = field(default_factory=list)  # of these, with a token since
     sent: int = 0  # when it was sent a request last, in requests sent anywhere; 0: never
     busy_until_s: float = 0.0  # as reported
-    finished: list[Request] = field(default_factory=list)  # there, as far as heard
+    finished: list[Request] = field(default_factory=list)  # requests there, as far as heard
     version: int = 0
     up: bool = True
     closed: bool = False
@@ -47,8 +47,10 @@ class EngineSnapshot:
     load_s: float = 0.0  # of an adapter
     activate_s: float = 0.0
     adapters: list[int] = field(default_factory=list)  # of what it was sent, the latest first, max_cpu_loras at most
-    told: dict[Block, Name | None] | None = None  # what it has said that its blocks hold; None: it does not say
-    finder: GroupedMemory | None = None  # finds in groups what it has said; None: it has none
+    told: dict[Block, Name | None] | None = (
+        None  # contents of its blocks that it has published; None: it publishes none
+    )
+    finder: GroupedMemory | None = None  # looks up what it has published, in groups; None: it has no groups
 
     @property
     def requests(self) -> int:
@@ -100,7 +102,7 @@ class Report:
 
 @dataclass
 class RouterState:
-    """The router's, of all engines."""
+    """The router's records of all engines."""
 
     snapshots: list[EngineSnapshot]
     signal_delay_s: float
@@ -160,13 +162,13 @@ class RouterState:
         self.signals.append(Signal(now_s, engine, heard))
 
     def gone(self, r: Request, engine: int) -> None:
-        """Its KV does not come to that decode engine."""
+        """Note that its KV will not come to that decode engine."""
         self.snapshots[engine].version += 1
         self.snapshots[engine].here.remove(r)
         self.snapshots[engine].decoding.remove(r)
 
     def hear_all(self, engine: int, now_s: float) -> None:
-        """Of an engine: what is on its way to the router comes at once."""
+        """Deliver all signals of an engine that are on their way to the router."""
         self.apply_signals(now_s)
         for signal in self.signals:
             if signal.engine == engine:
@@ -174,7 +176,7 @@ class RouterState:
         self.signals = [signal for signal in self.signals if signal.engine != engine]
 
     def clear(self, engine: int, now_s: float, free_blocks: int) -> None:
-        """All has been taken back from it: what is on its way from there is lost."""
+        """Drop an engine's signals that are on their way: all requests have been taken back from it."""
         self.apply_signals(now_s)  # what is not
         snapshot = self.snapshots[engine]
         snapshot.version += 1
@@ -185,7 +187,7 @@ class RouterState:
         snapshot.free_blocks, self.last[engine] = free_blocks, (free_blocks, 0)
 
     def publish(self, engine: int, now_s: float, memory: Memory) -> None:
-        """What the blocks of an engine hold whose names have changed."""
+        """Publish the contents of an engine's blocks whose names have changed."""
         self.kv_events.append(KvEvents(now_s, engine, {block: block.name for block in memory.changed}))
         memory.changed = {}
 
@@ -205,21 +207,21 @@ class RouterState:
         self.last.pop(engine, None)
 
     def report(self, engine: int, now_s: float, busy_until_s: float, state: tuple[int, int] | None = None) -> None:
-        """`state`: free blocks and decode tokens, at the end of an iteration."""
+        """Report the state at the end of an iteration: free blocks and decode tokens."""
         self.last[engine] = state or self.last.get(engine, (self.snapshots[engine].total_blocks, 0))
         reports = [report for report in self.reports.get(engine, []) if report.time_s != now_s]
         self.reports[engine] = [*reports, Report(now_s, busy_until_s, *self.last[engine])][-4:]
 
     def next_heard_s(self) -> float:
-        """When the router can hear of a first or last token next."""
+        """Return when the router can hear of a first or last token next."""
         return min([signal.time_s + self.signal_delay_s for signal in self.signals[:1]], default=INF)
 
     def hears_at(self, now_s: float) -> bool:
-        """A first or last token comes just now."""
+        """Return when the router hears of a first or last token that is emitted now."""
         return any(signal.time_s + self.signal_delay_s == now_s for signal in self.signals)
 
     def apply_signals(self, now_s: float) -> None:
-        """All that happened up to now less the delay."""
+        """Apply all signals sent up to now minus the delay."""
         while self.signals and self.signals[0].time_s + self.signal_delay_s <= now_s:
             signal = self.signals.pop(0)
             signal.change(signal.time_s + self.signal_delay_s)

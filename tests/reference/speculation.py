@@ -16,7 +16,7 @@ STREAM = 0x64726166
 
 @dataclass(frozen=True)
 class Speculation:
-    """Of an engine; k 0: it drafts nothing."""
+    """Speculative decoding of an engine. k: drafts; 0: none."""
 
     k: int = 0
     acceptance: tuple[float, ...] = ()  # of each position
@@ -30,7 +30,7 @@ class Speculation:
         return min(self.k, r.output_tokens - r.emitted - 1)
 
     def counted(self, tokens: int, decoding: bool) -> int:
-        """Of a chunk, what counts in budgets."""
+        """Return the tokens of a chunk that count in budgets."""
         return 1 if decoding and self.free_verification else tokens
 
     def accepted(self, r: "Request", drafts: int) -> int:
@@ -42,7 +42,7 @@ class Speculation:
 
 @dataclass(frozen=True)
 class Speculating:
-    """A latency model of batches whose decodes say how many drafts they have: c tokens are c - 1 drafts."""
+    """A latency model of batches whose decodes have drafts: c tokens are c - 1 drafts."""
 
     model: Latency
     speculation: Speculation
@@ -68,7 +68,7 @@ class Speculating:
 
 @dataclass(frozen=True)
 class Expecting:
-    """What policies ask: each decode has as many drafts as it may have."""
+    """The estimator for policies: each decode has the most drafts that it may have."""
 
     model: Latency
     k: int

@@ -12,7 +12,7 @@ WAYS = 16  # chunks in a set
 
 @dataclass(frozen=True)
 class PrefixStore:
-    """Of each engine of a pool."""
+    """The prefix store of each engine of a pool."""
 
     tokens: int
     load_s_per_token: float
@@ -20,7 +20,7 @@ class PrefixStore:
 
 @dataclass
 class Store:
-    """Chunks by number; in each set the one used least recently first."""
+    """The chunks of a store by number; in each set the least recently used first."""
 
     size: PrefixStore
     chunk_tokens: int
@@ -35,14 +35,14 @@ class Store:
         return self.sets.setdefault(chunk % number, [])
 
     def of_prompt(self, r: "Request") -> list[int]:
-        """The chunks of its prompt, without those of its answer."""
+        """Return the chunks of its prompt, without those of its answer."""
         return r.chunks[: r.prompt_tokens // self.chunk_tokens]
 
     def has(self, chunk: int) -> bool:
         return chunk in self.set_of(chunk)
 
     def use(self, chunk: int) -> None:
-        """It is there afterwards."""
+        """Use a chunk, which is in the store afterwards."""
         places = self.set_of(chunk)
         if chunk in places:
             places.remove(chunk)
@@ -51,7 +51,7 @@ class Store:
         places.append(chunk)
 
     def use_leading(self, chunks: list[int]) -> int:
-        """The tokens of the leading chunks that are here, each of which is used."""
+        """Use the leading chunks that are here, and return their tokens."""
         found = 0
         for chunk in chunks:
             if not self.has(chunk):
@@ -69,7 +69,7 @@ class Store:
 
 
 def index_of(engine: "Engine") -> Store | None:
-    """The router's, of an engine: a store with room for as much as its prefix store and KV memory keep."""
+    """Make the router's index of an engine: a store as large as its prefix store and KV memory together."""
     rooms = []
     if engine.store is not None:
         rooms.append((engine.store.size.tokens, engine.store.chunk_tokens))

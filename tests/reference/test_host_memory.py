@@ -12,14 +12,14 @@ ROOMY = HostMemory(blocks=100, load_s_per_token=0.5, save_s_per_token=0.25)
 
 
 class KeepingV1(VllmV1):
-    """Saves as much of a victim as there is room for."""
+    """Save as much of a victim as fits."""
 
     def keep_tokens(self, queue: list[Request]) -> list[int]:
         return [1000] * len(queue)
 
 
 def waiting(prompt: int, emitted: int = 0, kept: int = 0, **more: float) -> Request:
-    """A request that lost its blocks, with so much of it in host memory."""
+    """Make a request that lost its blocks, with part of its KV in host memory."""
     request = state(prompt, emitted, **more)
     request.kept = kept
     return request

@@ -24,7 +24,7 @@ def way(log: Log, request: int) -> list[tuple]:
 
 
 class OneEach(Router):
-    """Sends a request to an engine that has none, as far as it knows, and holds it if there is none."""
+    """A router that sends a request to an engine without requests, as far as it knows, else holds it."""
 
     line: int | None = None
 
@@ -34,7 +34,7 @@ class OneEach(Router):
 
 
 class Fixed(Scaler):
-    """Says the same whenever it is asked."""
+    """A scaler that always decides the same."""
 
     def __init__(self, interval_s: float, *changes: Change) -> None:
         self.interval_s, self.changes = interval_s, list(changes)
@@ -87,7 +87,7 @@ def test_a_run_in_which_nothing_more_can_happen_ends():
         simulate_cluster(rows, pools, Never())
     with pytest.raises(StuckError):
         simulate_cluster(rows, pools, Never(), scaler=Fixed(1.0, (None, False), (None, False)))
-    # With nobody to take it there is no error: it is not served.
+    # Without an engine that takes it, it is not served; there is no error.
     both_fail = [Incident(0.0, 0, "fail"), Incident(0.0, 1, "fail")]
     log = simulate_cluster(rows, pools, Never(), incidents=both_fail)
     assert log.finish_s == [None] and way(log, 0) == [("held", 0, -1)]

@@ -36,7 +36,7 @@ def changes(log: Log) -> list[tuple]:
 
 
 def long_and(arrival_s: float, **more) -> list[dict]:
-    """r0 takes 8 s, its layers end at 2, 4, 6 and 8; r1 (2 s) goes before it."""
+    """Serve r0, which takes 8 s (its layers end at 2, 4, 6 and 8), and r1 (2 s), which is ranked first."""
     return [row(7, 1, priority=1), row(1, 1, arrival_s, **more)]
 
 
@@ -127,7 +127,8 @@ def test_a_batch_with_a_decode_is_no_task():
 
 def test_members_of_tasks_run_in_no_other_batch_and_give_up_nothing():
     # 9 blocks. r0 and r1 (3 + 4 tokens: 8 s) are a task until 4. r2 (2) runs from 4 to 7 beside it. Then it needs one
-    # more, and nobody in the queue can give one up but r2 itself; nor does its context fit: the task goes on, for 4 s.
+    # more, and no request in the queue can give one up but r2 itself; nor does its context fit: the task goes on,
+    # for 4 s.
     # Then r2 prefills its 3 tokens, 11 to 15.
     rows = [row(3, 1, priority=1), row(4, 1, priority=1), row(2, 2, 3.0)]
     log, _ = ran(rows, blocks=9)

@@ -27,26 +27,26 @@ class Transfer:
 
 @dataclass
 class Lines:
-    """Of all decode engines: which requests wait for their KV to be sent, and which KV is on its way."""
+    """The requests whose KV waits to be sent to decode engines, and the KV that is on its way."""
 
     link: Link
     waiting: dict[int, list[tuple[Request, Engine]]]  # by decode engine, with the engine each comes from
     sent: list[Transfer]
 
     def join(self, r: Request, destination: Engine, now_s: float) -> None:
-        """r has left the queue of the engine its KV is at; its blocks there stay taken."""
+        """Add r, which has left the queue of the engine that has its KV; its blocks there stay taken."""
         assert r.kv_at is not None
         self.waiting[destination.index].append((r, r.kv_at))
         self.try_first([destination], now_s)
 
     def take_out(self, r: Request, destination: Engine) -> None:
-        """r neither waits to be sent to that engine nor is on its way any more."""
+        """Remove r from those that wait for that engine or are on their way."""
         self.waiting[destination.index] = [pair for pair in self.waiting[destination.index] if pair[0] is not r]
         self.sent = [transfer for transfer in self.sent if transfer.request is not r]
         destination.on_their_way.pop(r.index, None)
 
     def try_first(self, destinations: list[Engine], now_s: float) -> None:
-        """Of those first in line there who have a free link and memory, the one of the earliest last token."""
+        """Return, of the first in each line with a free link and memory, the request with the earliest last token."""
         can_be_sent = [engine for engine in destinations if self.link_is_free(engine) and self.has_memory(engine)]
         if can_be_sent:
             engine = min(can_be_sent, key=lambda engine: (self.first(engine).emission_s[-1], engine.index))
@@ -61,18 +61,18 @@ class Lines:
         return not any(self.link.shared or transfer.destination is destination for transfer in self.sent)
 
     def has_memory(self, destination: Engine) -> bool:
-        """For the first in line there, if there is one."""
+        """Return whether there is memory for the first in line there, if there is one."""
         if not self.waiting[destination.index]:
             return False
         need = destination.blocks_for(self.first(destination).computed)
         return destination.free_blocks >= need + (destination.watermark_blocks if destination.all_running else 0)
 
     def next_arriving(self, now_s: float) -> Transfer | None:
-        """Of the KV that arrives at this instant that of the lowest request."""
+        """Return the lowest request whose KV arrives at this instant."""
         return min((t for t in self.sent if t.arrival_s == now_s), key=lambda t: t.request.index, default=None)
 
     def arrive(self, transfer: Transfer) -> None:
-        """The request has its blocks there, those it came from are free, and so is the link."""
+        """Let the KV of a request arrive: free its earlier blocks and the link."""
         r, source, destination = transfer.request, transfer.source, transfer.destination
         self.sent.remove(transfer)
         del source.on_their_way[r.index]
@@ -81,7 +81,7 @@ class Lines:
         source.waits_for_kv = destination.waits_for_kv = False
 
     def try_freed(self, destinations: list[Engine], engines: list[Engine], now_s: float) -> None:
-        """The link to these has become free; a shared one is that to all."""
+        """Try to send over a link that has become free; a shared link serves all engines."""
         if self.link.shared and destinations:
             self.try_first(engines, now_s)
         else:

@@ -10,7 +10,7 @@ from .requests import Request
 
 @dataclass(frozen=True)
 class Operators:
-    """Of an engine: s per layer for (prefill tokens, sum lq^2, sum lq lkv, 1) of each operator."""
+    """The operators of an engine: s per layer for (prefill tokens, sum lq^2, sum lq lkv, 1) of each."""
 
     layers: int = 1
     coefficients: tuple[tuple[float, float, float, float], ...] = ((1.0, 0.0, 0.0, 0.0),)
@@ -18,7 +18,7 @@ class Operators:
     jitter_s: float = 0.0
 
     def boundaries(self, shapes: list[Shape], preemptible: str) -> list[tuple[int, float]]:
-        """(layers done, share of the next one done) at each boundary."""
+        """Return (completed layers, completed share of the next one) at each boundary."""
         if preemptible == "layers":
             return [(layer, 1.0) for layer in range(self.layers)]
         tokens = sum(lq for lq, _, _ in shapes)
@@ -62,7 +62,7 @@ class Work:
 
     @property
     def executed_s(self) -> float:
-        """How long it has run before it was last started or resumed, moving included."""
+        """Return how long it had run when it was last started or resumed, moving included."""
         return self.done_s + (self.moving_s if self.moved else 0.0)
 
     @property
@@ -74,11 +74,11 @@ class Work:
         return self.start_s + ((self.computing_s - self.done_s) + self.moving_left_s)
 
     def time_s(self, boundary_s: float) -> float:
-        """When it gets there."""
+        """Return when it gets to a boundary."""
         return self.start_s + ((boundary_s - self.done_s) + self.moving_left_s)
 
     def next_boundary(self, jitter_s: float, reached: Callable[[float], bool]) -> tuple[float, float] | None:
-        """The first boundary whose time, as late as it is, is `reached`, and that time; None: the end comes first."""
+        """Return the first boundary whose time is `reached`, and that time; None: the end comes first."""
         for boundary_s in self.boundaries[:-1]:
             time_s = self.time_s(boundary_s) + jitter_s
             if boundary_s > self.done_s and reached(time_s):

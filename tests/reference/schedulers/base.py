@@ -1,4 +1,4 @@
-"""What the reference schedulers share, and one of any rank."""
+"""The base class of the reference schedulers, and a scheduler of any rank."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from ..requests import Request
 
 
 class Scheduler:
-    """All take limits as further keywords (`chunk_tokens=512`, `reserve_context=False`) that replace its own."""
+    """The base class. Further keywords (`chunk_tokens=512`, `reserve_context=False`) replace its limits."""
 
     def __init__(self, **limits: Any) -> None:
         self.overrides = limits
 
     def prepare(self, requests: list[Request], estimator: Latency) -> None:
-        """Before the run: the whole workload, for defaults, and the estimator it shares with the packer."""
+        """Prepare for a run with the whole workload, for defaults, and the estimator shared with the packer."""
         self.requests, self.estimator = requests, estimator
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
-        """The engine, its memories and its statistics are as they are at `now_s`; it may keep what it has seen."""
+        """Decide, given the engine, its memories and its statistics at `now_s`. A scheduler may keep a memory."""
         self.engine = engine
         queue = engine.queue
         limits = dataclasses.replace(self.limits(queue, now_s), **self.overrides)
@@ -34,7 +34,7 @@ class Scheduler:
         )
 
     def forget(self, r: Request) -> None:
-        """It has left: what was noted of it is cleared."""
+        """Forget a request that has left."""
 
     def ranks(self, queue: list[Request], now_s: float) -> list[Rank]:
         return [self.rank(r, now_s) for r in queue]
@@ -59,7 +59,7 @@ class Scheduler:
 
 
 class Custom(Scheduler):
-    """Any rank, victim rank, tokens to keep and headroom, for tests of the packer."""
+    """A scheduler of any rank, victim rank, tokens to keep and headroom, for tests of the packer."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Expected gain, as docs/systems/expected_gain.md has it."""
+"""Expected gain: docs/systems/expected_gain.md."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from .proserve import SlideBatching
 
 
 class ExpectedGain(SlideBatching):
-    """The budget is SlideBatching's, and what counts as urgent within it."""
+    """Expected gain, with the time budget and the urgency of SlideBatching."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ExpectedGain(SlideBatching):
         return max((1 - self.reserve) * left_s, self.floor_s)
 
     def exec(self, r: Request) -> float:
-        """In one batch, or in chunks of batches of eta if they take less."""
+        """Return EXEC in one batch, or in chunks of batches of eta if they take less."""
         whole_s, chunk = super().exec(r), self.chunk
         if chunk == 0 or r.left <= chunk:
             return whole_s
@@ -48,7 +48,7 @@ class ExpectedGain(SlideBatching):
         return [share * self.work(queue)] * len(queue)
 
     def in_time(self, r: Request, slack_s: float, pace_s: float) -> float:
-        """Tokens expected in time."""
+        """Return the tokens expected in time."""
         group = self.engine.by_application[r.application]
         left = group.mean_output_tokens if group.outputs else self.output_tokens
         interval_s = r.tpot_slo_s if r.interactive else 0.0
@@ -100,7 +100,7 @@ class ExpectedGain(SlideBatching):
         decision = super().decide(engine, now_s)
 
         def victim_ranks() -> list[Rank]:
-            """When memory is first short: a request admitted into this batch by then holds some."""
+            """Rank victims when memory is first short; a request already admitted to this batch holds some."""
             pairs = zip(engine.queue, decision.ranks, strict=True)
             return [((2 if rank[0] >= 2 else 0) + (0 if r.running else 1), rank[1]) for r, rank in pairs]
 

@@ -14,7 +14,7 @@ NO_ROOM = 3
 
 @dataclasses.dataclass
 class DecodeIteration:
-    """The last one that was decided on."""
+    """The last decode iteration that was decided."""
 
     decided_s: float
     end_s: float
@@ -97,7 +97,7 @@ class FlowPrefill(Scheduler):
         return engine.blocks_for(r.context) + watermark <= engine.free_blocks
 
     def batch_of(self, head: Request, decision: Decision, engine: Engine, now_s: float) -> list[Request]:
-        """Alg. 1."""
+        """Form a batch by Algorithm 1."""
         batch, tokens, cached = [head], head.left, head.cached
         time_s = head.remain(now_s) - self.margin * head.ttft_slo_s
         if tokens > self.longest or tokens + 1 >= self.budget or self.prefill_s(tokens, cached) >= time_s:

@@ -13,7 +13,7 @@ class Plas(SarathiFcfs):
         self.quantum_tokens, self.promote_after_s = quantum_tokens, promote_after_s
 
     def level(self, r: Request, now_s: float) -> int:
-        """A level holds twice the tokens of the one above it; the first holds up to `quantum_tokens`."""
+        """Return the level: each holds twice the tokens of the one above it, the first up to `quantum_tokens`."""
         if now_s - r.arrival_s >= self.promote_after_s:
             return 0
         level, holds = 0, self.quantum_tokens

@@ -83,7 +83,7 @@ class SlideBatching(Scheduler):
         return max(min(remains), self.floor_s)
 
     def loads(self, queue: list[Request], now_s: float, t_budget: float) -> list[float]:
-        """phi of each request."""
+        """Return phi of each request."""
         if self.phi == "p":
             return [sum(self.exec(r) for r in queue) + len(queue) * self.t_c] * len(queue)
         share = t_budget / (t_budget - self.t_c) if t_budget < INF else 1.0

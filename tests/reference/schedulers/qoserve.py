@@ -48,7 +48,7 @@ class Medha(Scheduler):
 
 @dataclasses.dataclass
 class Call:
-    """What a call of the scheduler knows."""
+    """The inputs of one call of the scheduler."""
 
     engine: Engine
     now_s: float
@@ -123,13 +123,13 @@ class Qoserve(Scheduler):
     # Words
 
     def expected_tokens(self, r: Request) -> float:
-        """mu + 2 sigma - g."""
+        """Return mu + 2 sigma - g."""
         group = self.engine.by_application[r.application]
         sigma = math.sqrt(group.squared_deviations / group.finished) if group.finished else 0.0
         return group.mean_output_tokens + 2 * sigma - r.emitted
 
     def work(self, r: Request) -> float:
-        """Tokens left, of a TTLT request those to come too."""
+        """Return the remaining tokens; of a TTLT request also those still to be generated."""
         return r.left if r.interactive else r.left + max(0.0, self.expected_tokens(r))
 
     def decodes_and_prefill_s(self, decodes: list[Shape], tokens: int) -> float:

@@ -11,7 +11,7 @@ from .base import Scheduler
 
 
 class Slots(Scheduler):
-    """What all four share; by itself slots-fcfs."""
+    """The base of all four; by itself slots-fcfs."""
 
     def __init__(self, slots: int = 16, batching: str = "stage-aware", candidates: str = "best", **limits: Any) -> None:
         super().__init__(**limits)
@@ -27,7 +27,7 @@ class Slots(Scheduler):
             chosen.pop(r.index, None)
 
     def order(self, r: Request) -> Rank:
-        """The order key."""
+        """Return the order key."""
         return (0, r.arrival_s)
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
@@ -35,7 +35,7 @@ class Slots(Scheduler):
         return super().decide(engine, now_s)
 
     def choose(self, engine: Engine) -> set[int]:
-        """The requests that run."""
+        """Choose the requests that run."""
         everybody = sorted(engine.queue, key=self.order)  # ties by place
         self.later: set[int] = set()  # decodes that come after the prefilling ones
         if self.batching == "stage-aware" and everybody[0].decoding:

@@ -16,7 +16,7 @@ MOST_NEW = 60
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """One way to have decided so far."""
+    """A partial plan of the dynamic program."""
 
     spare: float = 0.0
     decodes: tuple[Request, ...] = ()  # in the order in which they joined
@@ -28,7 +28,7 @@ class State:
         return min((r.tpot_slo_s for r in self.decodes if r.interactive), default=INF)
 
     def due(self, seconds: float) -> list[tuple[int, int, bool]]:
-        """The decode tokens that are due in a batch so long."""
+        """Return the decode tokens that are due in a batch of this duration."""
         per_s = 0.0
         for r in self.decodes:
             per_s += 1.0 / r.tpot_slo_s if r.interactive else 0.0

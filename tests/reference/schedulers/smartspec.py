@@ -57,7 +57,7 @@ def expected(acceptance: float, k: int) -> float:
 
 
 def solved(mean_accepted: float, k: int) -> float:
-    """The acceptance with which so many of k drafts are accepted on average, at least 0 and at most 1."""
+    """Return the acceptance rate, 0 to 1, with which this mean number of k drafts is accepted."""
     low, high = 0.0, 1.0
     while high - low > 1e-12:
         middle = (low + high) / 2

@@ -19,7 +19,7 @@ class Client:
 
 @dataclass
 class Memory:
-    """Of one engine."""
+    """The counters of one engine."""
 
     clients: dict[int, Client] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)  # requests that waited
@@ -76,7 +76,7 @@ class WeightedVtc(SarathiFcfs):
             memory.clients[name].counter = max(memory.clients[name].counter, level)
 
     def tags_of(self, memory: Memory, waiting: list[Request]) -> dict[int, float]:
-        """By request."""
+        """Return the tags of requests, by request."""
         running = {r.client: memory.clients[r.client].counter for r in waiting}
         tags = {}
         for r in waiting:
