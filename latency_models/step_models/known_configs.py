@@ -15,7 +15,7 @@ KV_READ = {"bf16": "bf16", "fp8": "fp8", "int8": "fp8"}  # our name for each pre
 
 
 def model_of(served: Served) -> str:
-    """The name by which the library finds the model; for a folder or a config.json, the folder's path."""
+    """Return the name by which the library finds the model; for a folder or a config.json, the folder's path."""
     path = Path(served.model)
     if path.name == "config.json" and path.is_file():
         return str(path.parent)
@@ -23,13 +23,13 @@ def model_of(served: Served) -> str:
 
 
 def own_config(served: Served) -> Path | None:
-    """The user's config.json, if the model is given as one or as its folder."""
+    """Return the user's config.json, if the model is given as one or as its folder."""
     own = Path(model_of(served)) / "config.json"
     return own if own.is_file() else None
 
 
 def config_of(served: Served) -> Path | None:
-    """The user's config.json, else the library's copy, else None."""
+    """Return the user's config.json, else the library's copy, else None."""
     package = importlib.util.find_spec("aiconfigurator_core")
     if own_config(served) or package is None or package.origin is None:
         return own_config(served)
@@ -38,7 +38,7 @@ def config_of(served: Served) -> Path | None:
 
 
 def architecture_of(served: Served) -> Architecture | str:
-    """The model's layers from its config.json, or the reason why they are not known."""
+    """Read the model's layers from its config.json, or return the reason why they are not known."""
     path = config_of(served)
     if path is None:
         return "there is no config.json of it"
@@ -50,6 +50,6 @@ def architecture_of(served: Served) -> Architecture | str:
 
 
 def kv_precision(served: Served) -> str | None:
-    """Precision of cached keys and values: the given one, else that of the config.json; None: not known."""
+    """Return the precision of cached keys and values: the given one, else that of the config.json; None: not known."""
     model = architecture_of(served)
     return served.kv or (model.precision.kv if isinstance(model, Architecture) else None)

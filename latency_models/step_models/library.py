@@ -28,7 +28,7 @@ OF_TOTAL, OF_FREE = "of_total", "of_free"  # whether an engine's share is of tot
 ENDLESS_BYTES = 2**50  # memory of a GPU that holds any model
 CURRENT = "current"  # the library's name of the newest complete version of an engine's tables
 GEMM = {"bf16": "bfloat16"}  # the library's names that differ from ours
-COMPRESSED = "compress_ratios"  # DeepSeek-V4: layers that keep a key for each 4 or 128 tokens
+COMPRESSED = "compress_ratios"  # of DeepSeek-V4, whose layers keep a key for each 4 or 128 tokens
 MESSAGE_CHARACTERS = 300  # kept of the library's messages
 MOST_TOKENS, MOST_SEQUENCES = 16384, 1024  # tokens of a step, for the memory of activations
 
@@ -71,14 +71,14 @@ def systems() -> list[str]:
 
 
 def models(system: str) -> list[str]:
-    """The models that passed its tests on a system, under any engine. Raises ProfileError for an unknown system."""
+    """List the models that passed its tests on a system, under any engine. Raises ProfileError for unknown systems."""
     if system not in systems():
         raise ProfileError(unknown_name("system", system, systems()))
     return sorted({row["HuggingFaceID"] for row in support() if row["System"] == system and row["Status"] == "PASS"})
 
 
 def arguments(served: Served) -> dict[str, Any]:
-    """Arguments of the library's functions, without model, system and engine."""
+    """Make the arguments of the library's functions, without model, system and engine."""
     weights = GEMM.get(served.weights or "", served.weights)
     kv = kv_precision(served)
     return {
@@ -114,6 +114,12 @@ class StepModel:
     def __init__(self, served: Served) -> None:
         engine = module("engine")
         models(served.system)
+        known = architecture_of(served)
+        if isinstance(known, Architecture) and not known.by_token():
+            raise ProfileError(
+                f"device '{served.text}': {PACKAGE} has no models of states alone; servegym profile from-config "
+                "composes them"
+            )
         self.served = served
         with self._failures(named=True), quietly():
             self._handle = engine.EngineHandle.compile(
@@ -148,26 +154,26 @@ class StepModel:
         return any("moe" in name for name, *_ in prefills)
 
     def rest_s(self, tokens: int) -> float:
-        """All but attention of a step with a prefill that computes `tokens` tokens, s."""
+        """Time all but attention of a step with a prefill that computes `tokens` tokens, s."""
         return self._of_prefills(1, tokens, 0)[0]
 
     def prefill_attention_s(self, requests: int, chunk: int, prefix: int) -> float:
-        """Attention of `prefills` prefills, each of `chunk` tokens after `prefix` cached ones, s."""
+        """Time attention of `requests` prefills, each of `chunk` tokens after `prefix` cached ones, s."""
         return self._of_prefills(requests, chunk, prefix)[1]
 
     def decode_attention_s(self, requests: int, context: int) -> float:
-        """Attention of decodes with `context` cached tokens each, s."""
+        """Time attention of decodes with `context` cached tokens each, s."""
         with self._failures():
             _, decodes = self._handle.run_static_per_op(batch_size=requests, isl=context, osl=2, mode="static_gen")
         return sum_of(decodes)[1]
 
     def prefill_s(self, requests: int, chunk: int, prefix: int) -> float:
-        """A step of prefills, each of `chunk` tokens after `prefix` cached ones, s."""
+        """Time a step of prefills, each of `chunk` tokens after `prefix` cached ones, s."""
         with self._failures():
             return float(self._handle.predict_prefill_latency(requests, chunk + prefix, prefix)) * MS
 
     def decode_s(self, requests: int, context: int) -> float:
-        """A step of decodes with `context` cached tokens each, s."""
+        """Time a step of decodes with `context` cached tokens each, s."""
         with self._failures():
             return float(self._handle.predict_decode_latency(requests, context)) * MS
 
@@ -179,10 +185,10 @@ class StepModel:
         return sum_of(prefills)
 
     def kv_cache(self, memory_share: float = 0.9) -> dict[str, Any]:
-        """`kv` of a profile, for an engine that takes a share of each GPU's memory.
+        """Count `kv` of a profile, for an engine that takes a share of each GPU's memory.
 
         If all layers keep every token, it is the library's estimate, in bytes as if every token were kept once (with
-        MLA each GPU keeps all of a token). Else it is that memory divided into blocks of KV cache groups.
+        MLA each GPU keeps all of a token). Else that memory is divided into blocks of KV cache groups.
         """
         of_one = self._estimate(memory_share, self.served)
         usable, per_token = int(of_one["total_kv_size_bytes"]), float(of_one["kv_size_per_token_bytes"])
@@ -207,7 +213,7 @@ class StepModel:
             everything = dataclasses.replace(self.served, tp=1, dp=1, ep=1)
             whole = round(float(self._estimate(1.0, everything, ENDLESS_BYTES)["kv_size_per_token_bytes"]))
             tokens = int(usable / per_token)
-            why = f"; layers are not told apart: {model}" if isinstance(model, str) else ""
+            why = f"; all layers count alike: {model}" if isinstance(model, str) else ""
             counted = f"{per_token:g} bytes a token there{why}"
             memory = {"block_tokens": BLOCK_TOKENS, "total_blocks": tokens // BLOCK_TOKENS}
         if tokens < BLOCK_TOKENS:

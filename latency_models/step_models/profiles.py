@@ -38,7 +38,7 @@ METHOD = (
 
 
 def made_profile(name: str) -> dict[str, Any]:
-    """The profile of a device SYSTEM:MODEL[:...] as a JSON document, from the cache, else made in some seconds.
+    """Load the profile of a device SYSTEM:MODEL[:...], a JSON document, from the cache, else make it in some seconds.
 
     Raises the errors of `served` and `StepModel`, and ProfileError if the library is not installed.
     """
@@ -55,7 +55,7 @@ def made_profile(name: str) -> dict[str, Any]:
 
 
 def _digest(wanted: Served, version: str) -> str:
-    """Digest of everything on which the profile depends; the user's config.json may change."""
+    """Digest everything on which the profile depends; the user's config.json may change."""
     digest = hashlib.sha256(f"{wanted.text} {version} {MAKING} {sampling.REST_ERROR}".encode())
     config = own_config(wanted)
     if config is not None:

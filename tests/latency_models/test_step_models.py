@@ -1,6 +1,7 @@
 """Devices by SYSTEM:MODEL: their names, the form `steps`, and what aiconfigurator-core's steps become."""
 
 import itertools
+import json
 import re
 import sys
 
@@ -156,7 +157,7 @@ def test_kv_memory_by_kinds_of_layers(llama):
     assert "30 gated delta, 10 full" in states["arithmetic"]
     assert not any(group["checkpoints"] for group in states["groups"])
     assert all(group["checkpoints"] == group["state"] for group in mamba["groups"])
-    assert "not told apart" not in llama.kv_cache()["arithmetic"]
+    assert "count alike" not in llama.kv_cache()["arithmetic"]
 
 
 def test_keys_and_values_have_the_precision_of_the_config(llama):
@@ -185,6 +186,13 @@ def test_unknown_systems_and_models_are_named(llama):
         library.models("h900")
     with pytest.raises(ProfileError, match=r"aiconfigurator-core says: .*unknown model"):
         library.StepModel(served("h100_sxm:Qwen/Qwen3-8"))
+
+
+def test_a_model_of_states_alone_is_composed_elsewhere(llama, tmp_path):
+    config = {"model_type": "mamba", "num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 100, "state_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"conv_kernel": 4, "time_step_rank": 4}))
+    with pytest.raises(ProfileError, match="has no models of states alone; servegym profile from-config"):
+        library.StepModel(served(f"h100_sxm:{tmp_path}"))
 
 
 def test_keys_that_are_compressed_are_not_counted_whole(llama):
