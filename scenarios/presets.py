@@ -154,15 +154,15 @@ def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     their own rate replace its load too. Raises SpecError for an unknown preset.
     """
     rest = {name: value for name, value in overrides.items() if name != "preset"}
-    said = overridden(overrides_of(overrides["preset"]), rest) if "preset" in overrides else rest
-    arrivals = said.get("arrivals")
+    fields = overridden(overrides_of(overrides["preset"]), rest) if "preset" in overrides else rest
+    arrivals = fields.get("arrivals")
     if arrivals is None:
-        return said
+        return fields
     several = [arrivals] if isinstance(arrivals, str) else arrivals
     rates = {} if any(map(needs_rate, several)) else {"load": None, "rate_per_s": None}
-    if said.keys() & rates.keys():
+    if fields.keys() & rates.keys():
         rates = {}
-    return {"load_profile": STEADY, "cv": 1.0} | rates | said
+    return {"load_profile": STEADY, "cv": 1.0} | rates | fields
 
 
 def overrides_of(preset: str) -> dict[str, Any]:

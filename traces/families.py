@@ -61,15 +61,13 @@ class Family:
             output_tokens=columns.pop("output_tokens"),
             given=columns,
             labels=self.labels,
-            provenance={
-                "format": "generated",
-                "rows": requests,
-                "dropped_rows": 0,
-                "notes": [],
-                "family": family,
-                **self.origin,
-            },
+            provenance=drawn_provenance(family, requests, self.origin),
         )
+
+
+def drawn_provenance(family: str, requests: int, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the provenance of a drawn trace. origin: entries about the source of the family's figures."""
+    return {"format": "generated", "rows": requests, "dropped_rows": 0, "notes": [], "family": family, **origin}
 
 
 class Drawn(Protocol):
@@ -102,3 +100,28 @@ def generate(
     for column in (trace.prompt_tokens, trace.output_tokens, *trace.given.values()):
         column.flags.writeable = False
     return trace
+
+
+@dataclasses.dataclass(frozen=True)
+class ByTurns:
+    """Requests of several families by turns, `requests` of each at a time. Requests say their family as application."""
+
+    families: tuple[str, ...]
+    requests: int
+
+    def draw(self, family: str, requests: int, seed: int, most_prompt: float, most_total: float) -> Trace:
+        """Draw requests as `generate` does."""
+        drawn = [FAMILIES[name].draw(name, requests, seed, most_prompt, most_total) for name in self.families]
+        sources = ", then ".join(f"{trace.name} ({trace.provenance['source']})" for trace in drawn)
+        turn = np.arange(requests) // self.requests % len(drawn)
+        return Trace(
+            name=family,
+            prompt_tokens=np.choose(turn, [trace.prompt_tokens for trace in drawn]),
+            output_tokens=np.choose(turn, [trace.output_tokens for trace in drawn]),
+            given={"application": turn.astype("i4")},
+            labels={"application": self.families},
+            provenance=drawn_provenance(family, requests, {"source": f"{self.requests} requests by turns: {sources}"}),
+        )
+
+
+FAMILIES.register("code-and-writing")(ByTurns(("azure-code", "uniform-512-512"), 3000))

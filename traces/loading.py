@@ -22,7 +22,7 @@ from servegym.traces.trace import Trace
 DEFAULT_REQUESTS = 1000  # of a generated trace
 MOST_REQUESTS = 10**8  # some 10 GB in memory, and as much again for their outcomes
 # Importing these modules registers their families.
-for _families in ("generators", "client_families", "paper_families", "session_families", "turning_families"):
+for _families in ("generators", "paper_families", "session_families"):
     importlib.import_module(f"servegym.traces.{_families}")
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
@@ -57,8 +57,8 @@ def load_trace(
     limits = {"max_prompt_tokens": max_prompt_tokens, "max_total_tokens": max_total_tokens}
     if resample:
         _check_resampled(trace, window)
-    if reading is not None and reading.says and _is_generated(trace):
-        raise WorkloadError(f"{reading.says}: for files of requests, and those of {Path(trace).name} are generated")
+    if reading is not None and reading.options and _is_generated(trace):
+        raise WorkloadError(f"{reading.options}: for files of requests, and those of {Path(trace).name} are generated")
     if isinstance(trace, str) and trace in FAMILIES:
         return generate(trace, drawn, seed=seed, **limits)
     if not Path(trace).exists() and not Path(trace).suffix:

@@ -38,8 +38,8 @@ def same(
     """
     del rng
     given = {"ttft_s": ttft_s, "tpot_s": tpot_s, "ttlt_s": ttlt_s}
-    said = {key: value for key, value in given.items() if value is not None}
-    columns = {FIELD[key]: value for key, value in _slos(said, SAME).items()} if said else {}
+    slos = {key: value for key, value in given.items() if value is not None}
+    columns = {FIELD[key]: value for key, value in _slos(slos, SAME).items()} if slos else {}
     return Assignment(columns, _overruled(trace))
 
 

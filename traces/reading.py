@@ -60,10 +60,10 @@ class Reading:
         return any(column != NONE for column in self.names.values())
 
     @property
-    def says(self) -> str:
+    def options(self) -> str:
         """The options that differ from the defaults, for error messages; empty if none does."""
-        said = (("--columns", self.columns), ("--time-unit", self.time_unit), ("--drop-empty", self.drop_empty))
-        return ", ".join(name for name, value in (*said, ("--sort", self.sort)) if value)
+        named = (("--columns", self.columns), ("--time-unit", self.time_unit), ("--drop-empty", self.drop_empty))
+        return ", ".join(name for name, value in (*named, ("--sort", self.sort)) if value)
 
     def check_known(self, known: Iterable[str]) -> None:
         """Raise WorkloadError for a name that is not in `known`."""
@@ -111,9 +111,9 @@ def suggested(names: Iterable[str]) -> str:
         "prompt": _first(lengths, "prompt|input|context|prefill|request|isl"),
         "output": _first(lengths, "output|completion|generat|response|decode|answer|osl"),
     }
-    said = [f"{role}={name}" for role, name in wanted.items() if name is not None]
-    said += [f"{role}=COLUMN" for role in ("prompt", "output") if wanted[role] is None]
-    return f"--columns {','.join(said)}"
+    pairs = [f"{role}={name}" for role, name in wanted.items() if name is not None]
+    pairs += [f"{role}=COLUMN" for role in ("prompt", "output") if wanted[role] is None]
+    return f"--columns {','.join(pairs)}"
 
 
 def _first(names: list[str], pattern: str) -> str | None:

@@ -63,15 +63,15 @@ class Registry(Generic[Part]):
         part, parameters = self[name], self.parameters(name)
         what = f"{self.kind} '{name}'"
         takes_any = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(cast(Any, part)).parameters.values())
-        said = set[str]()
+        given = set[str]()
         values = {key: value for key, value in defaults.items() if key in parameters and value is not None}
         for setting in filter(None, settings.split(",")):
             key, equals, value = setting.partition("=")
             if not equals:
                 raise WorkloadError(f"{what}: '{setting}' sets nothing; write {name}:key=value,key=value")
-            if key in said:
+            if key in given:
                 raise WorkloadError(f"{what}: {key} is set twice")
-            said.add(key)
+            given.add(key)
             if key in parameters:
                 values[key] = _value(value, parameters[key], what)
             elif takes_any:

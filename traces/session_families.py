@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import functools
-import json
 from collections.abc import Callable
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.traces import quantiles
 from servegym.traces.distributions import Stream, generator
-from servegym.traces.families import FAMILIES
-from servegym.traces.sessions import BLOCK_TOKENS, ENDING
+from servegym.traces.families import FAMILIES, drawn_provenance
+from servegym.traces.sessions import BLOCK_TOKENS
 from servegym.traces.trace import PrefixBlocks, Trace
 
 MOST_SESSIONS_REFUSED = 1000  # in a row, by the token limits
-ORIGIN = ("source", "commit", "licence", "changes")
 
 
 @dataclasses.dataclass
@@ -114,14 +111,11 @@ class SessionFamily:
             prompt_tokens=np.array([call.prompt_tokens for call in calls], "i4"),
             output_tokens=np.array([call.output_tokens for call in calls], "i4"),
             prefix_blocks=PrefixBlocks(offsets, np.concatenate(full).astype("i8"), size),
-            provenance={
-                "format": "generated", "rows": requests, "dropped_rows": 0, "notes": [], "family": family,
-                **{key: self.table[key] for key in ORIGIN},
-            },
+            provenance=drawn_provenance(family, requests, quantiles.origin_of(self.table)),
             turns=SessionDependencies(
                 np.array([call.after for call in calls]), np.array([call.think_s for call in calls])
             ),
-        )  # fmt: skip
+        )
 
 
 def chat(drawing: Drawing) -> list[Call]:
@@ -200,17 +194,10 @@ def _blocks_of_a_document(table: dict[str, Any]) -> int:
     return int(table["document_tokens"][-1]) // BLOCK_TOKENS + 1
 
 
-@functools.cache
-def session_table(family: str) -> dict[str, Any]:
-    """The table of a family."""
-    found: dict[str, Any] = json.loads(
-        (resources.files("servegym.traces.quantiles") / f"{family}{ENDING}").read_text("utf-8")
-    )
-    return found
-
-
 def _register() -> None:
-    rag, agents = session_table("retrieval-sessions"), session_table("agent-sessions")
+    rag, agents = (
+        quantiles.table_of(family, quantiles.SESSIONS) for family in ("retrieval-sessions", "agent-sessions")
+    )
     common = rag["system_tokens"] // BLOCK_TOKENS
     chat_table = rag | {"changes": rag["changes"] + "; questions and answers alone, without documents"}
     FAMILIES.register("chat-sessions")(SessionFamily(chat, chat_table, common))

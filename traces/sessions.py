@@ -16,7 +16,6 @@ from servegym.traces.trace import PrefixBlocks, Trace
 
 BLOCK_TOKENS = 16  # tokens of a block of a context; vLLM's default
 NO_ENDS = "a turn comes as long after the last one's end as it arrived after its arrival: ends are not recorded"
-ENDING = ".sessions.json"  # of the tables that sessions are drawn from
 
 
 def shared_context_tokens(prompt_tokens: np.ndarray, output_tokens: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -78,11 +77,16 @@ def in_sessions(trace: Trace, after: np.ndarray, think_s: np.ndarray) -> Trace:
     return dataclasses.replace(trace, arrival_s=arrival_s, prefix_blocks=blocks)
 
 
-def ordered(session: np.ndarray, turn: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """int64[rows]: sessions by when they begin (float64[rows], of all its rows alike; ties: as they appear), each with
-    its turns in order."""
-    first = np.unique(session, return_index=True)[1][np.unique(session, return_inverse=True)[1]]
-    return np.lexsort((turn, first, begins))
+def ordered(session: np.ndarray, turn: np.ndarray, time_s: np.ndarray) -> np.ndarray:
+    """Order rows by session, each session with its turns in order: int64[rows].
+
+    time_s: float64[rows], NaN if not known; a session begins at the earliest time of its rows. Sessions that begin at
+    the same time, or at none that is known, stay in the order in which they appear.
+    """
+    _, index, codes = np.unique(session, return_index=True, return_inverse=True)
+    begins_s = np.full(len(index), np.inf)
+    np.fmin.at(begins_s, codes, time_s)
+    return np.lexsort((turn, index[codes], begins_s[codes]))
 
 
 def linked(file: str, session: np.ndarray, turn: np.ndarray, follows: np.ndarray) -> np.ndarray:

@@ -30,13 +30,13 @@ def with_slos(headers: Headers) -> Headers:
     more = []
     for name in ("ttft", "tpot"):
         own = f"{HEADER}{name}-slo-s"
-        said = next((headers[one] for one in (f"x-slo-{name}-ms", f"x-llm-d-slo-{name}-ms") if one in headers), None)
-        if said is None or own in headers:
+        text = next((headers[one] for one in (f"x-slo-{name}-ms", f"x-llm-d-slo-{name}-ms") if one in headers), None)
+        if text is None or own in headers:
             continue
         try:
-            more.append((own.encode(), str(float(said) / 1000).encode()))
+            more.append((own.encode(), str(float(text) / 1000).encode()))
         except ValueError:
-            more.append((own.encode(), said.encode("latin-1", "replace")))  # counted as malformed
+            more.append((own.encode(), text.encode("latin-1", "replace")))  # counted as malformed
     return Headers(raw=[*headers.raw, *more]) if more else headers
 
 
@@ -50,10 +50,10 @@ def metadata_of(message: Any, namespace: str, key: str) -> Any:
 
 def subset_of(message: Any) -> set[str] | None:
     """The endpoints, IP:PORT, to which the gateway restricts the choice; None: no restriction."""
-    said = metadata_of(message, SUBSET_NAMESPACE, SUBSET)
-    if said is None:
+    value = metadata_of(message, SUBSET_NAMESPACE, SUBSET)
+    if value is None:
         return None
-    listed = said if isinstance(said, list) else str(said).split(",")
+    listed = value if isinstance(value, list) else str(value).split(",")
     return {str(one).strip() for one in listed if str(one).strip()}
 
 
@@ -98,11 +98,11 @@ def pieces(kind: str, body: bytes, end: bool) -> list[Any]:
 def refusal(refused: Refused) -> Any:
     """Answer that gives the client an error; no engine gets the request."""
     answer = ProcessingResponse()
-    said = answer.immediate_response
-    said.status.code, said.body, said.details = refused.status, refused.body, f"servegym_{refused.outcome}"
+    response = answer.immediate_response
+    response.status.code, response.body, response.details = refused.status, refused.body, f"servegym_{refused.outcome}"
     for name, value in refused.headers:
         if name != b"content-length":  # the gateway's
-            _set(said.headers, name.decode(), value.decode())
+            _set(response.headers, name.decode(), value.decode())
     return answer
 
 

@@ -21,17 +21,17 @@ from servegym.adapters.gateway.answers import (
     to_endpoint,
     with_slos,
 )
-from servegym.adapters.gateway.endpoints import endpoint_of
 from servegym.adapters.gateway.wire import BODY_MODES
 from servegym.adapters.routing.asking import CHAT, COMPLETIONS, GONE, job_of
 from servegym.adapters.routing.backends import Backend
 from servegym.adapters.routing.clients import Client
+from servegym.adapters.routing.discovery import endpoint_of
 from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
 from servegym.adapters.routing.operation import Operation
 from servegym.adapters.routing.proxy import RETRY_AFTER_S, Proxy
 from servegym.adapters.routing.refusals import Refused
 from servegym.adapters.routing.relay import EVENTS, tokens_of
-from servegym.adapters.routing.request_terms import BadBody, parse
+from servegym.adapters.routing.request_terms import parse
 from servegym.adapters.routing.streams import EventCounter
 
 DUPLEX, BUFFERED, NONE = (BODY_MODES.index(mode) for mode in ("FULL_DUPLEX_STREAMED", "BUFFERED", "NONE"))
@@ -158,10 +158,7 @@ class Exchange:
     async def _ask(self, body: bytes) -> Backend:
         """The engine to which the router sends the request. Raises Refused."""
         proxy, chat = self._proxy, self._path == CHAT
-        try:
-            document = parse(body, chat)
-        except BadBody as error:
-            raise Refused(400, str(error), "invalid_request_error") from None
+        document = parse(body, chat)
         client = Client("anybody")  # the gateway decides which clients may use the engines
         job = await job_of(self._headers, proxy, self._operation, client, body, document, chat, self._arrived_s)
         allowed = {one.index for one in self._allowed()}

@@ -91,10 +91,10 @@ def _classes() -> dict[str, Any]:
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
         oneofs: list[str] = []
-        for field, (number, said) in fields.items():
-            kind, _, oneof = said.removeprefix("*").partition("|")
+        for field, (number, declared) in fields.items():
+            kind, _, oneof = declared.removeprefix("*").partition("|")
             made = message.field.add(name=field, number=number)
-            made.label = made.LABEL_REPEATED if said.startswith("*") else made.LABEL_OPTIONAL
+            made.label = made.LABEL_REPEATED if declared.startswith("*") else made.LABEL_OPTIONAL
             if kind in MESSAGES or kind == STRUCT:
                 made.type, made.type_name = made.TYPE_MESSAGE, f".{kind}" if kind == STRUCT else f".{PACKAGE}.{kind}"
             else:

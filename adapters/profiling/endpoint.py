@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space
-from servegym.adapters.profiling.meter import Measurement
+from servegym.adapters.profiling.measuring import Measurement
 from servegym.adapters.replay.records import Record
 from servegym.adapters.replay.sending import HEADERS, Clients, Endpoint, error_of_body, reason_of
 from servegym.adapters.replay.streams import StreamError, TokenStream

@@ -1,4 +1,7 @@
-"""Measures the batches of a design into a table that `servegym calibrate` reads; it can be resumed."""
+"""Measures the batches of a design into a table that `servegym calibrate` reads; it can be resumed.
+
+A `Meter` runs the batches: an engine in this process, one behind an endpoint, or the operators of a model.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,48 @@ import json
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 import servegym
-from servegym.adapters.profiling.design import design
-from servegym.adapters.profiling.meter import Measurement, Meter
+from servegym.adapters.profiling.design import Batch, Space, design
 from servegym.errors import ProfilingError
 from servegym.latency_models.measured_batches import DURATION
 from servegym.simulator.records.types import BATCH_SUMS
 
 Progress = Callable[[int, int], None]  # (batches measured, batches in all)
 BATCHES, RECORD = "batches.csv", "profile.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """The measurement of a batch.
+
+    batch: BATCH array[1] of what ran, the mean over repeats. seconds: float64[repeats]. parts: further columns.
+    """
+
+    batch: np.ndarray
+    seconds: np.ndarray
+    parts: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Meter(Protocol):
+    """Measures batches of a space."""
+
+    space: Space
+
+    def facts(self) -> dict[str, Any]:
+        """Versions, device, dtype, clock and memory, for the record beside the table."""
+
+    def warm_up(self) -> None:
+        """Do whatever would slow the first measurement, such as allocating memory."""
+
+    def measure(self, batch: Batch, repeats: int) -> Measurement | None:
+        """Run the batch `repeats` times and measure it; None: the engine could not be made to form it."""
+
+    def close(self) -> None:
+        """Release its resources."""
 
 
 @dataclasses.dataclass(frozen=True)

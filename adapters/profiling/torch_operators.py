@@ -9,17 +9,21 @@ these times needs an engine's CPU time added.
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space
-from servegym.adapters.profiling.meter import Measurement
-from servegym.adapters.profiling.shapes import ModelShape
-from servegym.errors import ProfilingError
+from servegym.adapters.profiling.measuring import Measurement
+from servegym.errors import ProfileError, ProfilingError
+from servegym.latency_models.building.huggingface import read_config, shape_of
+from servegym.latency_models.building.shapes import MixtureShape, ModelShape
+from servegym.latency_models.model_configs.reading import read
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +32,20 @@ OPERATORS = ("norm", "qkv", "attention", "o", "gate_up", "activation", "down", "
 TURNS_BYTES = 2**29  # bytes of weights, and of keys and values, that are used in turn; more than caches hold
 WARM_UP_S = 0.2
 EPSILON = 1e-5
+
+
+def read_shape(path: Path) -> ModelShape:
+    """Read the shape of a dense model from a config.json, as on Hugging Face.
+
+    Raises ProfilingError for files that `model_configs.reading.read` refuses, and for a model with other layers.
+    """
+    try:
+        shape = shape_of(read(read_config(path, ProfilingError), str(path)), str(path))
+    except ProfileError as error:
+        raise ProfilingError(str(error)) from None
+    if isinstance(shape, MixtureShape) or shape.windowed:
+        raise ProfilingError(f"{path}: has experts or sliding windows; only operators of dense models can be measured")
+    return shape
 
 
 class TorchMeter:
@@ -52,11 +70,11 @@ class TorchMeter:
         except (RuntimeError, AssertionError) as error:
             reason = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
             raise ProfilingError(f"torch has no device {device!r} here: {reason}") from None
-        bytes_a_layer = shape.layer_parameters * self.dtype.itemsize
-        self.turns = max(1, min(shape.num_hidden_layers, -(-TURNS_BYTES // bytes_a_layer)))
+        bytes_a_layer = shape.used_weights // shape.layers * self.dtype.itemsize
+        self.turns = max(1, min(shape.layers, -(-TURNS_BYTES // bytes_a_layer)))
         self.layers = [self._weights() for _ in range(self.turns)]
-        self.head = self._draw(shape.hidden_size, shape.vocab_size)
-        self.norm_weight = self._draw(shape.hidden_size)
+        self.head = self._draw(shape.hidden, shape.vocabulary)
+        self.norm_weight = self._draw(shape.hidden)
 
     def _draw(self, *size: int) -> torch.Tensor:
         drawn = self.torch.randn(*size, generator=self.random, device=self.device, dtype=self.dtype)
@@ -65,10 +83,10 @@ class TorchMeter:
     def _weights(self) -> dict[str, torch.Tensor]:
         shape = self.shape
         return {
-            "qkv": self._draw(shape.hidden_size, shape.qkv_width),
-            "o": self._draw(shape.attention_width, shape.hidden_size),
-            "gate_up": self._draw(shape.hidden_size, 2 * shape.intermediate_size),
-            "down": self._draw(shape.intermediate_size, shape.hidden_size),
+            "qkv": self._draw(shape.hidden, shape.qkv_width),
+            "o": self._draw(shape.heads * shape.head_dim, shape.hidden),
+            "gate_up": self._draw(shape.hidden, 2 * shape.intermediate),
+            "down": self._draw(shape.intermediate, shape.hidden),
         }
 
     def facts(self) -> dict[str, Any]:
@@ -76,7 +94,7 @@ class TorchMeter:
         on_gpu = self.device.type == "cuda"
         return {
             "engine": "torch operators",
-            "shape": vars(self.shape),
+            "shape": dataclasses.asdict(self.shape),
             "dtype": str(self.dtype),
             "device": torch.cuda.get_device_name(self.device) if on_gpu else platform.processor() or self.device.type,
             "torch": torch.__version__,
@@ -104,31 +122,29 @@ class TorchMeter:
 
 
 class _Run:
-    """The tensors of a batch, and the operators of a pass over it."""
+    """Holds the tensors of a batch, and runs the operators of a pass over it."""
 
     def __init__(self, meter: TorchMeter, batch: Batch):
         self.meter, self.batch, shape = meter, batch, meter.shape
         self.tokens = sum(each.tokens for each in batch.prefills) + len(batch.decodes)
-        self.hidden = meter._draw(self.tokens, shape.hidden_size)
+        self.hidden = meter._draw(self.tokens, shape.hidden)
         self.context = max(1, round(sum(batch.decodes) / max(1, len(batch.decodes))) + 1)
         cached = sum(each.tokens + each.cached for each in batch.prefills) + len(batch.decodes) * self.context
-        held = 2 * cached * shape.num_key_value_heads * shape.head_dim * meter.dtype.itemsize
+        held = 2 * cached * shape.kv_heads * shape.head_dim * meter.dtype.itemsize
         self.kept = [self._keys_and_values() for _ in range(max(1, min(meter.turns, TURNS_BYTES // held)))]
         self.marks: list[tuple[str, Any]] | None = None
 
     def _keys_and_values(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Keys and values of each prefill, and of all decodes together."""
+        """Draw keys and values of each prefill, and of all decodes together."""
         shape, draw = self.meter.shape, self.meter._draw
-        sizes = [
-            (1, shape.num_key_value_heads, each.tokens + each.cached, shape.head_dim) for each in self.batch.prefills
-        ]
+        sizes = [(1, shape.kv_heads, each.tokens + each.cached, shape.head_dim) for each in self.batch.prefills]
         if self.batch.decodes:
-            sizes.append((len(self.batch.decodes), shape.num_key_value_heads, self.context, shape.head_dim))
+            sizes.append((len(self.batch.decodes), shape.kv_heads, self.context, shape.head_dim))
         return [(draw(*size), draw(*size)) for size in sizes]
 
     def timed(self) -> dict[str, float]:
         """Run a pass. Returns seconds of each operator, summed over all layers of the model."""
-        share = self.meter.shape.num_hidden_layers / self.meter.turns
+        share = self.meter.shape.layers / self.meter.turns
         layers = self._clocked(self.layers)
         head = self._clocked(self.head)
         return {name: share * layers.get(name, 0.0) + head.get(name, 0.0) for name in OPERATORS}
@@ -173,7 +189,7 @@ class _Run:
         functional, shape = self.meter.torch.nn.functional, self.meter.shape
         normed = self._norm(self.hidden)
         self._mark("norm")
-        queries = (normed @ weights["qkv"])[:, : shape.attention_width]
+        queries = (normed @ weights["qkv"])[:, : shape.heads * shape.head_dim]
         self._mark("qkv")
         attended = self._attention(queries, kept)
         self._mark("attention")
@@ -183,7 +199,7 @@ class _Run:
         self._mark("norm")
         both = normed @ weights["gate_up"]
         self._mark("gate_up")
-        gated = functional.silu(both[:, : shape.intermediate_size]) * both[:, shape.intermediate_size :]
+        gated = functional.silu(both[:, : shape.intermediate]) * both[:, shape.intermediate :]
         self._mark("activation")
         gated @ weights["down"]
         self._mark("down")
@@ -193,7 +209,7 @@ class _Run:
         from torch.nn.attention.bias import causal_lower_right
 
         attend, out, at = torch.nn.functional.scaled_dot_product_attention, [], 0
-        grouped = shape.num_key_value_heads != shape.num_attention_heads
+        grouped = shape.kv_heads != shape.heads
         for prefill, (keys, values) in zip(self.batch.prefills, kept, strict=False):
             mine = self._heads(queries[at : at + prefill.tokens], 1, prefill.tokens)
             # Lower-right aligned, so that the last query sees all keys; without cached tokens that is the plain causal
@@ -211,7 +227,7 @@ class _Run:
     def _heads(self, queries: torch.Tensor, requests: int, tokens: int) -> torch.Tensor:
         """Reshape to [requests, heads, tokens, head size]."""
         shape = self.meter.shape
-        return queries.reshape(requests, tokens, shape.num_attention_heads, shape.head_dim).transpose(1, 2)
+        return queries.reshape(requests, tokens, shape.heads, shape.head_dim).transpose(1, 2)
 
     def head(self) -> None:
         """Run the norm and the product with the vocabulary for the last token of each request."""

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space, mean_sums
-from servegym.adapters.profiling.meter import Measurement
+from servegym.adapters.profiling.measuring import Measurement
 from servegym.errors import ProfilingError
 
 FIRST_ID, SPARE_STEPS, WARM_UP_STEPS = 16, 16, 20

@@ -19,25 +19,24 @@ from starlette.types import Send as AsgiSend
 from servegym.adapters.routing.asking import CHAT, COMPLETIONS, GONE, job_of, read_body
 from servegym.adapters.routing.backends import as_text
 from servegym.adapters.routing.jobs import ClientGone, Job
-from servegym.adapters.routing.metrics import ProxyMetrics
 from servegym.adapters.routing.operating import http_error, operating_routes, running
 from servegym.adapters.routing.operation import Operation
 from servegym.adapters.routing.proxy import Proxy
-from servegym.adapters.routing.refusals import Refusal, Refused, error_body
+from servegym.adapters.routing.refusals import Refusal, Refused
 from servegym.adapters.routing.relay import Relay
-from servegym.adapters.routing.request_terms import BadBody, parse
+from servegym.adapters.routing.request_terms import parse
 
 END_S = 1.0  # time for an engine to end a stream after its last event
 
 
 class Answer:
-    """The response to a request: an engine's answer as it comes, or a refusal."""
+    """Responds to a request with an engine's answer, as it comes, or with a refusal."""
 
     def __init__(self, proxy: Proxy, job: Job):
         self._proxy, self._job = proxy, job
 
     async def __call__(self, scope: Scope, receive: Receive, send: AsgiSend) -> None:
-        """Serve the request; if its client goes away, the request at the engine is cancelled."""
+        """Serve the request; cancel it at the engine if its client goes away."""
         serving = asyncio.create_task(self._proxy.serve(self._job, send, Relay(self._proxy)))
         leaving = asyncio.create_task(_until_gone(receive))
         outcome = "crash"  # an error of the proxy itself, which should not happen
@@ -91,8 +90,6 @@ def make_app(proxy: Proxy, operation: Operation) -> Starlette:
             if name:
                 proxy.metrics.by_client.labels(name, refused.outcome).inc()
             return Refusal(refused, read=whole)
-        except BadBody as error:
-            return _error(proxy.metrics, 400, str(error), "invalid_request_error")
         return Answer(proxy, job)
 
     async def models(request: Request) -> Any:
@@ -110,7 +107,8 @@ def make_app(proxy: Proxy, operation: Operation) -> Starlette:
                     return Response(body, media_type="application/json")
             except (aiohttp.ClientError, OSError):
                 continue
-        return _error(proxy.metrics, 503, "no engine answers", "unavailable")
+        proxy.metrics.requests.labels("unavailable").inc()
+        return Refusal(Refused(503, "no engine answers", "unavailable"))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -130,8 +128,3 @@ def make_app(proxy: Proxy, operation: Operation) -> Starlette:
     )
     app.state.proxy = proxy
     return app
-
-
-def _error(metrics: ProxyMetrics, status: int, message: str, kind: str) -> Response:
-    metrics.requests.labels(kind).inc()
-    return Response(error_body(status, message, kind), status, media_type="application/json")

@@ -1,4 +1,4 @@
-"""A request as it comes: its body, and what is to be done for it."""
+"""Reads a request's body, and makes the job that serves it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GONE = "client-gone"
 
 
 async def read_body(request: Request, proxy: Proxy) -> bytes:
-    """A request's body. Raises Refused where it is too long, or comes too slowly."""
+    """Read a request's body. Raises Refused if it is too long, or comes too slowly."""
     settings = proxy.settings
     too_long = Refused(413, f"the body is longer than {settings.max_body_bytes} bytes", "too_large")
     if int(request.headers.get("content-length", "0")) > settings.max_body_bytes:
@@ -59,7 +59,7 @@ async def job_of(
     chat: bool,
     arrived_s: float,
 ) -> Job:
-    """What is to be done for a request."""
+    """Make the job of a request: its terms, prompt chunks, and what is sent to the engine."""
     settings, router = proxy.settings, proxy.router
     by_engine = settings.count_by_engine or settings.kv_events_port > 0
     tokens, ids = await _tokenized(proxy, operation, document, chat) if by_engine else (None, None)
@@ -67,12 +67,12 @@ async def job_of(
         tokens = prompt_tokens(document, chat, settings.characters_per_token)
     asked, more, wrong = request_terms_of(document, headers, tokens, proxy.reader)
     proxy.metrics.malformed.inc(wrong)
-    if more:  # engines read bodies only
+    if more:  # engines read terms from the body only
         body = json.dumps(document | more).encode()
     chunks: list[int] = []
     if router.known.prefixes.sent.shape[1] > 0:
         chunk_tokens = router.known.prefixes.chunk_tokens
-        if ids is not None and settings.kv_events_port > 0:  # engines tell of token ids
+        if ids is not None and settings.kv_events_port > 0:  # engines publish token ids
             chunks = chunks_of({"prompt": ids}, False, chunk_tokens, settings.characters_per_token)
         else:
             chunks = chunks_of(document, chat, chunk_tokens, settings.characters_per_token)
@@ -85,8 +85,8 @@ async def job_of(
 async def _tokenized(
     proxy: Proxy, operation: Operation, document: dict[str, Any], chat: bool
 ) -> tuple[int | None, list[int] | None]:
-    """How many tokens a prompt has by an engine's count, and their ids if it says them; None: no engine answers in
-    time, or the prompt has token ids already."""
+    """Have an engine tokenize a prompt. Returns the number of tokens, and their ids if the engine sends them; None: no
+    engine answers in time, or the prompt has token ids already."""
     prompt = document.get("prompt")
     if not chat and not isinstance(prompt, str):
         return None, None
@@ -98,8 +98,8 @@ async def _tokenized(
         async with asyncio.timeout(COUNT_TIMEOUT_S):
             headers = as_text(operation.engine_headers)
             async with proxy.backends.client.post(f"{up[0].url}/tokenize", json=asked, headers=headers) as answer:
-                said = json.loads(await answer.read())
-        count, ids = said["count"], said.get("tokens")
+                found = json.loads(await answer.read())
+        count, ids = found["count"], found.get("tokens")
         if type(count) is not int or not 0 < count < LONGEST_PROMPT_TOKENS:
             return None, None
         whole = isinstance(ids, list) and len(ids) == count and set(map(type, ids)) == {int}

@@ -1,4 +1,4 @@
-"""What a live router is made of: an artifact's router, and what it believes of its engines."""
+"""Makes live routers of an artifact's router and of what is assumed of engines and requests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from servegym.simulator.inputs.settings import names_adapters, names_prefixes
 from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.policies.policy import Policy
 
-DEFAULT_BLOCKS = 4096  # of KV memory, where neither an engine nor a profile says
+DEFAULT_BLOCKS = 4096  # of KV memory, if neither an engine nor a profile gives the number
 BLOCK_TOKENS = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Assumptions:
-    """A router and what it takes its engines and requests to be.
+    """A router, and what it assumes of its engines and requests.
 
-    prefix_cache_tokens: KV of shared prefixes that each engine is taken to hold (None: its KV memory), where the router
-    looks at that. kv_groups: of the model's KV cache, by the profile. kv_events: engines tell of their blocks.
+    prefix_cache_tokens: tokens of shared prefixes that each engine can cache, for routers that use it; None: all of its
+    KV memory. kv_groups: KV cache groups of the profile's model. kv_events: whether engines publish KV events.
     """
 
     router: Policy
@@ -41,7 +41,7 @@ class Assumptions:
 
     @classmethod
     def of_artifact(cls, path: str | Path, device: str | None = None) -> Assumptions:
-        """Of an artifact; of a latency profile where one is named, or where the artifact has no estimator.
+        """Take an artifact's router, and the latency profile `device` if it is named or the artifact has no estimator.
 
         Raises ArtifactError, RoutingError, ProfileError.
         """
@@ -50,23 +50,23 @@ class Assumptions:
         artifact = load_artifact(path)
         if artifact.router is None:
             raise RoutingError(f"{path} has {artifact.label}; it should have a router")
-        said = artifact.estimator
-        if device is None and said is None:
+        if device is None and artifact.estimator is None:
             raise RoutingError(f"{path} does not say what batches take; name a latency profile with --device")
-        return cls.of(artifact.router, said, artifact.workload, device)
+        return cls.of(artifact.router, device, artifact.estimator, artifact.workload)
 
     @classmethod
     def of(
         cls,
         router: Policy,
-        estimator: Mapping[str, Any] | None,
-        workload: Mapping[str, Any] | None,
         device: str | None,
+        estimator: Mapping[str, Any] | None = None,
+        workload: Mapping[str, Any] | None = None,
     ) -> Assumptions:
-        """Of the parts of an artifact. Raises ProfileError, RoutingError."""
+        """Take a router and a latency profile, or the estimator and workload of an artifact. Raises ProfileError,
+        RoutingError."""
         if names_adapters(router.function):
             raise RoutingError(
-                f"{router.label} goes by LoRA adapters, of which a live router is not told; take another router"
+                f"{router.label} goes by LoRA adapters, which a live router does not know; take another router"
             )
         defaults = defaults_of(workload)
         name = device or (estimator or {}).get("profile")
@@ -90,7 +90,7 @@ class Assumptions:
         return cls(router, model, defaults, **memory)
 
     def live(self, engines: Sequence[str]) -> LiveRouter:
-        """The router before engines of these names."""
+        """Make the live router of engines with these names."""
         kept = self.prefix_cache_tokens if names_prefixes(self.router.function) else 0
         groups = self.kv_groups if self.kv_events else ()
         model = (self.estimator, self.total_blocks, self.block_tokens, None, kept, groups)

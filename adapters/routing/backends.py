@@ -1,4 +1,4 @@
-"""The engines behind a proxy: which of them are up, and what they report."""
+"""Checks the engines behind a proxy, and reads what they report."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def as_text(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 
 
 async def _headers_sent(session: object, context: Any, sent: object) -> None:
-    """What a request's `trace_request_ctx` is told once its headers are out."""
+    """Call a request's `trace_request_ctx` once its headers are sent."""
     del session, sent
     if context.trace_request_ctx is not None:
         context.trace_request_ctx()
 
 
 class Attempt:
-    """A request at an engine. lost: it was cancelled because its engine is gone."""
+    """A request at an engine. lost: whether it was cancelled because its engine is gone."""
 
     def __init__(self, task: asyncio.Task[bool]):
         self.task = task
@@ -51,37 +51,37 @@ class Attempt:
 
 
 class Backend:
-    """An engine's address and state. Closed after too many failures in a row, opened by a check that succeeds.
+    """An engine's address and state. It is closed after too many failures in a row, and opened by a successful check.
 
-    leaving: it is to be gone: it finishes what it has, and is sent nothing more.
+    leaving: it is no longer listed: it finishes its requests and gets no more.
     """
 
     def __init__(self, index: int, url: str, up: bool = True):
         self.index, self.url, self.name = index, url, str(index)
         self.up, self.leaving = up, False
-        self.failures = 0  # requests in a row that failed there
+        self.failures = 0  # failed requests in a row
         self.backoff_s = FIRST_BACKOFF_S if up else SOON_S
-        self.heard_s = -1.0  # when it sent a byte last
+        self.heard_s = -1.0  # when its last byte came
         self.attempts: set[Attempt] = set()
         self.closing = asyncio.Event()  # wakes the checks
 
     @property
     def takes(self) -> bool:
-        """Whether it is sent requests."""
+        """Whether it gets requests."""
         return self.up and not self.leaving
 
     @property
     def gone(self) -> bool:
-        """Whether its place is free for another engine."""
+        """Whether its index is free for another engine."""
         return self.leaving and not self.attempts
 
 
 class Backends:
-    """All of them, and the tasks that check them.
+    """Runs the tasks that check all engines.
 
-    changed(index): an engine has been opened or closed. lost(index): it is gone, and its requests with it.
-    memory(index, total_blocks, block_tokens, free_blocks): what it says of its KV memory; the first two may be None.
-    told(index, events): its KV events; None: they cannot be followed. Raises RoutingError for what cannot be read.
+    changed(index): is called when an engine has been opened or closed. lost(index): when it is gone, with its requests.
+    memory(index, total_blocks, block_tokens, free): with its KV memory; the first two may be None; free: a share.
+    published(index, events): with its KV events; None: they cannot be followed. It may raise RoutingError.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class Backends:
         changed: Callable[[int], None],
         lost: Callable[[int], None],
         memory: Callable[[int, int | None, int | None, float], None],
-        told: Callable[[int, list[Event] | None], None],
+        published: Callable[[int, list[Event] | None], None],
     ):
         self.all = [Backend(index, url) for index, url in enumerate(urls)]
         self._settings = settings
-        self._changed, self._lost, self._memory, self._told = changed, lost, memory, told
+        self._changed, self._lost, self._memory, self._published = changed, lost, memory, published
         self.client: aiohttp.ClientSession
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to check. An event loop has to run."""
+        """Start the checks. Needs a running event loop."""
         tracing = aiohttp.TraceConfig()
         tracing.on_request_headers_sent.append(_headers_sent)
         # Idle connections are dropped before servers do (uvicorn: after 5 s): a request on one that is being closed
@@ -115,7 +115,7 @@ class Backends:
             self._watch(backend)
 
     def join(self, url: str) -> Backend:
-        """One more engine, which is sent requests once a check finds it well: in a place that is free, or a new one."""
+        """Add an engine at a free index, or a new one. It gets requests once a check succeeds."""
         index = next((one.index for one in self.all if one.gone), len(self.all))
         backend = Backend(index, url, up=False)
         self.all[index : index + 1] = [backend]
@@ -143,19 +143,19 @@ class Backends:
         await self.client.close()
 
     def succeeded(self, backend: Backend) -> None:
-        """A request got an answer there."""
+        """Record that an engine has answered a request."""
         backend.failures = 0
         if backend.up:
             backend.backoff_s = FIRST_BACKOFF_S
 
     def failed(self, backend: Backend, refused: bool) -> None:
-        """A request failed there. refused: there was not even a connection."""
+        """Record that a request has failed at an engine. refused: whether there was no connection."""
         backend.failures += 1
         if backend.up and (refused or backend.failures >= self._settings.health_failures):
             self._close(backend, "no connection" if refused else f"{backend.failures} requests failed in a row")
 
     def suspect(self, backend: Backend) -> None:
-        """A request is said to have failed there: close the engine now if it refuses connections."""
+        """Close an engine now if it refuses connections, as a request is reported to have failed there."""
         self._keep(self._close_if_refusing(backend))
 
     async def _close_if_refusing(self, backend: Backend) -> None:
@@ -166,10 +166,10 @@ class Backends:
         except aiohttp.ClientConnectorError:
             self.failed(backend, refused=True)
         except (aiohttp.ClientError, OSError):
-            return  # slow, perhaps: the checks will tell
+            return  # it may only be slow, which the regular checks will find
 
     def _close(self, backend: Backend, why: str) -> None:
-        LOG.warning("engine %s (%s) is sent no more requests: %s", backend.name, backend.url, why)
+        LOG.warning("engine %s (%s) gets no more requests: %s", backend.name, backend.url, why)
         backend.up = False
         backend.closing.set()
         self._changed(backend.index)
@@ -189,7 +189,7 @@ class Backends:
             if health == WELL:
                 failed_s.clear()
                 if not backend.up:
-                    LOG.warning("engine %s (%s) is well", backend.name, backend.url)
+                    LOG.warning("engine %s (%s) is healthy", backend.name, backend.url)
                     backend.up, backend.failures = True, 0
                     self._changed(backend.index)
                 continue
@@ -212,15 +212,15 @@ class Backends:
             return SILENT
 
     async def _keep_following(self, backend: Backend) -> None:
-        """Follow the KV events that an engine publishes, until it is gone or says what cannot be read."""
+        """Follow the KV events of an engine until it is gone, or publishes an event that cannot be read."""
         address = address_of(backend.url, self._settings.kv_events_port)
 
         def heard(events: list[Event]) -> None:
-            self._told(backend.index, events)
+            self._published(backend.index, events)
 
         def missed() -> None:
-            LOG.warning("engine %s (%s): KV events were lost; what it told before is forgotten", backend.name, address)
-            self._told(backend.index, [AllBlocksCleared()])
+            LOG.warning("engine %s (%s): KV events were lost; earlier ones are forgotten", backend.name, address)
+            self._published(backend.index, [AllBlocksCleared()])
 
         following = asyncio.create_task(follow(address, heard, missed))
         try:
@@ -230,16 +230,16 @@ class Backends:
                 await following
         except RoutingError as error:
             LOG.warning("engine %s (%s): %s; the router goes by what it sends there", backend.name, address, error)
-            self._told(backend.index, None)
+            self._published(backend.index, None)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
     async def _keep_reading(self, backend: Backend) -> None:
-        """Read what vLLM or SGLang says of its KV memory; an engine that says nothing is asked seldom."""
+        """Read the KV memory that vLLM or SGLang reports in /metrics; an engine that reports none is asked seldom."""
         while not backend.gone:
-            said = backend.up and await self._read_memory(backend)
-            await asyncio.sleep(self._settings.poll_s if said or not backend.up else 60 * self._settings.poll_s)
+            reported = backend.up and await self._read_memory(backend)
+            await asyncio.sleep(self._settings.poll_s if reported or not backend.up else 60 * self._settings.poll_s)
 
     async def _read_memory(self, backend: Backend) -> bool:
         try:

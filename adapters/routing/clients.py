@@ -109,7 +109,7 @@ class Clients:
 
     @classmethod
     def of(cls, path: str | Path | None, environment: Mapping[str, str] = os.environ) -> Clients:
-        """The clients of a YAML file, and "default" if SERVEGYM_API_KEY is set. Raises RoutingError."""
+        """Read the clients of a YAML file; add "default" if SERVEGYM_API_KEY is set. Raises RoutingError."""
         clients = [] if path is None else _of_file(Path(path), environment)
         if key := environment.get(KEY_VARIABLE):
             clients.append(Client("default", digest_of(key)))
@@ -120,14 +120,13 @@ class Clients:
         return cls(clients)
 
     def of_key(self, authorization: str | None) -> Client:
-        """The client of a key, given as the header's value. Raises Refused (401) for an unknown key.
+        """Find the client of a key, given as the header's value. Raises Refused (401) for an unknown key.
 
         Digests are compared, with each client's in constant time, so that the time taken reveals nothing of a key.
         """
         if not self.all:
             return self._anybody
-        said = authorization or ""
-        key = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
+        key = key_of(authorization)
         presented, found = digest_of(key), None
         for client in self.all:
             if hmac.compare_digest(client.digest, presented):
@@ -146,7 +145,14 @@ class Clients:
         self.all = others.all
 
 
+def key_of(authorization: str | None) -> str:
+    """Return the key of a header's value, "Bearer KEY"; "" for any other."""
+    value = authorization or ""
+    return value[len(BEARER) :].strip() if value.lower().startswith(BEARER) else ""
+
+
 def digest_of(key: str) -> bytes:
+    """Return the SHA-256 of a key."""
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
@@ -155,10 +161,10 @@ def _of_file(path: Path, environment: Mapping[str, str]) -> list[Client]:
         document = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RoutingError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
-    said = document.get("clients") if isinstance(document, dict) else None
-    if not isinstance(said, dict) or not said or set(document) != {"clients"}:
+    clients = document.get("clients") if isinstance(document, dict) else None
+    if not isinstance(clients, dict) or not clients or set(document) != {"clients"}:
         raise RoutingError(f"{path}: it should be {RIGHT}")
-    return [_client(f"{path}: client {name!r}", name, terms, environment) for name, terms in said.items()]
+    return [_client(f"{path}: client {name!r}", name, terms, environment) for name, terms in clients.items()]
 
 
 def _client(where: str, name: Any, terms: Any, environment: Mapping[str, str]) -> Client:
@@ -194,7 +200,5 @@ class AdminKey:
 
     def check(self, authorization: str | None) -> None:
         """Raise Refused (401) for another key."""
-        said = authorization or ""
-        key = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
-        if self.digest is None or not hmac.compare_digest(self.digest, digest_of(key)):
+        if self.digest is None or not hmac.compare_digest(self.digest, digest_of(key_of(authorization))):
             raise Refused(401, "this takes the admin's key", "invalid_request_error", code="invalid_api_key")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from servegym.adapters.routing.settings import checked_url
 from servegym.errors import RoutingError
@@ -64,6 +66,35 @@ class DnsSource:
             f"{self._scheme}://[{one}]:{self._port}" if ":" in one else f"{self._scheme}://{one}:{self._port}"
             for one in addresses
         ]
+
+
+def endpoint_of(url: str) -> str:
+    """Return IP:PORT of an engine's URL. Raises RoutingError for a name instead of an IP, a missing port, or a path."""
+    parts = urlsplit(checked_url(url))
+    try:
+        ipaddress.ip_address(parts.hostname or "")
+        if parts.port and parts.path in ("", "/"):
+            return parts.netloc
+    except ValueError:
+        pass
+    raise RoutingError(
+        f"backend {url!r}: a gateway sends requests to an IP address and a port; it should be http://IP:PORT "
+        "(--backends-dns NAME:PORT takes a name)"
+    )
+
+
+class Addressed:
+    """A source for gateways, which checks that all engines have an IP address and a port."""
+
+    def __init__(self, source: Source):
+        self._source = source
+
+    async def urls(self) -> list[str]:
+        """Raises RoutingError."""
+        urls = await self._source.urls()
+        for url in urls:
+            endpoint_of(url)
+        return urls
 
 
 async def urls_of(fixed: Sequence[str], sources: Sequence[Source]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an engine has told of its KV blocks, by group, and the names that they have in a router's tables.
+"""Keeps the KV blocks that engines have published, and their names in the tables in which policies look prompts up.
 
 A block is known by vLLM's hash of all token ids up to its end, which is the same in each group. Its name in the tables
 is made of the number of the chunk that ends there (`request_terms.chunks_of`), its place, and its group, as the
@@ -12,11 +12,13 @@ import zlib
 from array import array
 from collections.abc import Sequence
 
+from servegym.adapters.routing import kernels
 from servegym.adapters.routing.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, Event, Hash
 from servegym.adapters.routing.request_terms import LARGEST_NUMBER
 from servegym.errors import RoutingError
 from servegym.simulator.memory.kv_groups import KvCacheGroup
-from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK
+from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks
+from servegym.simulator.records.signatures import Known
 
 MOST_PREFIXES = 4  # hashes whose tokens are remembered, for each block that is there
 LEAST_PREFIXES = 4096
@@ -24,10 +26,11 @@ Key = tuple[int, Hash]  # group, hash
 
 
 class EngineBlocks:
-    """Blocks of one engine. groups: in vLLM's order; (): the model has one, of full attention.
+    """Keeps the published blocks of one engine.
 
-    block_tokens: of a block without groups. chunk_tokens: of a chunk of a prompt. Raises RoutingError for blocks that
-    do not end with chunks.
+    groups: KV cache groups in vLLM's order; (): the model has one, of full attention. block_tokens: tokens of a block
+    without groups. chunk_tokens: tokens of a chunk of a prompt. Raises RoutingError for blocks that do not end with
+    chunks.
     """
 
     def __init__(self, groups: Sequence[KvCacheGroup], block_tokens: int, chunk_tokens: int):
@@ -36,20 +39,20 @@ class EngineBlocks:
             raise RoutingError(f"KV events: blocks of {self._sizes} tokens do not end with chunks of {chunk_tokens}")
         full_first = sorted(range(len(groups)), key=lambda g: bool(groups[g].window or groups[g].state))
         self._places = {g: place for place, g in enumerate(full_first)} or {0: 0}
-        self.names: dict[Key, tuple[int, int]] = {}  # of blocks that are there: name, and how many have it
+        self.names: dict[Key, tuple[int, int]] = {}  # name of the blocks in the cache, and number of blocks with it
         self._chunk_tokens = chunk_tokens
-        # Tokens up to the end of a block; the numbers of its chunks, or of the last of them.
+        # Tokens up to the end of a block, and the numbers of its chunks, or of its last chunk only.
         self._prefixes: dict[Hash, tuple[int, tuple[int, ...]]] = {}
-        self._before: dict[Hash, list[tuple[Hash, int]]] = {}  # hashes that end a block of so many tokens before it
-        self._unknown: dict[Key, int] = {}  # blocks whose tokens are not known: how many there are
-        self._rows: dict[int, list[int]] = {}  # of the router's table, by name
+        self._before: dict[Hash, list[tuple[Hash, int]]] = {}  # hash of the block before, and tokens between the ends
+        self._unknown: dict[Key, int] = {}  # number of blocks whose tokens are not known
+        self._rows: dict[int, list[int]] = {}  # rows of the router's table, by name
         self._free: list[int] = []
 
     def __len__(self) -> int:
         return sum(count for _, count in self.names.values())
 
     def rows_anew(self, rows: int) -> list[tuple[int, int]]:
-        """All blocks in the rows of an empty table of so many: row and name of each."""
+        """Give all blocks rows of an empty table with `rows` rows. Returns the row and name of each."""
         self._free, self._rows = list(range(rows - 1, -1, -1)), {}
         return [(self.row_for(name), name) for name, count in list(self.names.values()) for _ in range(count)]
 
@@ -58,13 +61,13 @@ class EngineBlocks:
         return bool(self._free)
 
     def row_for(self, name: int) -> int:
-        """The row that a block gets; the caller has seen that there is room."""
+        """Take a free row for a block of this name; the caller has checked `has_free_rows`."""
         row = self._free.pop()
         self._rows.setdefault(name, []).append(row)
         return row
 
     def free_row(self, name: int) -> int:
-        """The row of a block that has lost its name."""
+        """Free the row of a block that has lost its name. Returns the row."""
         rows = self._rows[name]
         row = rows.pop()
         if not rows:
@@ -73,7 +76,7 @@ class EngineBlocks:
         return row
 
     def apply(self, event: Event) -> tuple[list[int], list[int]]:
-        """Names that blocks have got, and names that they have lost, of one block each. `check` has taken the event."""
+        """Apply an event that `check` has accepted. Returns names gained and names lost, one for each block."""
         if isinstance(event, AllBlocksCleared):
             lost = [name for name, count in self.names.values() for _ in range(count)]
             self.names, self._prefixes, self._unknown, self._before = {}, {}, {}, {}
@@ -84,7 +87,7 @@ class EngineBlocks:
 
     @property
     def block_tokens(self) -> int:
-        """Of a block; with groups the smallest."""
+        """Tokens of a block; with groups, of the smallest block."""
         return min(self._sizes)
 
     def check(self, event: Event) -> None:
@@ -104,13 +107,13 @@ class EngineBlocks:
             )
 
     def _is_part(self, event: BlockStored) -> bool:
-        """Whether it is of the beginning of a block, which vLLM finds by itself only if told to (prefix_match_unit)."""
+        """Whether only the beginning of a block was stored, which vLLM looks up with prefix_match_unit only."""
         return len(event.token_ids) == event.block_tokens < self._sizes[event.group]
 
     def _store(self, event: BlockStored) -> list[int]:
         if self._is_part(event):
             return []
-        got, size = [], event.block_tokens
+        gained, size = [], event.block_tokens
         begin = (0, (0,)) if event.parent is None else self._prefixes.get(event.parent)
         if event.alike and begin is not None and len(event.hashes) == len(event.token_ids) // size:
             tokens, number = begin[0], begin[1][-1]
@@ -121,39 +124,38 @@ class EngineBlocks:
                     number = zlib.crc32(ids[first : first + self._chunk_tokens].tobytes(), number)
                     numbers.append(number)
                 tokens += size
-                got += self._learn(one, tokens, tuple(numbers))
-        elif event.alike:  # blocks up to one where a hit may end are kept: each is followed by the next, or a known one
+                gained += self._learn(one, tokens, tuple(numbers))
+        elif event.alike:  # a window keeps the blocks up to where a hit may end; each is followed by the next
             for one, after in reversed(list(itertools.pairwise(event.hashes))):
                 self._before.setdefault(after, []).append((one, size))
-                got += self._learn_before(after)
+                gained += self._learn_before(after)
         for one in event.hashes:
-            got += self._add((event.group, one), 1)
+            gained += self._add((event.group, one), 1)
         self._forget_some()
-        return got
+        return gained
 
     def _learn(self, one: Hash, tokens: int, numbers: tuple[int, ...]) -> list[int]:
-        """A hash is of so many tokens; numbers: of the chunks of the block that it ends. Returns the names that blocks
-        have got."""
+        """Note the tokens up to the end of a block, and the numbers of its chunks. Returns names gained."""
         if one in self._prefixes:
             return self._learn_before(one)
         self._prefixes[one] = tokens, numbers
         waiting = [(key, self._unknown.pop(key)) for g in self._places if (key := (g, one)) in self._unknown]
-        got = [name for key, count in waiting for name in self._add(key, count)]
-        return got + self._learn_before(one)
+        gained = [name for key, count in waiting for name in self._add(key, count)]
+        return gained + self._learn_before(one)
 
     def _learn_before(self, one: Hash) -> list[int]:
-        """Of hashes that are known to end a block before this one, if this one is known."""
+        """Learn the hashes of blocks before this one, if its own tokens are known. Returns names gained."""
         if one not in self._prefixes:
             return []
-        (tokens, numbers), got = self._prefixes[one], []
+        (tokens, numbers), gained = self._prefixes[one], []
         for before, size in self._before.pop(one, []):
             back = size // self._chunk_tokens
             if back < len(numbers) and before not in self._prefixes:
-                got += self._learn(before, tokens - size, (numbers[-1 - back],))
-        return got
+                gained += self._learn(before, tokens - size, (numbers[-1 - back],))
+        return gained
 
     def _add(self, key: Key, count: int) -> list[int]:
-        """So many more blocks of a group and hash; returns the names that blocks have got."""
+        """Add `count` blocks of a group and hash. Returns names gained."""
         group, one = key
         if one not in self._prefixes:
             self._unknown[key] = self._unknown.get(key, 0) + count
@@ -164,7 +166,7 @@ class EngineBlocks:
         return [name] * count
 
     def _remove(self, key: Key) -> list[int]:
-        """One block less; returns the name that it had."""
+        """Remove one block of a group and hash. Returns the name that it had, in a list."""
         if key in self._unknown:
             self._unknown[key] -= 1
             if not self._unknown[key]:
@@ -176,7 +178,7 @@ class EngineBlocks:
             else:
                 self.names[key] = name, count - 1
             return [name]
-        return []  # it was stored before anyone listened
+        return []  # it was stored before the router subscribed
 
     def _name(self, group: int, tokens: int, number: int) -> int:
         i, place = tokens // self._sizes[group] - 1, self._places[group]
@@ -184,7 +186,7 @@ class EngineBlocks:
         return ((number & LARGEST_NUMBER) + 1) * NAMES_OF_A_CHUNK + i + beside
 
     def _forget_some(self) -> None:
-        """Forget the tokens of hashes that no group has any more, the oldest first; they may be others' parents."""
+        """Forget tokens of hashes that no group holds any more, the oldest first, as some may be parents of blocks."""
         if len(self._before) > LEAST_PREFIXES:
             self._before.clear()
         if len(self._prefixes) <= max(LEAST_PREFIXES, MOST_PREFIXES * len(self.names)):
@@ -193,3 +195,72 @@ class EngineBlocks:
         spare = [one for one in self._prefixes if one not in there]
         for one in spare[: len(spare) // 2 + 1]:
             del self._prefixes[one]
+
+
+class PublishedBlocks:
+    """Keeps the published blocks of all engines in the tables `Prefixes.told`.
+
+    Tables may be made anew: each method returns the `Known` to use from then on.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, EngineBlocks] = {}
+
+    def note(self, known: Known, e: int, groups: Sequence[KvCacheGroup], events: Sequence[Event]) -> Known:
+        """Apply events that engine e has published. Raises RoutingError, and applies none, if one does not fit its
+        groups."""
+        snapshots, blocks = known.snapshots, self._blocks.get(e)
+        sizes = [event.block_tokens for event in events if isinstance(event, BlockStored)]
+        if blocks is None:
+            size = sizes[0] if sizes and not groups else int(snapshots["block_tokens"][e])
+            blocks = EngineBlocks(groups, size, int(known.prefixes.chunk_tokens))
+        for event in events:
+            blocks.check(event)
+        if e not in self._blocks:
+            self._blocks[e] = blocks
+            snapshots["publishes"][e] = 1
+            if not groups:
+                snapshots["block_tokens"][e] = blocks.block_tokens
+            known = self.place(known, e)
+        for event in events:
+            gained, lost = blocks.apply(event)
+            for name in lost:
+                kernels.set_name.entry(known, e, blocks.free_row(name), 0)
+            for name in gained:
+                if not blocks.has_free_rows:
+                    known = self.place(known, e)  # all blocks of this event are in `blocks` already
+                    break
+                kernels.set_name.entry(known, e, blocks.row_for(name), name)
+        return known
+
+    def forget(self, known: Known, e: int) -> Known:
+        """Forget all published blocks of engine e."""
+        return known if self._blocks.pop(e, None) is None else _emptied(known, e, 0)
+
+    def take(self, known: Known, e: int, before: PublishedBlocks) -> Known:
+        """Take over the blocks of engine e from `before`, which must not be used again."""
+        if e in before._blocks:
+            self._blocks[e] = before._blocks[e]
+        return self.place(known, e)
+
+    def place(self, known: Known, e: int) -> Known:
+        """Write all blocks of engine e to the tables anew, with room for twice as many."""
+        if e not in self._blocks:
+            return known
+        blocks = self._blocks[e]
+        rows = max(int(known.snapshots["total_blocks"][e]), 2 * len(blocks))
+        known = _emptied(known, e, rows)
+        for row, name in blocks.rows_anew(known.prefixes.told.shape[1]):
+            kernels.set_name.entry(known, e, row, name)
+        return known
+
+
+def _emptied(known: Known, e: int, rows: int) -> Known:
+    """Empty the table of engine e, and give each engine `rows` rows at least."""
+    published = known.prefixes.told
+    if published.shape[1] < rows:
+        longer = empty_named_blocks([rows] * len(published))
+        longer[:, : published.shape[1]] = published
+        known = known._replace(prefixes=known.prefixes._replace(told=longer))
+    known.prefixes.told[e] = empty_named_blocks([known.prefixes.told.shape[1]])[0]
+    return known

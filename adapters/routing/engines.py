@@ -1,4 +1,4 @@
-"""What a live router knows of its engines before anything has happened, and the arrays it is kept in."""
+"""Makes the arrays of what a live router knows of its engines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from servegym.simulator.runs.arrays import fresh_estimates, fresh_tiers
 
 @dataclasses.dataclass(frozen=True)
 class LiveEngine:
-    """What is known beforehand of an engine that prefills and decodes.
+    """What is assumed of an engine that prefills and decodes.
 
-    estimator: what the router believes its batches take. total_blocks: its KV memory, in blocks of block_tokens tokens.
-    tier: from 0; None: the common pool. prefix_cache_tokens: KV of shared prefixes that it can hold, the size of the
-    router's index of what was sent there; None: as much as its KV memory, however much that turns out to be.
-    kv_groups: in which its KV events come, in vLLM's order; (): its model has one, of full attention.
+    estimator: estimates the time of its batches. total_blocks: KV memory, in blocks of block_tokens tokens. tier: from
+    0; None: the common pool. prefix_cache_tokens: tokens of shared prefixes that it can cache, the size of the router's
+    index of what was sent there; None: all of its KV memory. kv_groups: KV cache groups of its KV events, in vLLM's
+    order; (): its model has one, of full attention.
     """
 
     name: str
@@ -39,13 +39,13 @@ class LiveEngine:
     kv_groups: tuple[KvCacheGroup, ...] = ()
 
     def index_sets(self, total_blocks: int, block_tokens: int, chunk_tokens: int) -> int:
-        """Of the router's index, where its KV memory has so many blocks."""
+        """Number of sets of the router's index for this KV memory."""
         room = total_blocks * block_tokens if self.prefix_cache_tokens is None else self.prefix_cache_tokens
         return sets_of(room, chunk_tokens)
 
 
 def estimates_of(kinds: list[EstimatorModel], engines: Sequence[LiveEngine]) -> Estimates:
-    """What is believed of their batches; kinds: the estimators there are."""
+    """Make the estimates of engines' batches. kinds: the different estimators among them."""
     coefficients = [engine.estimator.coefficients for engine in engines]
     together = np.zeros((len(engines), max(map(len, coefficients))))
     for row, numbers in zip(together, coefficients, strict=True):
@@ -61,7 +61,8 @@ def known_of(
     offsets: np.ndarray,
     capacity: int,
 ) -> Known:
-    """With lists for so many requests of each engine."""
+    """Make the records of engines, with lists for `capacity` requests of each. Raises RoutingError for KV cache groups
+    whose events cannot be used."""
     snapshots = np.zeros(len(engines), ENGINE_SNAPSHOT)
     for e, (snapshot, engine) in enumerate(zip(snapshots, engines, strict=True)):
         snapshot.index, snapshot.pool, snapshot.role, snapshot.up = e, kinds.index(engine.estimator), ROLE_BOTH, 1
@@ -70,7 +71,7 @@ def known_of(
         snapshot.total_blocks = snapshot.free_blocks = engine.total_blocks
         snapshot.block_tokens = engine.block_tokens
         snapshot.index_sets = engine.index_sets(engine.total_blocks, engine.block_tokens, chunk_tokens)
-    nothing_told = empty_named_blocks([0] * len(engines))
+    nothing_published = empty_named_blocks([0] * len(engines))
     kinds_of_kv = np.zeros(len(engines), ENGINE_KV_GROUPS)
     for e, engine in enumerate(engines):
         what = refused_with(engine.kv_groups)
@@ -80,7 +81,7 @@ def known_of(
             raise RoutingError(f"engine {engine.name}: KV events are not read of {what}; leave out --kv-events-port")
         kinds_of_kv[e] = kinds_of(engine.kv_groups, f"engine {engine.name}", caching=True)
     sent = empty_stores(snapshots["index_sets"])
-    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), sent, nothing_told, kinds_of_kv)
+    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), sent, nothing_published, kinds_of_kv)
     sizes = {"engines": len(engines), "capacity": capacity, "loras": 0}
     return fresh(
         Known, sizes, snapshots=snapshots, tiers=fresh_tiers(np.array(tiers or (math.inf,))), prefixes=prefixes
@@ -88,7 +89,7 @@ def known_of(
 
 
 def with_index(known: Known, e: int, sets: int) -> Known:
-    """With an index of engine e that has so many sets: an empty one, unless it had as many."""
+    """Give engine e an index with `sets` sets: an empty one, unless its index has this size."""
     snapshots, prefixes = known.snapshots, known.prefixes
     if snapshots["index_sets"][e] == sets:
         return known

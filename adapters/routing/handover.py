@@ -1,4 +1,4 @@
-"""From one live router to the next, with requests under way: another policy, or more engines."""
+"""Replaces a live router by another, with requests under way: for another policy, or for more engines."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from servegym.adapters.routing import kernels
 from servegym.adapters.routing.live import LiveRouter
 from servegym.simulator.records.types import ENGINE_SNAPSHOT
 
-OWN = {"index", "kind", "role", "tier", "index_sets", "index_uses"}  # a router's own
+OWN = {"index", "kind", "role", "tier", "index_sets", "index_uses"}  # fields that each router sets itself
 SAME = [name for name in ENGINE_SNAPSHOT.names or () if name not in OWN]
 
 
 def hand_over(before: LiveRouter, after: LiveRouter, now_s: float, fresh: Collection[int] = ()) -> None:
     """Replace a router by another, which takes over its requests and what it knows of engines.
 
-    after: made now, of the same engines by number, and perhaps more. fresh: numbers whose engine is another one than
-    before; it is closed until `set_open` says otherwise, as one more engine is. The same policy goes on as if nothing
-    had been; another one begins without what the old one kept of its own. Those held are asked about anew by
-    `ask_again`. `before` must not be used again.
+    after: a new router of the same engines, and perhaps more. fresh: numbers of engines that have replaced another;
+    they are closed until `set_open` opens them, as added engines are. The same policy keeps its state; another policy
+    begins with an empty one. `ask_again` asks the policy about held requests anew. `before` must not be used again.
     """
     rows = after.rows = before.rows
     after._known = after._known._replace(prefixes=after._known.prefixes._replace(offsets=rows.offsets))
@@ -42,7 +41,7 @@ def hand_over(before: LiveRouter, after: LiveRouter, now_s: float, fresh: Collec
 
 
 def _copy_engine(before: LiveRouter, after: LiveRouter, e: int) -> None:
-    """What is known of engine e, and what was sent there as far as chunks are cut alike and there is as much room."""
+    """Copy what is known of engine e, and the index of what was sent there if chunks and room are the same."""
     old, new = before.snapshots[e], after.snapshots[e]
     for name in SAME:
         new[name] = old[name]
@@ -50,11 +49,11 @@ def _copy_engine(before: LiveRouter, after: LiveRouter, e: int) -> None:
     if mine.chunk_tokens == others.chunk_tokens and sets == new.index_sets:
         mine.sent[e, :sets] = others.sent[e, :sets]
         new.index_uses = old.index_uses
-    after.take_told(e, before)
+    after.take_published(e, before)
 
 
 def _send_again(after: LiveRouter, now_s: float) -> None:
-    """Requests at engines, in the order in which they were sent, with the tokens that have come since."""
+    """Send the requests at engines again, in the order of their sending, with the tokens that have come since."""
     rows = after.rows
     present = np.flatnonzero(rows.taken & (rows.engine >= 0))
     for r in map(int, sorted(present, key=lambda r: rows.sent_number[r])):
@@ -67,7 +66,7 @@ def _send_again(after: LiveRouter, now_s: float) -> None:
 
 
 def _hold_again(after: LiveRouter) -> None:
-    """Requests that wait, in the order in which they came."""
+    """Hold the waiting requests again, in the order of their arrival."""
     rows = after.rows
     present = np.flatnonzero(rows.taken & (rows.held_queue >= 0))
     for r in map(int, sorted(present, key=lambda r: rows.table["arrival_s"][r])):

@@ -15,11 +15,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 @dataclasses.dataclass
 class Job:
-    """A request on its way. measured: what has come of it. started: its client has been sent something.
-    complete: all of its answer has come.
+    """A request on its way.
 
-    waited_s: at the proxy. engine: the name of the one it was sent to last. excluded: engines, by number, that it must
-    not go to.
+    measured: times and tokens so far. started: whether its client has been sent something. complete: whether all of its
+    answer has come. waited_s: time at the proxy. engine: name of the engine it was sent to last. excluded: numbers of
+    engines that it must not go to.
     """
 
     path: str

@@ -1,6 +1,6 @@
-"""The compiled part of a live router: the simulator's own kernels for what a router knows, called for what happens.
+"""Update what a live router knows with the simulator's own kernels, an event of a live engine at a time.
 
-Of a live engine the simulator's reports of decoding requests do not come: their context is counted here.
+Live engines send no reports of decoding requests, as simulated ones do: the context of decodes is counted here.
 """
 
 from numba import types
@@ -19,32 +19,32 @@ OUTCOMES, TIER_TABLE = array(OUTCOME), array(TIER)
 
 @compiled(types.int64(REQUESTS, TIER_TABLE, types.int64))
 def tier_of_row(requests, tiers, r):
-    """The tier of request r."""
+    """Return the tier of request r."""
     return tier_of(requests[r], tiers)
 
 
 @compiled(types.void(TIER_TABLE, OUTCOMES, types.int64, types.int64))
 def hold(tiers, outcomes, held_queue, r):
-    """Request r goes to the end of a held queue."""
+    """Append request r to a held queue."""
     append(tiers[held_queue], outcomes, r)
 
 
 @compiled(types.void(TIER_TABLE, OUTCOMES, types.int64, types.int64))
 def drop_held(tiers, outcomes, held_queue, r):
-    """Request r leaves a held queue, wherever it stands."""
+    """Remove request r from a held queue, wherever it is in it."""
     drop_from(tiers[held_queue], outcomes, r)
 
 
 @compiled(types.void(KNOWN, REQUESTS, OUTCOMES, types.int64, types.int64, types.float64))
 def send_row(known, requests, outcomes, e, r, now_s):
-    """Request r goes to engine e."""
+    """Send request r to engine e."""
     requests[r].engine = e
     send(known, e, r, requests[r], outcomes[r], now_s)
 
 
 @compiled(types.boolean(KNOWN, REQUESTS, OUTCOMES, types.int64, types.int64, types.float64))
 def emit_tokens(known, requests, outcomes, r, count, now_s):
-    """`count` tokens of request r are out; returns whether the first since it was sent is among them."""
+    """Count output tokens of request r. Returns whether the first since it was sent is among them."""
     request, e = requests[r], requests[r].engine
     before = request.num_output_tokens
     request.num_output_tokens = before + count
@@ -60,7 +60,7 @@ def emit_tokens(known, requests, outcomes, r, count, now_s):
 
 @compiled(types.void(KNOWN, REQUESTS, OUTCOMES, types.int64, types.boolean, types.float64))
 def leave_engine(known, requests, outcomes, r, finished, now_s):
-    """Request r is at its engine no more."""
+    """Remove request r from its engine."""
     request, e = requests[r], requests[r].engine
     snapshot, emitted = known.snapshots[e], request.num_output_tokens
     request.engine = -1
@@ -71,7 +71,7 @@ def leave_engine(known, requests, outcomes, r, finished, now_s):
         else:
             remove_decode(known, e, r)
         return
-    if finished:  # it has had no token since it was sent
+    if finished:  # without a token since it was sent
         snapshot.finished += 1
         snapshot.finished_tokens += emitted
     drop(known.prefilling[e], snapshot.prefills, r)
@@ -84,7 +84,7 @@ def leave_engine(known, requests, outcomes, r, finished, now_s):
 
 @compiled(types.void(KNOWN, types.int64, types.float64))
 def lose_engine(known, e, now_s):
-    """Engine e has lost all its requests and its prefix store."""
+    """Remove all requests and the prefix store of engine e."""
     snapshot, store = known.snapshots[e], known.prefixes.sent[e]
     snapshot.up = 0
     empty(snapshot, snapshot.total_blocks, now_s)
@@ -94,9 +94,9 @@ def lose_engine(known, e, now_s):
 
 
 @compiled(types.void(KNOWN, types.int64, types.int64, types.int64))
-def tell(known, e, row, name):
-    """A block of engine e, at this row of what it has told, has a name from now on; 0: it has none."""
+def set_name(known, e, row, name):
+    """Set the name of a published block, at this row of engine e's table; 0: it has none."""
     set_known_block(known, e, row, name)
 
 
-ALL = (tier_of_row, hold, drop_held, send_row, emit_tokens, leave_engine, lose_engine, tell)
+ALL = (tier_of_row, hold, drop_held, send_row, emit_tokens, leave_engine, lose_engine, set_name)

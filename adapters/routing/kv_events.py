@@ -1,5 +1,5 @@
-"""KV events as vLLM publishes them (vllm/distributed/kv_events.py): what an engine has stored and removed, by KV cache
-group, and the stream that they come in."""
+"""Reads KV events as vLLM publishes them (vllm/distributed/kv_events.py): blocks that an engine has stored and removed,
+by KV cache group."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ MOST_TOKENS = 2**31 - 1  # of a block
 
 @dataclasses.dataclass(frozen=True)
 class BlockStored:
-    """Blocks of one request that a group has stored, in order; token_ids: of all from after the parent's, with those of
-    blocks that the group did not store (of a window, a state). parent: hash of the block before; None: there is none.
+    """Blocks of one request that a group has stored, in order.
 
-    alike: requests with the same token ids have the same blocks; not so with LoRA adapters, images and salts.
+    token_ids: of all blocks after the parent, also of those that the group did not store (of a window, a state).
+    parent: hash of the block before; None: there is none. alike: whether requests with the same token ids have the same
+    blocks; with LoRA adapters, images and salts they differ.
     """
 
     hashes: tuple[Hash, ...]
@@ -36,7 +37,7 @@ class BlockStored:
 
 @dataclasses.dataclass(frozen=True)
 class BlockRemoved:
-    """Blocks that a group has no more."""
+    """Blocks that a group has removed."""
 
     hashes: tuple[Hash, ...]
     group: int
@@ -44,14 +45,14 @@ class BlockRemoved:
 
 @dataclasses.dataclass(frozen=True)
 class AllBlocksCleared:
-    """The engine has no blocks any more that another request could find."""
+    """The engine has removed all blocks that requests could find."""
 
 
 Event = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 def module(name: str) -> Any:
-    """msgpack, or zmq.asyncio. Raises RoutingError where it is not installed."""
+    """Import msgpack or zmq.asyncio. Raises RoutingError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -59,37 +60,37 @@ def module(name: str) -> Any:
 
 
 def read_batch(payload: bytes) -> list[Event]:
-    """The events of a batch; of blocks in host memory or a store, none. Raises RoutingError for what cannot be read."""
+    """Read the events of a batch, without those of blocks in host memory or a store. Raises RoutingError."""
     msgpack = module("msgpack")
     try:
         batch = msgpack.unpackb(payload, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:  # nothing else says what is wrong with it
+    except (ValueError, msgpack.UnpackException) as error:  # the library's message may be empty
         raise RoutingError(f"KV events: they cannot be unpacked ({error or type(error).__name__}); {BATCH}") from None
     if not isinstance(batch, list) or len(batch) < 2 or not isinstance(batch[1], list):
         raise RoutingError(f"KV events: a batch is {_shown(batch)}; {BATCH}")
     return [event for event in map(_event, batch[1]) if event is not None]
 
 
-def _event(said: Any) -> Event | None:
-    if not isinstance(said, dict):
-        raise RoutingError(f"KV event: it is {_shown(said)}; it should be a map with its type")
-    kind = said.get("type")
+def _event(fields: Any) -> Event | None:
+    if not isinstance(fields, dict):
+        raise RoutingError(f"KV event: it is {_shown(fields)}; it should be a map with its type")
+    kind = fields.get("type")
     if kind == "AllBlocksCleared":
         return AllBlocksCleared()
     if kind not in ("BlockStored", "BlockRemoved"):
         known = "BlockStored, BlockRemoved or AllBlocksCleared"
         raise RoutingError(f"KV event: its type is {_shown(kind)}; it should be {known}")
-    hashes, group = said.get("block_hashes"), said.get("group_idx")
+    hashes, group = fields.get("block_hashes"), fields.get("group_idx")
     if not isinstance(hashes, list) or not all(isinstance(one, bytes | int) for one in hashes):
         raise RoutingError(f"KV event: block_hashes is {_shown(hashes)}; it should be a list of hashes")
     if group is not None and not _is_whole(group, 0):
         raise RoutingError(f"KV event: group_idx is {_shown(group)}; it should be a whole number of 0 or more")
-    medium = said.get("medium")
+    medium = fields.get("medium")
     if isinstance(medium, str) and medium.upper() != "GPU":
         return None
     if kind == "BlockRemoved":
         return BlockRemoved(tuple(hashes), group or 0)
-    parent, ids, size = said.get("parent_block_hash"), said.get("token_ids"), said.get("block_size")
+    parent, ids, size = fields.get("parent_block_hash"), fields.get("token_ids"), fields.get("block_size")
     if not isinstance(parent, bytes | int | None):
         raise RoutingError(f"KV event: parent_block_hash is {_shown(parent)}; it should be a hash, or nothing")
     if not _is_whole(size, 1):
@@ -99,8 +100,8 @@ def _event(said: Any) -> Event | None:
     if len(ids) % size or len(hashes) > len(ids) // size:
         blocks = f"{len(hashes)} hashes come with {len(ids)} token ids"
         raise RoutingError(f"KV event: {blocks} of blocks of {size}; each block should have as many as that")
-    keys = said.get("extra_keys")
-    alike = said.get("lora_id") is None and said.get("lora_name") is None and not any(keys or ())
+    keys = fields.get("extra_keys")
+    alike = fields.get("lora_id") is None and fields.get("lora_name") is None and not any(keys or ())
     return BlockStored(tuple(hashes), parent, tuple(ids), size, group or 0, alike)
 
 
@@ -114,14 +115,14 @@ def _shown(value: Any) -> str:
 
 
 def address_of(url: str, port: int) -> str:
-    """Where the engine at a URL publishes: at this port of its host."""
+    """The address at which the engine at a URL publishes: this port of its host."""
     host = urlsplit(url).hostname or ""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 async def follow(address: str, heard: Callable[[list[Event]], None], lost: Callable[[], None]) -> None:
-    """Follow the events published at an address, until cancelled. heard: is told of each batch. lost: some are missing,
-    or the engine has begun anew. Raises RoutingError for a batch that cannot be read."""
+    """Follow the events published at an address, until cancelled. heard: is called with each batch; lost: when batches
+    are missing, or the engine has restarted. Raises RoutingError for a batch that cannot be read."""
     zmq = module("zmq")
     context = module("zmq.asyncio").Context()
     socket = context.socket(zmq.SUB)
@@ -133,16 +134,14 @@ async def follow(address: str, heard: Callable[[list[Event]], None], lost: Calla
         while True:
             parts = await socket.recv_multipart()
             if len(parts) != 3 or len(parts[1]) != 8:
-                parts_said = (
-                    f"a message has {len(parts)} parts; it should have a topic, a number of 8 bytes, and events"
-                )
-                raise RoutingError(f"KV events: {parts_said}")
+                right = "it should have a topic, a number of 8 bytes, and events"
+                raise RoutingError(f"KV events: a message has {len(parts)} parts; {right}")
             number = int.from_bytes(parts[1], "big")
             if expected is not None and number != expected:
                 lost()
             expected = number + 1
             heard(read_batch(parts[2]))
-            await asyncio.sleep(0)  # others have their turn, however many come
+            await asyncio.sleep(0)  # let other tasks run between batches
     finally:
         socket.close()
         context.term()

@@ -1,7 +1,7 @@
-"""A router policy at work before live engines: what it knows, kept up to date by what happens.
+"""Runs a router policy for live engines.
 
-The policy is the compiled function that the simulator calls, and it is handed the same arrays. Here they are filled by
-events (a request comes, its first token is out, it has finished, an engine is gone) instead of by a simulated engine.
+The policy is the compiled function that the simulator calls, with the same arrays. Here they are updated by events (a
+request arrives, its first token is out, it has finished, an engine is gone) instead of by simulated engines.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from servegym.adapters.routing import kernels
+from servegym.adapters.routing.engine_blocks import PublishedBlocks
 from servegym.adapters.routing.engines import LiveEngine, estimates_of, known_of, with_index
 from servegym.adapters.routing.kv_events import Event
 from servegym.adapters.routing.rows import RequestTerms, Rows
-from servegym.adapters.routing.told import Told
 from servegym.errors import RoutingError
 from servegym.simulator.policies.compile_errors import ensure_compiled
 from servegym.simulator.policies.policy import Policy
@@ -29,21 +29,21 @@ FIRST_CAPACITY = 256  # requests of an engine; doubled whenever it is full
 
 
 class LiveRouter:
-    """Names engines for requests by a router policy.
+    """Chooses engines for requests by a router policy.
 
         router = LiveRouter(policy, engines, tiers=(0.05,))
         r = router.arrive(now_s, RequestTerms(prompt_tokens=300, ttft_slo_s=1.0, tpot_slo_s=0.05))
-        e = router.route(now_s, r)         # HOLD: it waits; `ask_again` tells where it goes. REFUSE: `leave`
-        router.token(now_s, r)             # each time a token of it is out
+        e = router.route(now_s, r)         # HOLD: it waits until `ask_again` names its engine. REFUSE: `leave`
+        router.token(now_s, r)             # for each output token
         router.leave(now_s, r, finished=True)
 
-    Times are seconds on one clock that never goes back. r is a row of the table of requests, used again once its
-    request has left; a policy that numbers requests by r (round-robin, random) sees rows taken in turn. Not for several
-    threads.
+    Times are seconds on one clock that never goes back. r is a row of the table of requests, free again once its
+    request has left; rows are taken in turn, for policies that number requests by r (round-robin, random). Not for
+    several threads.
 
-    fact: what defaults of parameters depend on (`policies.Fact`); None: the smallest TPOT SLO of `tiers`.
-    tiers: TPOT SLOs in s, ascending, at most 8. chunk_tokens: of a chunk of a prompt, where engines keep any.
-    rows: of the table at first; doubled when they are all in use.
+    fact: returns what defaults of parameters depend on (`policies.Fact`); None: the smallest TPOT SLO of `tiers`.
+    tiers: TPOT SLOs in s, ascending, at most 8. chunk_tokens: tokens of a prompt's chunk, where engines cache prefixes.
+    rows: initial number of rows of the table, doubled when all are in use.
     Raises RoutingError for a policy that is no router, for no engines, or for more than 4 kinds of estimators.
     """
 
@@ -79,12 +79,12 @@ class LiveRouter:
         self._scratch = np.zeros((policy.scratch.rows, FIRST_CAPACITY))
         self._route = np.zeros(1, ROUTE)[0]
         self._held_queues = len(self._known.tiers) - 1  # one a tier, and one for best effort
-        self._told = Told()
+        self._published = PublishedBlocks()
         self._reported = np.zeros(len(engines), "?")
         self._all_report = False
         self._dirty = False
-        self.held = 0  # requests that wait at the router
-        self.fallbacks = 0  # decisions that could not be carried out
+        self.held = 0  # number of requests that wait at the router
+        self.fallbacks = 0  # number of decisions that could not be carried out
 
     @staticmethod
     def _fact_of(tiers: Sequence[float]) -> Callable[[str], float]:
@@ -97,12 +97,12 @@ class LiveRouter:
 
     @property
     def snapshots(self) -> np.ndarray:
-        """VIEW[engines]: what is known of the engines."""
+        """ENGINE_SNAPSHOT[engines]: what is known of the engines."""
         return self._snapshots
 
     @property
     def known(self) -> Known:
-        """All that the policy is shown, but for the requests themselves."""
+        """All that the policy sees, except the requests themselves."""
         return self._known
 
     def is_open(self, e: int) -> bool:
@@ -112,16 +112,18 @@ class LiveRouter:
     # Requests
 
     def arrive(self, now_s: float, asked: RequestTerms, chunks: Sequence[int] = ()) -> int:
-        """A request has come; returns its row. chunks: numbers of its prompt's chunks, from 0, equal for equal prompts
-        up to the end of the chunk."""
+        """Add a request that has arrived. Returns its row.
+
+        chunks: numbers of its prompt's chunks, of 0 or more, equal for prompts that are equal up to the chunk's end.
+        """
         r = self.rows.take(now_s, asked, chunks)
         if self._known.prefixes.offsets is not self.rows.offsets:  # the table has grown
             self._known = self._known._replace(prefixes=self._known.prefixes._replace(offsets=self.rows.offsets))
         return r
 
     def route(self, now_s: float, r: int, exclude: Collection[int] = ()) -> int:
-        """The engine that a request goes to, noted as sent there; HOLD: it is held until `ask_again`; REFUSE: it is not
-        to be served, and nothing is noted.
+        """Choose the engine of a request, and count the request as sent there. Returns the engine; HOLD: it is held
+        until `ask_again`; REFUSE: it is not to be served.
 
         exclude: engines that it must not go to now.
         """
@@ -138,15 +140,15 @@ class LiveRouter:
         return e
 
     def send(self, now_s: float, r: int, e: int) -> None:
-        """The request has gone to engine e, whatever the policy said."""
+        """Count a request as sent to engine e, whatever the policy decided."""
         self.recall(now_s, r)
         if self.rows.held_queue[r] >= 0:
             self._unhold(r)
         self._send(now_s, r, e)
 
     def ask_again(self, now_s: float) -> list[tuple[int, int]]:
-        """If anything has changed, ask the policy about the held requests, queue by queue; returns (r, engine) of those
-        sent now, and (r, REFUSE) of those refused.
+        """Ask the policy about held requests, queue by queue, if anything has changed. Returns (r, engine) of requests
+        sent now, and (r, REFUSE) of refused ones.
         """
         if not (self._dirty and self.held):
             self._dirty = False
@@ -170,7 +172,7 @@ class LiveRouter:
         return gone
 
     def token(self, now_s: float, r: int, count: int = 1) -> None:
-        """So many tokens of the request are out. The first one takes it out of its engine's queue record."""
+        """Count output tokens of a request. Its first one ends its prefill in the engine's record."""
         rows = self.rows
         if rows.engine[r] < 0 or count < 1:
             return
@@ -178,7 +180,7 @@ class LiveRouter:
             self._dirty = True
 
     def leave(self, now_s: float, r: int, finished: bool) -> None:
-        """The request is gone for good: its answer is complete, or it has failed or been given up."""
+        """Remove a request for good: its answer is complete, or it has failed or been given up."""
         if self.rows.engine[r] >= 0:
             self._take_off(now_s, r, finished)
         elif self.rows.held_queue[r] >= 0:
@@ -186,45 +188,45 @@ class LiveRouter:
         self.rows.give_back(r)
 
     def recall(self, now_s: float, r: int) -> None:
-        """The request has been lost by its engine and is with the router again, to be routed or given up."""
+        """Take a request back from the engine that has lost it, to be routed again or given up."""
         if self.rows.engine[r] >= 0:
             self._take_off(now_s, r, finished=False)
 
     # Engines
 
     def set_open(self, e: int, up: bool, closed: bool = False) -> None:
-        """Whether engine e is there, and whether it takes no more requests. Those it has stay there."""
+        """Set whether engine e is up, and whether it takes no more requests. Requests that it has stay there."""
         snapshot = self._snapshots[e]
         if (snapshot.up, snapshot.closed) != (up, closed):
             snapshot.up, snapshot.closed = up, closed
             self._dirty = True
 
     def lose(self, now_s: float, e: int) -> list[int]:
-        """Engine e has lost all it had; returns the requests that were there, as sent. They are with the router."""
+        """Remove all requests from engine e, which has lost them. Returns them, in the order of their sending."""
         snapshot, known = self._snapshots[e], self._known
         if snapshot.up == 0 and snapshot.requests == 0:
-            return []  # that is known
+            return []  # known already
         lost = [*known.prefilling[e, : snapshot.prefills], *known.decoding[e, : snapshot.decodes]]
         lost.sort(key=lambda r: self.rows.sent_number[r])
         self.rows.engine[lost] = HOLD
         kernels.lose_engine.entry(known, e, now_s)
-        self._known = self._told.forget(known, e)
+        self._known = self._published.forget(known, e)
         self._dirty = True
         return [int(r) for r in lost]
 
     def set_memory(self, e: int, total_blocks: int, block_tokens: int) -> None:
-        """Engine e reports its KV memory."""
+        """Set the KV memory of engine e."""
         moves = self._snapshots["total_blocks"][e] != total_blocks
         self._snapshots["total_blocks"][e], self._snapshots["block_tokens"][e] = total_blocks, block_tokens
         if moves:
-            self._known = self._told.place(self._known, e)  # names are found by the number of blocks
+            self._known = self._published.place(self._known, e)  # names are found by the number of blocks
         sets = self.engines[e].index_sets(total_blocks, block_tokens, self._known.prefixes.chunk_tokens)
         self._known = with_index(self._known, e, sets)
 
     def report(self, e: int, free_blocks: int | None = None, busy_until_s: float | None = None) -> None:
-        """Engine e says what KV memory is free, and until when its iteration is estimated to run.
+        """Set the free KV memory of engine e, and the estimated end of its iteration, as the engine reports them.
 
-        Without such reports free memory is taken to be what contexts of requests with a token leave.
+        Without reports, free memory is estimated: total blocks minus the contexts of decoding requests.
         """
         if free_blocks is not None:
             if not self._reported[e]:
@@ -237,45 +239,44 @@ class LiveRouter:
     # KV events
 
     def note_events(self, e: int, events: Sequence[Event]) -> None:
-        """Engine e tells which blocks it has stored and removed. From the first of them on the router goes by what it
-        tells, and not by what was sent there.
+        """Apply the KV events that engine e has published. From the first event on, the router looks prompts up in
+        published blocks, and not in what was sent there.
 
-        Raises RoutingError for events that do not fit the engine's groups; what was told before stays as it is.
+        Raises RoutingError for events that do not fit the engine's groups; earlier events stay applied.
         """
-        self._known = self._told.note(self._known, e, self.engines[e].kv_groups, events)
+        self._known = self._published.note(self._known, e, self.engines[e].kv_groups, events)
         self._dirty = True
 
     def ignore_events(self, e: int) -> None:
-        """From now on the router goes by what was sent to engine e."""
-        self._known = self._told.forget(self._known, e)
+        """Look prompts up in what was sent to engine e from now on."""
+        self._known = self._published.forget(self._known, e)
         self._snapshots["publishes"][e] = 0
 
-    def take_told(self, e: int, before: LiveRouter) -> None:
-        """Take over what engine e has told another router, if it is taken to have the same blocks."""
+    def take_published(self, e: int, before: LiveRouter) -> None:
+        """Take over another router's published blocks of engine e, if both assume the same groups and chunks."""
         alike = self._known.prefixes.chunk_tokens == before.known.prefixes.chunk_tokens
         if alike and self.engines[e].kv_groups == before.engines[e].kv_groups:
-            self._known = self._told.take(self._known, e, before._told)
+            self._known = self._published.take(self._known, e, before._published)
         else:
             self._snapshots["publishes"][e] = 0
 
     # Within
 
-    def _ask(self, now_s: float, r: int, line: int | None) -> int:
-        """What the policy says of request r, which waits in a line or in none; in self._route too."""
+    def _ask(self, now_s: float, r: int, queue: int | None) -> int:
+        """Ask the policy about request r; queue: the held queue in which it waits. Sets self._route too."""
         route, snapshots, rows = self._route, self._snapshots, self.rows
         rows.table[r].session_engine = rows.session_engine(r)
         tier = kernels.tier_of_row.entry(rows.table, self._known.tiers, r)
         route.engine, route.decode_engine, route.tier, route.held_queue = HOLD, -1, STAY, tier
         takers = np.flatnonzero((snapshots["up"] == 1) & (snapshots["closed"] == 0)).tolist()
         if len(takers) == 0:
-            if line is not None:
-                route.held_queue = line
+            if queue is not None:
+                route.held_queue = queue
             return HOLD
         if not self._all_report:
             silent = ~self._reported
-            taken = (
-                -(-snapshots["decode_tokens"] // snapshots["block_tokens"]) + snapshots["decodes"] // 2
-            )  # each has one half empty
+            # ceil(context tokens / block tokens) + decodes / 2: the last block of each decode is half empty on average
+            taken = -(-snapshots["decode_tokens"] // snapshots["block_tokens"]) + snapshots["decodes"] // 2
             snapshots["free_blocks"][silent] = np.maximum(0, snapshots["total_blocks"] - taken)[silent]
         with rows.chunks_of(r):
             try:
@@ -284,7 +285,7 @@ class LiveRouter:
                     self._scratch,
                 )  # fmt: skip
                 self._decide(context, r, route)
-            except Exception:  # whatever a policy does, requests go on
+            except Exception:  # an error of a policy must not stop requests
                 route.engine, route.held_queue = HOLD, -1
         e = int(route.engine)
         if e == HOLD and 0 <= route.held_queue < self._held_queues:
@@ -296,7 +297,7 @@ class LiveRouter:
             e = int(min(takers, key=lambda taker: snapshots["requests"][taker]))
             route.engine, route.tier = e, STAY
         if 0 <= route.tier < self._held_queues - 1:
-            snapshots["tier"][e] = route.tier  # its requests stay where they are: a live engine gives none back
+            snapshots["tier"][e] = route.tier  # requests stay, as a live engine gives none back
         return e
 
     def _known_with(self, chunks: np.ndarray) -> Known:
@@ -315,7 +316,7 @@ class LiveRouter:
             kernels.send_row.entry(self._known_with(rows.chunks), rows.table, rows.outcomes, e, r, now_s)
 
     def _take_off(self, now_s: float, r: int, finished: bool) -> None:
-        """Request r is at its engine no more."""
+        """Remove request r from its engine."""
         rows = self.rows
         kernels.leave_engine.entry(self._known, rows.table, rows.outcomes, r, finished, now_s)
         self._dirty = True

@@ -1,4 +1,4 @@
-"""HTTP routes for the operator of a proxy: its health, its metrics, and changes of its policy."""
+"""Makes the HTTP routes of a proxy's operator: health, metrics, and changes of the policy."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from servegym.adapters.routing.proxy import Proxy
 from servegym.adapters.routing.refusals import Refusal, Refused, error_body
 from servegym.errors import ServegymError
 
-LOOK_S = 0.25  # between measurements of the event loop's delay
+LOOK_S = 0.25  # interval of measuring the event loop's delay
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def operating_routes(proxy: Proxy, operation: Operation) -> list[Route]:
-    """Routes /health, /ready, /metrics, and /admin/policy if there is an admin key."""
+    """Make the routes /health, /ready, /metrics, and /admin/policy if there is an admin key."""
 
     async def health(request: Request) -> Response:
         del request

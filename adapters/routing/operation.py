@@ -25,10 +25,11 @@ ADMIN_VARIABLE, ENGINE_VARIABLE = "SERVEGYM_ADMIN_KEY", "SERVEGYM_ENGINE_KEY"
 
 @dataclasses.dataclass
 class Operation:
-    """clients: who may use it; clients_file: where that stands. admin: whose key changes the policy.
+    """The operator's decisions.
 
-    engine_headers: sent to engines in place of the client's authorization. urls, sources, look_s: where engines are,
-    and how often that is looked up. load: reads the policy anew. device: a latency profile, for a router by its name.
+    clients: clients that may use the proxy; clients_file: their file. admin: key for changing the policy.
+    engine_headers: sent to engines in place of the client's authorization. urls, sources, look_s: engines, and the
+    interval in s at which they are looked up. load: reads the policy anew. device: latency profile of routers by name.
     """
 
     clients: Clients = dataclasses.field(default_factory=Clients)
@@ -40,23 +41,21 @@ class Operation:
     look_s: float = 2.0
     load: Callable[[], Assumptions] | None = None
     device: str | None = None
-    prefix_cache_tokens: int | None = None
-    kv_events: bool = False
 
     @classmethod
     def of(cls, clients_file: Path | None, environment: Mapping[str, str] = os.environ, **more: Any) -> Operation:
-        """With keys from a file and from the environment. Raises RoutingError."""
+        """Read keys from a file and from the environment. Raises RoutingError."""
         engine_key = environment.get(ENGINE_VARIABLE)
         headers = [(b"authorization", b"Bearer " + engine_key.encode())] if engine_key else []
         clients, admin = Clients.of(clients_file, environment), AdminKey.of(environment.get(ADMIN_VARIABLE))
         return cls(clients, clients_file, admin, headers, **more)
 
     def works(self, proxy: Proxy) -> list[Coroutine[Any, Any, None]]:
-        """What goes on while the proxy runs."""
+        """Make the tasks that run as long as the proxy."""
         return [follow(self.urls, self.sources, self.look_s, proxy.set_engines)] if self.sources else []
 
     async def reread(self, proxy: Proxy) -> None:
-        """Read policy and clients anew, and open the log again. What is wrong changes nothing, and is logged."""
+        """Read policy and clients anew, and reopen the log. An error changes nothing, and is logged."""
         try:
             self.clients.replace(Clients.of(self.clients_file))
         except ServegymError as error:
@@ -70,28 +69,23 @@ class Operation:
             try:
                 await proxy.reload(self.load)
             except (ServegymError, ValueError):
-                return  # it has been logged
+                return  # `reload` has logged it
 
     def policy_of(self, body: bytes) -> Assumptions:
-        """A policy as it is sent: an artifact, or {"router": NAME, "device": PROFILE}. Raises ServegymError."""
+        """Read a policy that was sent: an artifact, or {"router": NAME, "device": PROFILE}. Raises ServegymError."""
         from servegym.baselines import registry
 
         try:
             document = json.loads(body)
         except ValueError as error:
             raise RoutingError(f"it is not JSON: {error}") from None
-        if (
-            isinstance(document, dict)
-            and set(document) <= {"router", "device"}
-            and isinstance(document.get("router"), str)
-        ):
+        by_name = isinstance(document, dict) and set(document) <= {"router", "device"}
+        if by_name and isinstance(document.get("router"), str):
             device = document.get("device", self.device)
             if not isinstance(device, str):
                 raise RoutingError('a router goes with a device: {"router": NAME, "device": PROFILE}')
-            assumptions = Assumptions.of(registry.router(document["router"]), None, None, device)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "policy.json"
-                path.write_bytes(body)
-                assumptions = Assumptions.of_artifact(path, self.device)
-        return dataclasses.replace(assumptions, prefix_cache_tokens=self.prefix_cache_tokens, kv_events=self.kv_events)
+            return Assumptions.of(registry.router(document["router"]), device)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "policy.json"
+            path.write_bytes(body)
+            return Assumptions.of_artifact(path, self.device)

@@ -1,9 +1,10 @@
-"""A proxy's state: the live router, the engines, the requests that wait; and the way of a request through them."""
+"""Serves requests from engines by a live router: admits them, waits for their engine, retries, and counts them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -28,7 +29,7 @@ OPENING = 32  # requests that are being connected to engines at once
 
 
 class Proxy:
-    """Requests in, engines out. One event loop owns it; nothing here may block."""
+    """A proxy's live router, engines and waiting requests. One event loop owns it; nothing here may block."""
 
     def __init__(
         self, assumptions: Assumptions, urls: Sequence[str], settings: ProxySettings, log: RequestLog | None = None
@@ -36,11 +37,11 @@ class Proxy:
         self.settings, self.log, self.metrics = settings, log, ProxyMetrics()
         self.router = assumptions.live(urls)
         self._assume(assumptions)
-        self.backends = Backends(list(urls), settings, self._changed, self._lost, self._memory, self._told)
+        self.backends = Backends(list(urls), settings, self._changed, self._lost, self._memory, self._events)
         for backend in self.backends.all:
             self.metrics.has_engine(backend.name, backend.url, up=True)
-        self.draining = False  # it is about to end, and /ready says so
-        self._ending = False  # the remaining requests have no more time
+        self.draining = False  # it is about to end, and /ready fails
+        self._ending = False  # remaining requests are broken off
         self._deadlines: set[asyncio.Timeout] = set()
         self._reloading = asyncio.Lock()
         self._began_s = time.monotonic()
@@ -55,26 +56,28 @@ class Proxy:
         return time.monotonic() - self._began_s
 
     def news(self) -> None:
-        """Something has happened: see whether requests that wait can go."""
+        """Send held requests on that have got an engine since the last event."""
         for r, e in self.router.ask_again(self.now_s()):
             future = self._held.get(r)
             if future is not None and not future.done():
                 future.set_result(e)
 
-    # What is served, and by what
+    # The policy and the engines
 
     def _assume(self, assumptions: Assumptions) -> None:
         self.assumptions, self.reader = assumptions, TermsReader(assumptions.defaults)
         self.metrics.policy.info({"router": assumptions.router.label})
 
     async def reload(self, load: Callable[[], Assumptions]) -> str:
-        """Another policy from now on; returns its label. Raises ServegymError, and then the old one goes on.
+        """Change the policy; returns its label. Raises ServegymError, and then keeps the old one.
 
-        load: reads it. Reading and compiling are done in a thread, while the old policy routes.
+        load: reads it. Reading and compiling are done in a thread, while the old policy routes. What the proxy assumes
+        of prefix caches and KV events stays as it is.
         """
         async with self._reloading:
             try:
-                assumptions = await asyncio.to_thread(load)
+                caches = {name: getattr(self.assumptions, name) for name in ("prefix_cache_tokens", "kv_events")}
+                assumptions = dataclasses.replace(await asyncio.to_thread(load), **caches)
                 await asyncio.to_thread(assumptions.live, ["0"])  # compiled now, not while requests wait
                 router = assumptions.live([one.url for one in self.backends.all])
             except Exception as error:
@@ -92,12 +95,12 @@ class Proxy:
             return router.policy.label
 
     def set_engines(self, urls: Sequence[str]) -> None:
-        """These are the engines now. One that is not among them finishes what it has."""
+        """Set the engines. One that is no longer among them finishes its requests."""
         wanted = dict.fromkeys(urls)
         staying = {one.url for one in self.backends.all if one.url in wanted and not one.leaving}
         for backend in self.backends.all:
             if not backend.leaving and backend.url not in wanted:
-                LOG.warning("engine %s (%s) is to be gone", backend.name, backend.url)
+                LOG.warning("engine %s (%s) is no longer listed", backend.name, backend.url)
                 backend.leaving = True
                 self._changed(backend.index)
         new = [url for url in wanted if url not in staying]
@@ -108,12 +111,12 @@ class Proxy:
         hand_over(self.router, router, self.now_s(), {one.index for one in fresh})
         self.router = router
         for backend in fresh:
-            LOG.warning("engine %s (%s) is there", backend.name, backend.url)
+            LOG.warning("engine %s (%s) is added", backend.name, backend.url)
             self.metrics.has_engine(backend.name, backend.url, up=False)
         self.news()
 
     def end(self) -> None:
-        """Break off the requests that are still there: their time is over."""
+        """Break off the remaining requests."""
         self._ending = True
         for deadline in self._deadlines:
             deadline.reschedule(asyncio.get_running_loop().time())
@@ -138,7 +141,7 @@ class Proxy:
         self.router.report(index, free_blocks=int(free * snapshot.total_blocks))
         self.news()
 
-    def _told(self, index: int, events: list[Event] | None) -> None:
+    def _events(self, index: int, events: list[Event] | None) -> None:
         if events is None:
             self.router.ignore_events(index)
         else:
@@ -147,7 +150,7 @@ class Proxy:
 
     @contextlib.asynccontextmanager
     async def admitted(self, job: Job) -> AsyncIterator[None]:
-        """While it lasts, the request is one of those in flight. Raises Refused where too many are."""
+        """Count a request as in flight inside the with block. Raises Refused if too many are."""
         if self._room.locked() and self._waiting >= self.settings.max_queued:
             raise Refused(429, "too many requests are waiting; try again later", "overloaded", RETRY_AFTER_S)
         with self._queued(job):
@@ -195,7 +198,7 @@ class Proxy:
                 raise Refused(503, "no engine took the request in time", "unavailable", RETRY_AFTER_S) from None
             finally:
                 del self._held[r]
-            if e in job.excluded:  # the policy, asked again, does not know of these
+            if e in job.excluded:  # `ask_again` knows nothing of excluded engines
                 others = [one.index for one in self.backends.all if one.takes and one.index not in job.excluded]
                 if not others:
                     raise Refused(503, "no engine that it may go to takes requests", "unavailable", RETRY_AFTER_S)
@@ -230,9 +233,9 @@ class Proxy:
     async def serve(
         self, job: Job, send: Send, work: Callable[[Job, int, Backend, Send], Coroutine[Any, Any, bool]]
     ) -> str:
-        """A request from its arrival to the end of its answer; returns how it ended. Raises Refused.
+        """Serve a request from its arrival to the end of its answer. Returns how it ended. Raises Refused.
 
-        work: has an engine serve it; True: the answer is complete and good. It raises Failure.
+        work: has an engine serve it, and returns whether the answer is complete and no error. It raises Failure.
         """
         async with self.admitted(job):
             if self._ending:
@@ -261,7 +264,7 @@ class Proxy:
 
     async def _serve(self, job: Job, r: int, send: Send, work: Any) -> bool:
         tried = set(job.excluded)
-        reached = 0  # engines that had the request, and did not serve it
+        reached = 0  # number of engines that got the request and failed
         while True:
             backend = await self.engine_for(job, r, tried)
             outcomes = self.metrics.by_engine
@@ -283,7 +286,7 @@ class Proxy:
                 self.router.recall(self.now_s(), r)
 
     def came(self, job: Job, r: int, count: int) -> bool:
-        """So many tokens of an answer have come; whether they are the first."""
+        """Count tokens of an answer. Returns whether they are its first."""
         now_s, measured = self.now_s(), job.measured
         first = measured.first_s is None
         self.router.token(now_s, r, count)
@@ -294,7 +297,7 @@ class Proxy:
         return first
 
     def ended(self, job: Job, outcome: str) -> None:
-        """A request has ended, however: it is counted, and logged."""
+        """Count and log a request that has ended in any way."""
         now_s, measured, metrics, name = self.now_s(), job.measured, self.metrics, job.client.name
         metrics.requests.labels(outcome).inc()
         metrics.by_client.labels(name, outcome).inc()
@@ -313,7 +316,7 @@ class Proxy:
             self.log.write(self._began_s + measured.arrived_s, measured.line(now_s, **more))
 
     async def _broken_off(self, job: Job, send: Send, failure: Failure) -> None:
-        """Tell the client that there is no (more of an) answer."""
+        """Send the client an error in place of the answer, or of its rest."""
         if not job.started:
             if failure.answer is None:
                 raise Refused(failure.status, failure.message, failure.reason)
@@ -330,6 +333,6 @@ class Proxy:
 
 
 def _is_cancelled() -> bool:
-    """Whether the task that runs now is itself being cancelled."""
+    """Whether the current task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

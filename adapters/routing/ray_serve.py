@@ -21,7 +21,8 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from servegym.adapters.routing.assumptions import Assumptions
 from servegym.adapters.routing.live import LiveRouter
-from servegym.adapters.routing.request_terms import BadBody, check, prompt_tokens, request_terms_of
+from servegym.adapters.routing.refusals import Refused
+from servegym.adapters.routing.request_terms import check, prompt_tokens, request_terms_of
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.adapters.vllm.terms import TermsReader
 from servegym.errors import RoutingError
@@ -51,7 +52,7 @@ class PolicyRouter(RequestRouter):
         else:
             from servegym.baselines import registry
 
-            assumptions = Assumptions.of(registry.router(kwargs["router"]), None, None, kwargs.get("device"))
+            assumptions = Assumptions.of(registry.router(kwargs["router"]), kwargs.get("device"))
         self._characters = float(kwargs.get("characters_per_token", 4.0))
         self._reader = TermsReader(assumptions.defaults)
         nothing_kept = dataclasses.replace(assumptions, prefix_cache_tokens=0)
@@ -60,7 +61,7 @@ class PolicyRouter(RequestRouter):
         self._engine_of: dict[ReplicaID, int] = {}
         self._rows: dict[str, int] = {}  # by internal request id
         self._tried: dict[str, set[int]] = {}  # engines that did not take a request
-        self._heard: dict[int, Any] = {}  # the latest stats of an engine
+        self._reported: dict[int, Any] = {}  # the latest stats of an engine
         self.routed: dict[str, int] = {}  # requests by replica, since it began
         for engine in range(len(self._live.engines)):
             self._live.set_open(engine, up=False)
@@ -68,8 +69,8 @@ class PolicyRouter(RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """First the replica that the policy names, then the others by how many requests they have. What the policy
-        refuses goes to the one with the fewest: Ray Serve has no answer for a router to give."""
+        """Put the replica first that the policy chooses, then the others by their number of requests. A refused request
+        goes to the one with the fewest, as a router of Ray Serve cannot refuse."""
         self._follow(candidate_replicas)
         # Without a backoff, Ray would ask again at once, and forever.
         if pending_request is not None:
@@ -115,7 +116,7 @@ class PolicyRouter(RequestRouter):
                     try:
                         check(body, chat)
                         tokens = prompt_tokens(body, chat, self._characters)
-                    except BadBody:
+                    except Refused:
                         tokens = 1
                 return request_terms_of(body, {}, tokens, self._reader)[0]
         return request_terms_of({}, {}, 1, self._reader)[0]
@@ -163,13 +164,13 @@ class PolicyRouter(RequestRouter):
                 engine = self._engine_of[replica.replica_id] = free.pop(0)
                 self._live.set_open(engine, up=True)
             engine = self._engine_of[replica.replica_id]
-            said = (replica.routing_stats or {}).get(STATS)
-            if isinstance(said, Mapping) and said != self._heard.get(engine):
-                self._heard[engine] = said
-                self._hear(engine, said)
+            stats = (replica.routing_stats or {}).get(STATS)
+            if isinstance(stats, Mapping) and stats != self._reported.get(engine):
+                self._reported[engine] = stats
+                self._report(engine, stats)
 
-    def _hear(self, engine: int, said: Mapping[str, Any]) -> None:
-        tokens, free_blocks = said.get("tokens"), said.get("free_blocks")
+    def _report(self, engine: int, stats: Mapping[str, Any]) -> None:
+        tokens, free_blocks = stats.get("tokens"), stats.get("free_blocks")
         for request, count in tokens.items() if isinstance(tokens, Mapping) else ():
             r = self._rows.get(request)
             if r is not None and type(count) is int and self._live.rows.engine[r] == engine:
@@ -181,7 +182,7 @@ class PolicyRouter(RequestRouter):
         engine = self._engine_of.pop(replica_id, None)
         if engine is None:
             return
-        self._heard.pop(engine, None)
+        self._reported.pop(engine, None)
         self._live.lose(self._now_s(), engine)
 
     def _now_s(self) -> float:

@@ -35,7 +35,7 @@ def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: set[bytes]) -> li
 
 
 def tokens_of(body: bytes) -> int:
-    """Tokens of an answer that was not streamed, from its usage; 1 without it."""
+    """Read the tokens of an answer that was not streamed from its usage; 1 without usage."""
     try:
         count = json.loads(body)["usage"]["completion_tokens"]
     except (ValueError, RecursionError, LookupError, TypeError):
@@ -67,13 +67,13 @@ class Opening:
 
 
 class Relay:
-    """`Proxy.serve`'s work, for one request."""
+    """Does the work of `Proxy.serve` for one request."""
 
     def __init__(self, proxy: Proxy):
         self._proxy, self._settings, self._tried = proxy, proxy.settings, False
 
     async def __call__(self, job: Job, r: int, backend: Backend, send: Send) -> bool:
-        """Have an engine serve row r. True: the answer is complete and not an error. Raises Failure, ClientGone."""
+        """Have an engine serve row r. Returns whether the answer is complete and good. Raises Failure, ClientGone."""
         client, settings = self._proxy.backends.client, self._settings
         handled_s = self._proxy.now_s() - job.measured.arrived_s - job.waited_s
         if not self._tried:
@@ -89,7 +89,7 @@ class Relay:
                     return await self._pass_on(response, deadline, job, r, backend, send)
                 finally:
                     response.close()
-        except aiohttp.ConnectionTimeoutError:  # perhaps the proxy itself is overloaded: the checks will tell
+        except aiohttp.ConnectionTimeoutError:  # the proxy itself may be overloaded: leave it to the checks
             raise Failure("connect", "no connection to the engine in time", counts=False) from None
         except TimeoutError:
             raise Failure("timeout", "the engine sent nothing in time", 504, again=False) from None

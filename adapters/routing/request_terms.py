@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
+from servegym.adapters.routing.refusals import Refused
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.adapters.vllm.terms import MILLISECONDS, Defaults, TermsReader
 
@@ -24,45 +25,46 @@ SESSION_FIELDS = ("prompt_cache_key", "user")  # of OpenAI's interface; the firs
 LARGEST_NUMBER = 2**31 - 1  # of a session or a chunk
 
 
-class BadBody(Exception):
-    """A body that is not a request; the message gives the reason."""
-
-
 # Terms of a request that sends none, if the policy's file has none either.
 DEFAULTS = Defaults(ttft_slo_s=1.0, tpot_slo_s=0.05)
 BY_HEADER = ("ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "weight", "predicted_output_tokens")
 
 
 def defaults_of(workload: Mapping[str, Any] | None) -> Defaults:
-    """The default terms of an artifact; missing ones are those of DEFAULTS."""
-    said = {name: value for name, value in (workload or {}).items() if value is not None}
-    return Defaults.of_workload({"ttft_slo_s": DEFAULTS.ttft_slo_s, "tpot_slo_s": DEFAULTS.tpot_slo_s} | said)
+    """Read the default terms of an artifact's workload; missing ones are those of DEFAULTS."""
+    given = {name: value for name, value in (workload or {}).items() if value is not None}
+    return Defaults.of_workload({"ttft_slo_s": DEFAULTS.ttft_slo_s, "tpot_slo_s": DEFAULTS.tpot_slo_s} | given)
+
+
+def bad_body(message: str) -> Refused:
+    """Make the refusal of a body that is not a request."""
+    return Refused(400, message, "invalid_request_error")
 
 
 def parse(body: bytes, chat: bool) -> dict[str, Any]:
-    """Parse the JSON object of a request. Raises BadBody."""
+    """Parse the JSON object of a request. Raises Refused (400)."""
     try:
         document = json.loads(body)
     except RecursionError:
-        raise BadBody("the body is nested too deeply") from None
+        raise bad_body("the body is nested too deeply") from None
     except ValueError as error:  # of the syntax, of the encoding, or of a number too long
-        raise BadBody(f"the body is not JSON: {error}"[:200]) from None
+        raise bad_body(f"the body is not JSON: {error}"[:200]) from None
     if not isinstance(document, dict):
-        raise BadBody(f"the body is a JSON {type(document).__name__}; it should be an object")
+        raise bad_body(f"the body is a JSON {type(document).__name__}; it should be an object")
     check(document, chat)
     return document
 
 
 def check(document: Mapping[str, Any], chat: bool) -> None:
-    """Raise BadBody if a field that is read here has a wrong type."""
+    """Raise Refused (400) if a field that is read here has a wrong type."""
     if chat:
         messages = document.get("messages")
         if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
-            raise BadBody("'messages' should be a list of at least one object")
+            raise bad_body("'messages' should be a list of at least one object")
     elif not _is_prompt(document.get("prompt")):
-        raise BadBody("'prompt' should be a text, a list of token ids, or a list of such")
+        raise bad_body("'prompt' should be a text, a list of token ids, or a list of such")
     if not isinstance(document.get("stream"), bool | None):
-        raise BadBody("'stream' should be true or false")
+        raise bad_body("'stream' should be true or false")
 
 
 def _is_prompt(prompt: Any) -> bool:
@@ -78,7 +80,7 @@ def _is_ids(items: list[Any]) -> bool:
 
 
 def prompt_tokens(document: Mapping[str, Any], chat: bool, characters_per_token: float) -> int:
-    """Number of prompt tokens: of token ids, or by the characters of texts; several prompts are added."""
+    """Count prompt tokens: token ids, or the characters of texts divided; several prompts are added."""
     if chat:
         texts = [_text_of(message.get("content")) for message in document["messages"]]
         tokens = sum(PER_MESSAGE_TOKENS + math.ceil(len(text) / characters_per_token) for text in texts)
@@ -92,7 +94,7 @@ def prompt_tokens(document: Mapping[str, Any], chat: bool, characters_per_token:
 
 
 def _text_of(content: Any) -> str:
-    """The text of a message; parts that are no text (images) are not counted."""
+    """Join the text of a message; other parts (images) are left out."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -102,7 +104,7 @@ def _text_of(content: Any) -> str:
 
 
 def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, characters_per_token: float) -> list[int]:
-    """Numbers of the prompt's full chunks, equal for prompts that are equal up to the end of the chunk.
+    """Number the prompt's full chunks; numbers are equal for prompts that are equal up to the end of the chunk.
 
     Each is a hash of everything up to the chunk's end: of ids, or of the characters that count as the chunk's tokens.
     (Two chunks have the same number with probability 2^-31; a router then assumes a block where it is not.)
@@ -131,9 +133,9 @@ def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, charac
 
 
 def session_of(document: Mapping[str, Any], headers: Mapping[str, str]) -> int:
-    """The number of the request's session, a hash, so that all proxies agree on it; -1: it names none."""
-    said = [headers.get(SESSION_HEADER), *(document.get(name) for name in SESSION_FIELDS)]
-    name = next((one for one in said if isinstance(one, str) and one), None)
+    """Number the request's session by a hash, so that all proxies agree on it; -1: it names none."""
+    names = [headers.get(SESSION_HEADER), *(document.get(field) for field in SESSION_FIELDS)]
+    name = next((one for one in names if isinstance(one, str) and one), None)
     return -1 if name is None else zlib.crc32(name.encode(errors="replace")) & LARGEST_NUMBER
 
 
@@ -147,12 +149,12 @@ def request_terms_of(
     body takes precedence.
     """
     xargs = document.get("vllm_xargs")
-    said = xargs if isinstance(xargs, dict) else {}
+    sent = xargs if isinstance(xargs, dict) else {}
     added: dict[str, Any] = {}
     wrong = 0
     for name in BY_HEADER:
         text = headers.get(HEADER + name.replace("_", "-"))
-        if text is None or name in said or (name.endswith("_s") and name.removesuffix("_s") + MILLISECONDS in said):
+        if text is None or name in sent or (name.endswith("_s") and name.removesuffix("_s") + MILLISECONDS in sent):
             continue
         value = _number(text)
         if value is None:
@@ -164,11 +166,11 @@ def request_terms_of(
     if number is None or number != int(number) or not -(2**31) <= number < 2**31:
         wrong += 1
         number = 0.0
-    more: dict[str, Any] = {"vllm_xargs": {**added, **said}} if added else {}
+    more: dict[str, Any] = {"vllm_xargs": {**added, **sent}} if added else {}
     if "priority" not in document and number != 0:
         more["priority"] = int(number)
-    terms = reader.read({**added, **said}, int(number))
-    wrong += terms.malformed + (xargs is not None and said is not xargs)
+    terms = reader.read({**added, **sent}, int(number))
+    wrong += terms.malformed + (xargs is not None and sent is not xargs)
     asked = RequestTerms(
         tokens, terms.ttft_slo_s, terms.tpot_slo_s, terms.ttlt_slo_s, int(number), terms.weight,
         reader.defaults.first_token_weight, terms.predicted_output_tokens, session_of(document, headers),

@@ -1,4 +1,4 @@
-"""How a proxy serves: addresses, limits and times."""
+"""The settings of a proxy: addresses, limits and times."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from servegym.errors import RoutingError
 
 LOOPBACK = "127.0.0.1"
+MAY_BE_ZERO = ("port", "max_queued", "retries", "poll_s", "kv_events_port", "drain_notice_s")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +71,7 @@ class ProxySettings:
             value = getattr(self, field.name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 continue
-            least = (
-                0
-                if field.name in ("port", "max_queued", "retries", "poll_s", "kv_events_port", "drain_notice_s")
-                else 1e-3
-            )
+            least = 0 if field.name in MAY_BE_ZERO else 1e-3
             if not least <= value < math.inf:
                 right = "0 or more" if least == 0 else "above 0 and finite"
                 raise RoutingError(f"proxy: {field.name} is {value}; it should be {right}")

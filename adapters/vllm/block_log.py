@@ -6,6 +6,7 @@ It wraps the methods of vLLM's `BlockPool` that take, share, free and name block
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from servegym.adapters.vllm import block_kernels as kinds
 from servegym.adapters.vllm.caching_mirror import names
 
 CALLS = ("get_new_blocks", "touch", "free_blocks", "cache_full_blocks", "evict_blocks", "reset_prefix_cache")
+Own = Callable[..., Any]  # the method of vLLM that is wrapped
 
 
 def can_be_followed(scheduler: Any) -> bool:
@@ -73,77 +75,53 @@ class BlockLog:
             vars(owner).pop(name, None)
         self.operations.clear()
 
-    def _watch(self, owner: Any, name: str, noting: Callable[..., Any]) -> None:
-        setattr(owner, name, noting(getattr(owner, name)))
+    def _watch(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
+        """Replace a method of vLLM by one that calls it and records what it does."""
+        setattr(owner, name, functools.partial(call, getattr(owner, name)))
         self.owned.append((owner, name))
 
     def _note(self, what: int, blocks: Iterable[Any]) -> None:
         self.operations += [(what, block.block_id - 1, 0) for block in blocks if not block.is_null]
 
-    def _get_new_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            blocks = own(*arguments, **named)
-            self._note(kinds.TAKEN, blocks)
-            return blocks
+    def _get_new_blocks(self, own: Own, *arguments: Any, **named: Any) -> Any:
+        blocks = own(*arguments, **named)
+        self._note(kinds.TAKEN, blocks)
+        return blocks
 
-        return call
+    def _touch(self, own: Own, blocks: Sequence[Any]) -> None:
+        own(blocks)
+        self._note(kinds.TOUCHED, blocks)
 
-    def _touch(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(blocks: Sequence[Any]) -> None:
-            own(blocks)
-            self._note(kinds.TOUCHED, blocks)
+    def _free_blocks(self, own: Own, ordered_blocks: Iterable[Any]) -> None:
+        ordered = list(ordered_blocks)
+        own(ordered)
+        self._note(kinds.FREED, ordered)
 
-        return call
+    def _cache_full_blocks(
+        self, own: Own, request: Any, blocks: Sequence[Any], num_cached_blocks: int, num_full_blocks: int, *others: Any,
+        **named: Any,
+    ) -> None:  # fmt: skip
+        own(request, blocks, num_cached_blocks, num_full_blocks, *others, **named)
+        if num_full_blocks <= num_cached_blocks:
+            return
+        full = names(chunk_numbers(request.block_hashes[num_cached_blocks:num_full_blocks]), num_cached_blocks)
+        self.operations += [
+            (kinds.NAMED, block.block_id - 1, name)
+            for block, name in zip(blocks[num_cached_blocks:num_full_blocks], full.tolist(), strict=True)
+        ]
 
-    def _free_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(ordered_blocks: Iterable[Any]) -> None:
-            ordered = list(ordered_blocks)
-            own(ordered)
-            self._note(kinds.FREED, ordered)
+    def _evict_blocks(self, own: Own, block_ids: set[int]) -> None:
+        own(block_ids)
+        self.operations += [(kinds.UNNAMED, block_id - 1, 0) for block_id in block_ids]
 
-        return call
+    def _reset_prefix_cache(self, own: Own) -> Any:
+        done = own()
+        if done:
+            self.operations.append((kinds.RESET, 0, 0))
+        return done
 
-    def _cache_full_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(
-            request: Any,
-            blocks: Sequence[Any],
-            num_cached_blocks: int,
-            num_full_blocks: int,
-            *others: Any,
-            **named: Any,
-        ) -> None:
-            own(request, blocks, num_cached_blocks, num_full_blocks, *others, **named)
-            if num_full_blocks <= num_cached_blocks:
-                return
-            full = names(chunk_numbers(request.block_hashes[num_cached_blocks:num_full_blocks]), num_cached_blocks)
-            self.operations += [
-                (kinds.NAMED, block.block_id - 1, name)
-                for block, name in zip(blocks[num_cached_blocks:num_full_blocks], full.tolist(), strict=True)
-            ]
-
-        return call
-
-    def _evict_blocks(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(block_ids: set[int]) -> None:
-            own(block_ids)
-            self.operations += [(kinds.UNNAMED, block_id - 1, 0) for block_id in block_ids]
-
-        return call
-
-    def _reset_prefix_cache(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def call() -> Any:
-            done = own()
-            if done:
-                self.operations.append((kinds.RESET, 0, 0))
-            return done
-
-        return call
-
-    def _free(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def call(request: Any) -> None:
-            own(request)
-            row = self.row_of.get(request.request_id)
-            if row is not None:
-                self.operations.append((kinds.GIVEN_UP, row, 0))
-
-        return call
+    def _free(self, own: Own, request: Any) -> None:
+        own(request)
+        row = self.row_of.get(request.request_id)
+        if row is not None:
+            self.operations.append((kinds.GIVEN_UP, row, 0))

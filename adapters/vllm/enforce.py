@@ -15,11 +15,10 @@ from typing import Any
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
 from vllm.v1.request import RequestStatus
 
-from servegym.adapters.vllm.compatibility import preempt, watch_chunks
 from servegym.adapters.vllm.hits import Hits
 from servegym.adapters.vllm.lora import Adapters
 from servegym.adapters.vllm.mirror import Plan
-from servegym.adapters.vllm.versions import Parts
+from servegym.adapters.vllm.versions import Parts, preempt, watch_chunks
 
 
 class Enforcer:

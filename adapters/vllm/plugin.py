@@ -11,7 +11,6 @@ import numpy as np
 
 from servegym.adapters.vllm.block_log import BlockLog, can_be_followed, chunk_numbers
 from servegym.adapters.vllm.caching_mirror import CachingMirror
-from servegym.adapters.vllm.compatibility import check_compatibility, counted_on
 from servegym.adapters.vllm.decision import Decisions, decisions_for
 from servegym.adapters.vllm.enforce import Enforcer
 from servegym.adapters.vllm.hits import Hits
@@ -20,7 +19,7 @@ from servegym.adapters.vllm.metrics import Metrics
 from servegym.adapters.vllm.mirror import Plan
 from servegym.adapters.vllm.settings import Settings, read_settings
 from servegym.adapters.vllm.step_log import StepLog
-from servegym.adapters.vllm.versions import installed_version, parts_of
+from servegym.adapters.vllm.versions import check_compatibility, counted_on, installed_version, parts_of
 from servegym.errors import VllmError
 from servegym.simulator.records.types import NO_LIMIT
 

@@ -39,8 +39,8 @@ def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
     if of_tool is None or reading.columns:
         rows = _own(rows, names, reading)
     else:
-        if reading.says:
-            raise WorkloadError(f"{reading.says}: {file.name} says itself which column is what ({of_tool.__doc__})")
+        if reading.options:
+            raise WorkloadError(f"{reading.options}: {file.name} says itself which column is what ({of_tool.__doc__})")
         rows = of_tool(rows)
     return checked(rows, reading)
 

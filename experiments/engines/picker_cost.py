@@ -98,7 +98,7 @@ def first_token() -> tuple[Any, Any]:
 
 async def in_process(router: str, engines: int) -> dict[str, float]:
     """CPU times of ANSWERS requests, gRPC left out."""
-    assumptions = Assumptions.of(registry.router(router), None, None, DEVICE)
+    assumptions = Assumptions.of(registry.router(router), DEVICE)
     proxy = Proxy(assumptions, [f"http://{HOST}:{10_000 + e}" for e in range(engines)], ProxySettings())
     times_s = []
 

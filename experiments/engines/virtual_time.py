@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.adapters.emulation.clock import VIRTUAL_CLOCK
+from servegym.adapters.emulation.device import VIRTUAL_CLOCK
 from servegym.adapters.emulation.settings import DEVICE, TIME
 from servegym.errors import EmulationError
 from servegym.simulator.inputs.workload import Workload

@@ -18,7 +18,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.traces import servegen
-from servegym.traces.client_families import ENDING
+from servegym.traces.quantiles import CLIENTS
 from servegym.traces.readers import read_trace
 from servegym.traces.trace import Trace
 
@@ -156,7 +156,7 @@ def build(data: Path, out: Path) -> list[Path]:
         path.write_text(text(table(source, read_trace(data / "traces" / source.file))), encoding="utf-8")
         written.append(path)
     for source in CLIENT_SOURCES:
-        path = out / f"{source.family}{ENDING}"
+        path = out / f"{source.family}{CLIENTS}"
         service = servegen.read_tables(data / "traces" / source.file)
         path.write_text(text(client_table(source, service)), encoding="utf-8")
         written.append(path)

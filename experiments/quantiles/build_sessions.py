@@ -17,7 +17,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.traces import files
-from servegym.traces.sessions import ENDING
+from servegym.traces.quantiles import SESSIONS
 
 COMMAND = "python -m experiments.quantiles.build_sessions"
 LEVELS = np.round(np.r_[np.linspace(0, 0.99, 100), 0.995, 1.0], 6)
@@ -116,7 +116,7 @@ def main() -> int:
             "levels": LEVELS.tolist(), **figures(path),
         }  # fmt: skip
         text = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
-        (folder / f"{family}{ENDING}").write_text("{\n" + text + "\n}\n", "utf-8")
+        (folder / f"{family}{SESSIONS}").write_text("{\n" + text + "\n}\n", "utf-8")
     return 0
 
 

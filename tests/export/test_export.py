@@ -249,8 +249,8 @@ def test_a_configuration_of_xllm(tmp_path):
         ("vllm", {"router": "gorouting"}, True, "gorouting: vLLM takes a scheduler, and the artifact has none"),
         ("ray", {"scheduler": "edf"}, True, "edf: Ray Serve takes a router, and the artifact has none"),
         ("xllm", {"scheduler": "edf"}, True, "xLLM does not have this scheduler"),
-        ("vllm", {"scheduler": "edf"}, False, "it is not said what batches take, which vLLM needs to know"),
-        ("ray", {"router": "gorouting"}, False, "it is not said what batches take, which Ray Serve needs to know"),
+        ("vllm", {"scheduler": "edf"}, False, "it has no estimator of batch times, which vLLM needs"),
+        ("ray", {"router": "gorouting"}, False, "it has no estimator of batch times, which Ray Serve needs"),
         ("tgi", {"scheduler": "edf"}, True, "unknown target 'tgi'; there are servegym, vllm, ray, sglang, xllm"),
     ],
 )

@@ -9,20 +9,20 @@ from scipy.stats import ks_2samp
 
 from experiments.quantiles.build_quantiles import CLIENT_SOURCES
 from servegym.traces import build_workload, generate
-from servegym.traces.client_families import client_table, client_tables
 from servegym.traces.loading import load_trace
+from servegym.traces.quantiles import CLIENTS, families_with, table_of
 from servegym.traces.servegen import WINDOW_S, read_tables
 
 REQUESTS = 400_000
 
 
 def test_every_table_has_its_source():
-    assert client_tables() == sorted(source.family for source in CLIENT_SOURCES)
+    assert families_with(CLIENTS) == sorted(source.family for source in CLIENT_SOURCES)
 
 
-@pytest.mark.parametrize("family", client_tables())
+@pytest.mark.parametrize("family", families_with(CLIENTS))
 def test_tables_are_whole(family):
-    content = client_table(family)
+    content = table_of(family, CLIENTS)
     assert all(content[key] for key in ("source", "commit", "licence", "made_by", "sha256", "changes"))
     assert sum(client["share"] for client in content["clients"]) == pytest.approx(1, abs=1e-6)
     assert (content["levels"][0], content["levels"][-1]) == (0, 1)
@@ -33,9 +33,9 @@ def test_tables_are_whole(family):
             assert (np.diff(client[field]) >= 0).all()
 
 
-@pytest.mark.parametrize("family", client_tables())
+@pytest.mark.parametrize("family", families_with(CLIENTS))
 def test_clients_have_their_shares_and_quantiles(family):
-    content, trace = client_table(family), generate(family, REQUESTS)
+    content, trace = table_of(family, CLIENTS), generate(family, REQUESTS)
     levels = np.array(content["levels"])
     for client in content["clients"]:
         here = trace.given["client"] == client["client"]

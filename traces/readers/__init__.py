@@ -81,8 +81,8 @@ def check_times(file: Reader) -> None:
         return
     for column in file.ignored:
         if looks_like_time(column):
-            said = ",".join(f"{name}={column}" for name, column in file.reading.names.items())
-            option = f"--columns {said + ',' if said else ''}arrival="
+            given = ",".join(f"{name}={column}" for name, column in file.reading.names.items())
+            option = f"--columns {given + ',' if given else ''}arrival="
             raise WorkloadError(
                 f"{file.path.name}: column {column} looks like the times of requests, but is not read; give "
                 f"{option}{column}, or {option}{NONE} to draw arrivals instead"

@@ -12,8 +12,7 @@ import numpy as np
 from servegym.errors import WorkloadError
 from servegym.simulator.inputs.workload import DEFAULTS
 from servegym.traces import files
-from servegym.traces.cells import Chunk
-from servegym.traces.labels import Labels
+from servegym.traces.cells import Chunk, Labels
 from servegym.traces.reading import NONE, UNITS, Reading
 from servegym.traces.registry import Registry
 from servegym.traces.tokenizers import Tokenizer
@@ -135,6 +134,18 @@ class Reader(ABC):
                 ids=columns.get("ids"),
             )
         )
+
+    def served(self, trace: Trace) -> np.ndarray:
+        """int64[...]: the rows with prompt and output tokens; adds a note if others are dropped.
+
+        Raises WorkloadError if no row has both.
+        """
+        rows = np.flatnonzero((trace.prompt_tokens > 0) & (trace.output_tokens > 0))
+        if not len(rows):
+            raise WorkloadError(f"{self.path.name}: no row has 1 or more prompt and output tokens, as a request has")
+        if dropped := len(trace) - len(rows):
+            self.notes.append(f"{dropped} row{'s' * (dropped > 1)} with 0 prompt or output tokens dropped")
+        return rows
 
     def check_blocks(self, blocks: PrefixBlocks, prompt_tokens: np.ndarray) -> None:
         """Raise WorkloadError for the first row with more blocks than its prompt has, unless its prompt is empty."""

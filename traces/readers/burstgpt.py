@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from servegym.traces.cells import Chunk
-from servegym.traces.labels import Labels
+from servegym.traces.cells import Chunk, Labels
 from servegym.traces.readers.base import Columns, reader
 from servegym.traces.readers.public import PublicReader
 from servegym.traces.sessions import NO_ENDS, in_sessions

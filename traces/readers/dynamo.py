@@ -40,13 +40,13 @@ def requests_in(rows: Chunk) -> pd.DataFrame:
         if not isinstance(request, dict):
             raise WorkloadError(f"{where}: request is {request!r}; a {REQUEST} event should have one")
         replay = request["replay"] if isinstance(request.get("replay"), dict) else {}
-        said = {name: request.get(field) for name, field in FIELDS.items()}
-        said["prompt_tokens"] = replay.get("input_length", said["prompt_tokens"])
+        fields = {name: request.get(field) for name, field in FIELDS.items()}
+        fields["prompt_tokens"] = replay.get("input_length", fields["prompt_tokens"])
         for name in ("arrival_ms", "prompt_tokens", "output_tokens"):
-            _check(said[name], MAX_TOKENS if name != "arrival_ms" else 2**53, f"{where}: request.{FIELDS[name]}")
+            _check(fields[name], MAX_TOKENS if name != "arrival_ms" else 2**53, f"{where}: request.{FIELDS[name]}")
         blocks = replay.get("input_sequence_hashes") or []
         size = replay.get("trace_block_size", 0) if blocks else 0
-        found.append(said | {"blocks": blocks, "block_tokens": size})
+        found.append(fields | {"blocks": blocks, "block_tokens": size})
     return pd.DataFrame(found, columns=[*FIELDS, "blocks", "block_tokens"])
 
 
@@ -85,6 +85,6 @@ class DynamoReader(PublicReader):
     def tokens_of_a_block(self, columns: Columns) -> int | None:
         sizes = np.unique(columns["block_tokens"][columns["block_counts"] > 0])
         if len(sizes) > 1 or (len(sizes) and sizes[0] < 1):
-            said = ", ".join(map(str, sizes))
-            raise WorkloadError(f"{self.path.name}: trace_block_size is {said}; it should be one size, 1 token or more")
+            text = ", ".join(map(str, sizes))
+            raise WorkloadError(f"{self.path.name}: trace_block_size is {text}; it should be one size, 1 token or more")
         return int(sizes[0]) if len(sizes) else None

@@ -37,11 +37,12 @@ def requests_in(rows: Chunk) -> pd.DataFrame:
     for at, resources in enumerate(rows.frame["resourceSpans"]):
         where = f"{rows.file}, row {rows.first_row + at}"
         for span in _spans_in(resources, where):
-            said = {ATTRIBUTES[key]: _value(key, value, where) for key, value in _attributes(span) if key in ATTRIBUTES}
-            if not {"prompt_tokens", "output_tokens"} <= said.keys():
+            known = [(key, value) for key, value in _attributes(span) if key in ATTRIBUTES]
+            figures = {ATTRIBUTES[key]: _value(key, value, where) for key, value in known}
+            if not {"prompt_tokens", "output_tokens"} <= figures.keys():
                 continue
             begun, ended = (_nanoseconds(span, name, where) for name in ("startTimeUnixNano", "endTimeUnixNano"))
-            found.append({"arrival_ns": begun, "ttft_s": np.nan, "e2e_s": (ended - begun) / 1e9, **said})
+            found.append({"arrival_ns": begun, "ttft_s": np.nan, "e2e_s": (ended - begun) / 1e9, **figures})
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 

@@ -128,7 +128,9 @@ class OwnReader(Reader):
         return int(sizes[0])
 
     def settled(self, trace: Trace) -> Trace:
-        trace = self.without_empty(trace)
+        served = self.served(trace)  # rows with 0 tokens are errors before, unless `reading` drops them
+        if dropped := len(trace) - len(served):
+            trace = trace.take(served).noted(dropped_rows=dropped)
         if trace.arrival_s is None:
             return trace
         if (early := np.diff(trace.arrival_s) < 0).any():
@@ -146,14 +148,3 @@ class OwnReader(Reader):
         arrival_s = trace.arrival_s - trace.arrival_s[0]
         check_span(self.path.name, arrival_s[-1])
         return dataclasses.replace(trace, arrival_s=arrival_s)
-
-    def without_empty(self, trace: Trace) -> Trace:
-        """Drop requests without prompt or output tokens, if `reading` asks for it."""
-        served = (trace.prompt_tokens > 0) & (trace.output_tokens > 0)
-        if served.all():
-            return trace
-        if not served.any():
-            raise WorkloadError(f"{self.path.name}: no row has 1 or more prompt and output tokens, as a request has")
-        dropped = int((~served).sum())
-        self.notes.append(f"{dropped} row{'s' * (dropped > 1)} with 0 prompt or output tokens dropped")
-        return trace.take(np.flatnonzero(served)).noted(dropped_rows=dropped)

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from servegym.errors import WorkloadError
 from servegym.traces.cells import Chunk
 from servegym.traces.readers.base import Columns, Reader, check_span, reader
 from servegym.traces.trace import Trace
@@ -37,13 +36,8 @@ class PublicReader(Reader):
         return columns
 
     def settled(self, trace: Trace) -> Trace:
-        served = (trace.prompt_tokens > 0) & (trace.output_tokens > 0)
-        kept = np.flatnonzero(served)
-        dropped = int(len(trace) - len(kept))
-        if not len(kept):
-            raise WorkloadError(f"{self.path.name}: no row has 1 or more prompt and output tokens, as a request has")
-        if dropped:
-            self.notes.append(f"{dropped} row{'s' * (dropped > 1)} with 0 prompt or output tokens dropped")
+        kept = self.served(trace)
+        dropped = len(trace) - len(kept)
         if (ticks := trace.arrival_s) is not None:
             ticks = ticks[kept]
             if (np.diff(ticks) < 0).any():

@@ -47,13 +47,13 @@ class QwenReader(PublicReader):
         seen: dict[int, int] = {}  # by chat_id, those above
         after, lost = np.full(len(trace), -1), 0
         for row, at in enumerate(self.kept.tolist()):
-            parent = said = int(self.rows["parent_chat_id"][at])
+            parent = named = int(self.rows["parent_chat_id"][at])
             passed: set[int] = set()
             while parent not in seen and parent in parents and parent not in passed:
                 passed.add(parent)  # the parent was dropped: follow the parent's parent
                 parent = parents[parent]
             after[row] = seen.get(parent, -1)
-            lost += said != ROOT and after[row] < 0
+            lost += named != ROOT and after[row] < 0
             seen[int(self.rows["chat_id"][at])] = row
         if lost:
             self.notes.append(

@@ -52,10 +52,7 @@ class RagPulseReader(PublicReader):
     def settled(self, trace: Trace) -> Trace:
         assert trace.arrival_s is not None and trace.prefix_blocks is not None
         session, turn = self.rows["session"], self.rows["turn"]
-        codes = np.unique(session, return_inverse=True)[1]
-        begins_s = np.full(int(codes.max()) + 1, np.inf)
-        np.minimum.at(begins_s, codes, trace.arrival_s)
-        order = ordered(session, turn, begins_s[codes])
+        order = ordered(session, turn, trace.arrival_s)
         trace, session = trace.take(order), session[order]
         begins = np.r_[True, session[1:] != session[:-1]]
         after = np.where(begins, -1, np.arange(len(session)) - 1)

@@ -88,10 +88,7 @@ class SessionsReader(OwnReader):
             since_first = self.rows["begins_s"] - np.nanmin(self.rows["begins_s"])
             self.rows["begins_s"] = since_first / UNITS[self.reading.time_unit]
             check_span(self.path.name, float(np.nanmax(self.rows["begins_s"])))
-        codes = np.unique(session, return_inverse=True)[1]
-        begins_s = np.full(int(codes.max()) + 1, np.inf)
-        np.fmin.at(begins_s, codes, self.rows["begins_s"])
-        order = ordered(session, turn, begins_s[codes])
+        order = ordered(session, turn, self.rows["begins_s"])
         rows = {name: column[order] for name, column in self.rows.items() if len(column) == len(order)}
         trace = trace.take(order)
         after = linked(self.path.name, rows["session"], rows["turn"], rows["after"])

@@ -124,8 +124,8 @@ def export(
             + ("; not both" if given else "")
         )
     artifact = named_artifact(given) if source is None else source_artifact(source)
-    if trace is None and (said := Reading(columns or (), time_unit, drop_empty, sort).says):
-        raise ServegymError(f"{said}: only for a file that --trace names; name it")
+    if trace is None and (given_options := Reading(columns or (), time_unit, drop_empty, sort).options):
+        raise ServegymError(f"{given_options}: only for a file that --trace names; name it")
     read_by = {"columns": columns or (), "time_unit": time_unit, "drop_empty": drop_empty, "sort": sort}
     exported = write_export(completed(artifact, device, slo, trace or (), read_by), target, out, xllm_version)
     show(exported, target, json)

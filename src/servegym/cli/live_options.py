@@ -83,7 +83,7 @@ class Live:
         int,
         option(
             "PORT",
-            "The port of each engine's host where vLLM publishes KV events, which tell what its cache has.",
+            "The port of each engine's host where vLLM publishes KV events, the blocks that it stores and removes.",
             options.WHAT,
             min=0,
             max=65535,
@@ -148,7 +148,7 @@ class Live:
         if self.policy is not None:
             assumptions = Assumptions.of_artifact(self.policy, self.device)
         else:
-            assumptions = Assumptions.of(registry.router(str(self.router)), None, None, self.device)
+            assumptions = Assumptions.of(registry.router(str(self.router)), self.device)
         return dataclasses.replace(
             assumptions, prefix_cache_tokens=self.prefix_cache_tokens, kv_events=self.kv_events_port > 0
         )
@@ -168,7 +168,7 @@ class Live:
         if self.backends_dns:
             sources.append(DnsSource(self.backends_dns))
         if addressed:
-            from servegym.adapters.gateway.endpoints import Addressed, endpoint_of
+            from servegym.adapters.routing.discovery import Addressed, endpoint_of
 
             for url in fixed:
                 endpoint_of(url)
@@ -181,8 +181,7 @@ class Live:
         )  # fmt: skip
         assumptions = self.load()
         operation = Operation.of(
-            clients, urls=fixed, sources=sources, look_s=self.discovery_s, load=self.load, device=self.device,
-            prefix_cache_tokens=self.prefix_cache_tokens, kv_events=self.kv_events_port > 0,
-        )  # fmt: skip
+            clients, urls=fixed, sources=sources, look_s=self.discovery_s, load=self.load, device=self.device
+        )
         log = RequestLog(self.request_log) if self.request_log else None
         return Serving(assumptions, urls, settings, operation, log)

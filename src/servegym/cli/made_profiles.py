@@ -30,11 +30,11 @@ ProfileFile = Annotated[
 
 def in_words(groups: tuple[KvCacheGroup, ...]) -> str:
     """Describe KV cache groups: "6 window of 1,024, 1 full"."""
-    said = []
+    parts = []
     for group, count in Counter(groups).items():
         kind = f"{'local ' * group.local}window of {group.window:,}" if group.window else "full"
-        said.append(f"{count} {'state' if group.state else kind}")
-    return ", ".join(said) or "1 full"
+        parts.append(f"{count} {'state' if group.state else kind}")
+    return ", ".join(parts) or "1 full"
 
 
 def keep_profile(document: dict[str, Any], out: Path | None, fit: str, json: options.Json) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from servegym.adapters.profiling.design import Space
-    from servegym.adapters.profiling.meter import Meter
+    from servegym.adapters.profiling.measuring import Meter
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -133,8 +133,7 @@ def profile(
     space = Space(batch_tokens or 2048, sequences or 64, context_tokens or 4096, kv_tokens)
     meter: Meter
     if operators is not None:
-        from servegym.adapters.profiling.shapes import read_shape
-        from servegym.adapters.profiling.torch_operators import TorchMeter
+        from servegym.adapters.profiling.torch_operators import TorchMeter, read_shape
 
         meter = TorchMeter(read_shape(operators), space, torch_device, dtype)
     elif endpoint is not None:

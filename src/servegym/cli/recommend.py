@@ -145,17 +145,17 @@ def served_of(text: str | None) -> Served:
     from servegym.evaluation.recommend.recording import Served
 
     kinds = {field.name: field.type for field in dataclasses.fields(Served)}
-    said: dict[str, int | str] = {}
+    settings: dict[str, int | str] = {}
     for pair in (text or "").split(",") if text else []:
         name, _, value = pair.partition("=")
-        if name not in kinds or name in said or not value:
+        if name not in kinds or name in settings or not value:
             raise ExperimentError(
                 f"--served {pair!r}: it should be {', '.join(kinds)}, each KEY=VALUE and once, such as max_num_seqs=128"
             )
         if kinds[name] == "int":
             if not value.isdecimal() or int(value) < 1:
                 raise ExperimentError(f"--served {pair}: it should be a whole number of 1 or more")
-            said[name] = int(value)
+            settings[name] = int(value)
         else:
-            said[name] = router(value).label
-    return Served(**said)  # type: ignore[arg-type]
+            settings[name] = router(value).label
+    return Served(**settings)  # type: ignore[arg-type]

@@ -109,7 +109,7 @@ def shadow(
             raise ServegymError(f"{log}: there was one engine, so a router decides nothing; try --scheduler")
         found = shadow_of(served, base, candidates)
         show_tables(console, {f"{found.requests} requests": rows_of(found)}, ["TPOT, ms", "TTFT, ms"])
-        console.print(_said(found, served.left_out), soft_wrap=True)
+        console.print(conclusions(found, served.left_out), soft_wrap=True)
         if profile is not None:
             _save(profile, device, served.run, found)
             console.print(f"written: {profile}", soft_wrap=True)
@@ -136,7 +136,7 @@ def rows_of(found: Shadow) -> list[dict[str, str]]:
     return rows
 
 
-def _said(found: Shadow, left_out: dict[str, int]) -> str:
+def conclusions(found: Shadow, left_out: dict[str, int]) -> str:
     terms, error = found.terms, found.error
     lines = [
         f"fitted to the first half: batches times {terms.factor:.4g}, {1e3 * terms.step_cpu_s:.3g} ms of CPU a step, "

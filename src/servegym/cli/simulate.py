@@ -247,6 +247,6 @@ def costs(document: dict[str, Any]) -> dict[str, str]:
         f"{figure.partition('_')[0]} (a million tokens)": (
             f"{number(document[figure])}{unit} ({number(document[f'{figure}_per_million_tokens'])})"
         )
-        for figure, (said, unit) in words.items()
-        if document["arguments"][said] is not None and figure in document
+        for figure, (argument, unit) in words.items()
+        if document["arguments"][argument] is not None and figure in document
     }

@@ -52,15 +52,15 @@ def spec_options(
         def command(**arguments: Any) -> Any:
             file = arguments.pop("spec")
             given = {name: arguments.pop(name) for name in names}
-            said = {name: _value(value) for name, value in given.items() if value not in (None, [])}
+            of_options = {name: _value(value) for name, value in given.items() if value not in (None, [])}
             words: Words = {}
             if file is not None:
                 from servegym.scenarios.documents import load_words
 
                 words = load_words(file)
-            if {"load", "rate_per_s"} <= said.keys():
+            if {"load", "rate_per_s"} <= of_options.keys():
                 raise SpecError("--rate and --load are both given; give one of them")
-            return function(words=overridden(words, said), **arguments)
+            return function(words=overridden(words, of_options), **arguments)
 
         made = [_parameter(name, name in many, help_texts or {}, shown or {}) for name in names]
         file = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SPEC_FILE)

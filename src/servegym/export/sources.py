@@ -41,7 +41,7 @@ def named_artifact(named: Mapping[str, str]) -> Artifact:
 
 
 def source_artifact(source: str) -> Artifact:
-    """The policies of a source, with what it says of how they came about.
+    """The policies of a source, with its record of how they were made.
 
     source: folder of `servegym tune` (or of one of its studies), folder of `servegym train`, file of an artifact, or
     the name of a policy that ships. Raises ExportError for anything else, ArtifactError and PolicyError for what is in
@@ -72,7 +72,7 @@ def completed(
     """The artifact with the assumptions that are asked for replaced.
 
     device: latency profile whose estimator it gets. slo, traces: recipe and traces that its workload is taken from.
-    read_by: words of the spec that says how traces that are files are read.
+    read_by: fields of a spec with the options for reading traces that are files.
     Raises ProfileError, WorkloadError; ExportError for traces without a recipe to go with them.
     """
     workload, provenance = dict(artifact.workload or {}), dict(artifact.provenance)

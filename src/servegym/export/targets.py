@@ -79,9 +79,7 @@ def _to_vllm(artifact: Artifact, path: Path, version: str | None) -> Exported:
     if artifact.decode_scheduler is not None:
         notes.append(f"{artifact.decode_scheduler.label} is of decode engines; vLLM gets the scheduler of the others")
     if artifact.workload is None:
-        notes.append(
-            "the artifact says nothing of SLOs: a request without any is never late (--slo and --trace set them)"
-        )
+        notes.append("the artifact has no SLOs: a request without any is never late (--slo and --trace set them)")
     files = (save_artifact(artifact, path), write_text(script, text))
     return Exported(artifact, files, (f"sh {shlex.quote(str(script))} MODEL",), tuple(notes))
 
@@ -100,7 +98,7 @@ def _to_sglang(artifact: Artifact, path: Path, version: str | None) -> Exported:
     }
     text = (
         "#!/bin/sh\n"
-        f"# SGLang {SGLANG_VERSION}, told what it can be of {_in_a_comment(artifact.label)}; servegym {__version__}.\n"
+        f"# SGLang {SGLANG_VERSION} with options for {_in_a_comment(artifact.label)}; servegym {__version__}.\n"
         f"#     sh {_in_a_comment(script.name)} --model-path MODEL ...\n"
         f'exec python -m sglang.launch_server "$@" {" ".join(made.arguments)}\n'
     )
@@ -179,7 +177,7 @@ def xllm_document(artifact: Artifact, configuration: Configuration) -> dict[str,
 def _check_estimator(artifact: Artifact, program: str) -> None:
     if artifact.estimator is None:
         raise ExportError(
-            f"{artifact.label}: it is not said what batches take, which {program} needs to know; say --device PROFILE"
+            f"{artifact.label}: it has no estimator of batch times, which {program} needs; give --device PROFILE"
         )
 
 

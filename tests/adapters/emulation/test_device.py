@@ -8,8 +8,7 @@ import pytest
 
 from servegym.adapters.emulation import register_platform
 from servegym.adapters.emulation.batches import Requests
-from servegym.adapters.emulation.clock import VIRTUAL_CLOCK, RealClock
-from servegym.adapters.emulation.device import LOG_COLUMNS, Device
+from servegym.adapters.emulation.device import LOG_COLUMNS, VIRTUAL_CLOCK, Device, RealClock
 from servegym.adapters.emulation.settings import VIRTUAL, Settings, parse_speed
 from servegym.baselines.registry import scheduler
 from servegym.errors import EmulationError, ProfileError

@@ -47,7 +47,7 @@ def picking(
 ) -> Iterator[Picker]:
     """An endpoint picker for these engines, in a thread."""
     assumptions = dataclasses.replace(
-        Assumptions.of(router(policy), None, None, "h100-llama3-8b"), prefix_cache_tokens=prefix_cache_tokens
+        Assumptions.of(router(policy), "h100-llama3-8b"), prefix_cache_tokens=prefix_cache_tokens
     )
     ports: list[int] = []
     server = make_picker(assumptions, urls, settings, operation, log, ports.append)

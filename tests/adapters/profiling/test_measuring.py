@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from servegym.adapters.profiling.design import Space, design
-from servegym.adapters.profiling.measuring import Plan, measure
-from servegym.adapters.profiling.meter import Measurement
+from servegym.adapters.profiling.measuring import Measurement, Plan, measure
 from servegym.errors import ProfilingError
 from servegym.latency_models.calibration import calibrate
 from servegym.latency_models.measured_batches import read_batches

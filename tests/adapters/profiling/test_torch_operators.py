@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from servegym.adapters.profiling.design import Batch, Prefill, Space, design
-from servegym.adapters.profiling.shapes import ModelShape, read_shape
+from servegym.adapters.profiling.torch_operators import read_shape
 from servegym.errors import ProfilingError
+from servegym.latency_models.building.shapes import ModelShape
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("one_thread")
-SHAPE = ModelShape(64, 128, 2, 4, 2, 16, 100)
+SHAPE = ModelShape(2, 64, 4, 2, 16, 128, 100)
 SPACE = Space(64, 6, 256, 4096)
 
 
@@ -43,7 +44,7 @@ def test_attention_is_that_of_the_whole_prompt(meter):
     from servegym.adapters.profiling.torch_operators import _Run
 
     torch.manual_seed(0)
-    queries = torch.randn(12, SHAPE.attention_width)
+    queries = torch.randn(12, SHAPE.heads * SHAPE.head_dim)
     kept = [(torch.randn(1, 2, 12, 16), torch.randn(1, 2, 12, 16))]
     whole = _Run(meter, Batch((Prefill(12),)))._attention(queries, kept)
     chunk = _Run(meter, Batch((Prefill(5, 7),)))._attention(queries[7:], kept)
@@ -53,8 +54,8 @@ def test_attention_is_that_of_the_whole_prompt(meter):
 
 
 def test_a_model_with_more_layers_takes_longer():
-    few = meter_of(ModelShape(256, 512, 2, 4, 2, 64, 100), dtype="float32")
-    many = meter_of(ModelShape(256, 512, 16, 4, 2, 64, 100), dtype="float32")
+    few = meter_of(ModelShape(2, 256, 4, 2, 64, 512, 100), dtype="float32")
+    many = meter_of(ModelShape(16, 256, 4, 2, 64, 512, 100), dtype="float32")
     batch = Batch((Prefill(64),))
     times = [each.measure(batch, 9).seconds.min() for each in (few, many)]
     assert times[1] > 3 * times[0]
@@ -63,7 +64,7 @@ def test_a_model_with_more_layers_takes_longer():
 def test_facts_say_what_was_measured(meter):
     facts = meter.facts()
     assert facts["dtype"] == "torch.float32"
-    assert facts["shape"]["hidden_size"] == 64
+    assert facts["shape"]["hidden"] == 64
     assert facts["clock"] == "time.perf_counter"
 
 
@@ -85,7 +86,7 @@ CONFIG = {
 def test_shapes_as_hugging_face_has_them(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG | {"head_dim": None, "architectures": ["LlamaForCausalLM"]}))
-    assert read_shape(path) == ModelShape(64, 128, 2, 4, 4, 16, 100)
+    assert read_shape(path) == ModelShape(2, 64, 4, 4, 16, 128, 100)
     path.write_text(json.dumps(CONFIG | {"num_key_value_heads": 2, "head_dim": 32}))
     assert read_shape(path).qkv_width == 8 * 32
 

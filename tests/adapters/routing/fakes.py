@@ -217,7 +217,7 @@ def proxied(
 ) -> Iterator[Served]:  # fmt: skip
     """A proxy before these, in a thread."""
     assumptions = dataclasses.replace(
-        Assumptions.of(router(policy), None, None, "h100-llama3-8b"),
+        Assumptions.of(router(policy), "h100-llama3-8b"),
         defaults=defaults or DEFAULTS,
         prefix_cache_tokens=prefix_cache_tokens,
     )

@@ -240,6 +240,6 @@ def book(one: LiveRouter, there: list[int]) -> None:
 
 def test_a_router_that_goes_by_adapters_is_refused() -> None:
     with pytest.raises(RoutingError, match="lora-affinity goes by LoRA adapters"):
-        Assumptions.of(router("lora-affinity"), None, None, "h100-llama3-8b")
+        Assumptions.of(router("lora-affinity"), "h100-llama3-8b")
     for name in ("min-load", "predicted-cost"):  # the latter looks at adapters where engines have some
-        assert Assumptions.of(router(name), None, None, "h100-llama3-8b").router.name == name
+        assert Assumptions.of(router(name), "h100-llama3-8b").router.name == name

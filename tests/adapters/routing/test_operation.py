@@ -122,7 +122,7 @@ def test_rereading_has_the_new_policy_and_the_new_clients(
     names = ["round-robin"]
     clients = tmp_path / "clients.yaml"
     clients.write_text("clients: {a: {key: old}}")
-    operation = Operation.of(clients, {}, load=lambda: Assumptions.of(router(names[0]), None, None, DEVICE))
+    operation = Operation.of(clients, {}, load=lambda: Assumptions.of(router(names[0]), DEVICE))
     log = RequestLog(tmp_path / "requests.jsonl")
     with proxied([engines[0].url], operation=operation, log=log) as proxy, caplog.at_level(logging.WARNING):
         loop = proxy.server._loop  # type: ignore[attr-defined]
@@ -265,7 +265,7 @@ def test_it_speaks_tls(engines: list[FakeEngine], tmp_path: Path) -> None:
         idle(proxy)
     with pytest.raises(RoutingError, match="TLS: "):
         make_server(
-            Assumptions.of(router("min-load"), None, None, DEVICE), ["http://a:1"],
+            Assumptions.of(router("min-load"), DEVICE), ["http://a:1"],
             dataclasses.replace(settings, certificate_key=certificate),
         )  # fmt: skip
     with pytest.raises(RoutingError, match="goes with its key"):

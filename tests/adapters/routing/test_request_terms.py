@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.adapters.routing import streams
+from servegym.adapters.routing.refusals import Refused
 from servegym.adapters.routing.request_terms import (
     DEFAULTS,
-    BadBody,
     chunks_of,
     defaults_of,
     parse,
@@ -94,7 +94,7 @@ def test_whatever_is_said_what_is_asked_is_in_range(xargs: object, priority: obj
 def test_a_body_is_a_request_or_refused(body: bytes, chat: bool) -> None:
     try:
         document = parse(body, chat)
-    except BadBody as error:
+    except Refused as error:
         assert len(str(error)) <= 250 and "\n" not in str(error)[:40]
         return
     assert prompt_tokens(document, chat, 4.0) >= 1

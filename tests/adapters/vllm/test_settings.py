@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import servegym.adapters.vllm
-from servegym.adapters.vllm.compatibility import counted_on, preempt, watch_chunks
 from servegym.adapters.vllm.settings import Settings, read_settings
 from servegym.adapters.vllm.step_log import StepLog
-from servegym.adapters.vllm.versions import PARTS, check_version, parts_of
+from servegym.adapters.vllm.versions import PARTS, check_version, counted_on, parts_of, preempt, watch_chunks
 from servegym.errors import VllmError
 
 FILE = "a file that is there"
