@@ -86,12 +86,12 @@ def scenario_of(
 
 
 def whole_in(spec: ServingSpec, name: str) -> int | None:
-    """A whole number of the spec, or None."""
+    """Return a whole number of the spec, or None."""
     return whole(name, spec[name])
 
 
 def front_end_in(spec: ServingSpec) -> FrontEnd | None:
-    """The spec's front end, else that of the first pool's profile; None: it takes no time."""
+    """Return the spec's front end, else that of the first pool's profile; None: it takes no time."""
     given = spec.fleet.front_end
     found: FrontEnd | None = profile_of(spec).front_end if given is None else front_end_from(given)
     return found if found is not None and found.takes_time else None
@@ -119,7 +119,7 @@ def disturbance_in(spec: ServingSpec, seed: int) -> Disturbance:
 
 
 def _seed_of_noise(spec: ServingSpec, seed: int) -> int:
-    """The seed of the noise: the spec's, else `seed`."""
+    """Return the seed of the noise: the spec's, else `seed`."""
     given = spec.imperfection.noise_seed
     return seed if given is None else given
 
@@ -203,7 +203,7 @@ def rate_of(spec: ServingSpec) -> float | None:
 
 
 def file_requests(spec: ServingSpec) -> int | None:
-    """Number of requests of a file within the limits of a spec; None for a family. Raises WorkloadError."""
+    """Count the requests of a file within the limits of a spec; None for a family. Raises WorkloadError."""
     total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
     return requests_in(
         fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt, reading=spec.demand.reading

@@ -177,7 +177,7 @@ def _check_role_change(fleet: Fleet, spec: ServingSpec) -> None:
 
 
 def most_engines(fleet: Fleet) -> int:
-    """The largest number of engines that a fleet can have."""
+    """Return the largest number of engines that a fleet can have."""
     if fleet.pools:
         return sum(pool.engines for pool in fleet.pools)
     engines, prefill, decode = (

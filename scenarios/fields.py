@@ -69,5 +69,5 @@ def option(default: Any, kind: str, help: str, **more: Any) -> Any:
 
 
 def options_of(kind: type) -> dict[str, Option]:
-    """The options of the fields of a dataclass, by the fields' names."""
+    """Return the options of the fields of a dataclass, by the fields' names."""
     return {field.name: field.metadata["option"] for field in dataclasses.fields(kind) if "option" in field.metadata}

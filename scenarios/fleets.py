@@ -32,7 +32,7 @@ FIND = {
 
 
 def policy_of(spec: ServingSpec, role: str) -> Policy | None:
-    """The policy of a role, or None. Raises PolicyError for an unknown one."""
+    """Find the policy of a role, or None. Raises PolicyError for an unknown one."""
     named = fixed(role, spec[role])
     if role == "decode_scheduler" and named is None and spec.fleet.is_disaggregated:
         named = DECODE_SCHEDULER
@@ -58,7 +58,7 @@ def profile_of(spec: ServingSpec, device: str | Profile | None = None) -> Profil
 
 
 def pools_of(fleet: Fleet) -> tuple[Pool, ...]:
-    """The pools of a fleet, also those given as numbers of engines."""
+    """Make the pools of a fleet, also those given as numbers of engines."""
     if fleet.pools:
         return fleet.pools
     engines, prefill, decode = (int(fixed(name, getattr(fleet, name))) for name in ("engines", "prefill", "decode"))
@@ -148,7 +148,7 @@ def _pool(spec: ServingSpec, pool: Pool) -> Deployment:
 
 
 def adapters_of(fleet: Fleet) -> Adapters | None:
-    """The LoRA adapters of each engine. Raises SpecError if some of their numbers are missing, DeploymentError."""
+    """Make the LoRA adapters of each engine. Raises SpecError if some of their numbers are missing, DeploymentError."""
     most = {name: whole(name, getattr(fleet, name)) for name in ("max_loras", "max_cpu_loras")}
     times = {name: fixed(name, getattr(fleet, name)) for name in ("lora_load_s", "lora_activate_s")}
     numbers = most | times
@@ -169,5 +169,5 @@ def startup_of(fleet: Fleet) -> Startup | None:
 
 
 def incidents_of(fleet: Fleet) -> tuple[Incident, ...]:
-    """The incidents of the engines. Raises SpecError."""
+    """Make the incidents of the engines. Raises SpecError."""
     return tuple(map(incident_of, fleet.incidents))

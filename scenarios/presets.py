@@ -139,7 +139,7 @@ PRESETS = {
 
 
 def presets_of(environment: str) -> dict[str, Preset]:
-    """The presets that are for an environment."""
+    """List the presets that are for an environment."""
     return {
         name: preset
         for name, preset in PRESETS.items()
@@ -166,7 +166,7 @@ def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def overrides_of(preset: str) -> dict[str, Any]:
-    """The overrides of a preset. Raises SpecError for an unknown one."""
+    """Return the overrides of a preset. Raises SpecError for an unknown one."""
     if preset not in PRESETS:
         raise SpecError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
     return PRESETS[preset].overrides

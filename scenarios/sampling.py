@@ -192,7 +192,7 @@ def adapted(spec: ServingSpec, workload: Workload, rng: np.random.Generator) -> 
 
 
 def engines_by_device(spec: ServingSpec) -> dict[str, int]:
-    """Number of engines of a spec by device. Raises SpecError for a profile in place of a name."""
+    """Count the engines of a spec by device. Raises SpecError for a profile in place of a name."""
     engines: dict[str, int] = {}
     for pool in spec.fleet.pools or (Pool(engines=spec.fleet.total),):
         device = pool.device or fixed("device", spec.fleet.device)
@@ -203,7 +203,7 @@ def engines_by_device(spec: ServingSpec) -> dict[str, int]:
 
 
 def no_prefixes(trace: str) -> str:
-    """The error for a trace that engines with prefix stores cannot serve."""
+    """Compose the error for a trace that engines with prefix stores cannot serve."""
     return (
         f"engines have prefix stores, and the trace of workload '{trace}' has no prefix blocks; it should have them, "
         "as Mooncake's and Qwen-Bailian's files do"

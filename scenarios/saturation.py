@@ -104,7 +104,7 @@ def held_rate_per_s(
 
 @functools.cache
 def measured_saturations() -> dict[str, Any]:
-    """The table: by device, rates_per_s[recipe][trace], and the profile_sha256 of the measured profile."""
+    """Return the table: by device, rates_per_s[recipe][trace], and the profile_sha256 of the measured profile."""
     devices: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))["devices"]
     return devices
 

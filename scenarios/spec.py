@@ -148,7 +148,7 @@ class ServingSpec:
         return {"varied": self.varied}
 
     def __getitem__(self, name: str) -> Any:
-        """A field of any part by its name."""
+        """Return a field of any part by its name."""
         group = LEAVES[name][0]
         return getattr(getattr(self, group) if group else self, name)
 

@@ -129,20 +129,20 @@ def is_several(kind: str, value: Any) -> bool:
 
 
 def fixed(name: str, value: Any) -> Any:
-    """The value of a field with a single value. Raises SpecError for several."""
+    """Return the value of a field with a single value. Raises SpecError for several."""
     if isinstance(value, Range) or (isinstance(value, tuple) and len(value) != 1):
         raise SpecError(f"{name} is {plain(value)}; here it should be one value, as nothing is drawn")
     return value[0] if isinstance(value, tuple) else value
 
 
 def whole(name: str, value: Any) -> int | None:
-    """The whole number of a field with a single value; None if it is None. Raises SpecError for several."""
+    """Return the whole number of a field with a single value; None if it is None. Raises SpecError for several."""
     number = fixed(name, value)
     return None if number is None else int(number)
 
 
 def profiles_of(value: Any) -> tuple[Any, ...]:
-    """The load profiles of a field as a tuple, also for one."""
+    """Return the load profiles of a field as a tuple, also for one."""
     one = isinstance(value, tuple) and value and isinstance(value[0], tuple) and not isinstance(value[0][0], tuple)
     return (value,) if one else tuple(value)
 
@@ -294,7 +294,7 @@ OF_KIND: dict[str, Callable[[Any], Any]] = {
 
 
 def parse_load(text: str) -> float:
-    """A load from its name in `LOADS` or a number above 0. Raises SpecError."""
+    """Return a load from its name in `LOADS` or a number above 0. Raises SpecError."""
     try:
         load = LOADS[text] if text in LOADS else float(text)
     except ValueError:

@@ -209,7 +209,7 @@ class Labels:
         return np.array([codes.setdefault(name, len(codes)) for name in distinct], "i4")[places]
 
     def by_column(self) -> dict[str, tuple[str, ...]]:
-        """The names of code 0, 1, ... by column."""
+        """Return the names of code 0, 1, ... by column."""
         return {field: tuple(codes) for field, codes in self._codes.items()}
 
 
@@ -228,7 +228,7 @@ def _number(cell: Any) -> float:
 
 
 def _whole_numbers(cell: Any, most: int) -> np.ndarray:
-    """The numbers of a list, or of a text with numbers separated by spaces."""
+    """Return the numbers of a list, or of a text with numbers separated by spaces."""
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):
         return np.empty(0, "i8")
     items = [int(item) for item in cell.split()] if isinstance(cell, str) else [operator.index(item) for item in cell]

@@ -28,7 +28,7 @@ class Stream(enum.IntEnum):
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:
-    """The random generator of one stream of `seed`, a whole number of 0 or more. Raises WorkloadError."""
+    """Make the random generator of one stream of `seed`, a whole number of 0 or more. Raises WorkloadError."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise WorkloadError(f"a seed of {seed!r}: a seed is a whole number of 0 or more")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(seed), spawn_key=(int(stream),))))
@@ -45,23 +45,23 @@ def uniform(least: int, most: int) -> InverseCdf:
 
 
 def by_quantiles(levels: Sequence[float], lengths: Sequence[float]) -> InverseCdf:
-    """The distribution with these quantiles: log-uniform between two of them, from 1 up to the last quantile."""
+    """Make the distribution with these quantiles: log-uniform between two of them, from 1 up to the last quantile."""
     return functools.partial(_by_quantiles, np.array([0.0, *levels]), np.log([1.0, *lengths]))
 
 
 def lognormal_by_quantiles(p50: float, p90: float) -> InverseCdf:
-    """The lognormal distribution with this median and 90 % quantile."""
+    """Make the lognormal distribution with this median and 90 % quantile."""
     return functools.partial(_lognormal, p50, math.log(p90 / p50) / NORMAL_P90)
 
 
 def lognormal_by_moments(mean: float, std: float) -> InverseCdf:
-    """The lognormal distribution with this mean and standard deviation."""
+    """Make the lognormal distribution with this mean and standard deviation."""
     variance = math.log1p((std / mean) ** 2)
     return functools.partial(_lognormal, mean * math.exp(-variance / 2), math.sqrt(variance))
 
 
 def gamma_by_moments(mean: float, std: float) -> InverseCdf:
-    """The Gamma distribution with this mean and standard deviation."""
+    """Make the Gamma distribution with this mean and standard deviation."""
     shape = (mean / std) ** 2
     return functools.partial(_gamma, shape, mean / shape)
 

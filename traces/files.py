@@ -25,7 +25,7 @@ RowFile = Callable[[Path, Collection[str], int], Iterator[Chunk]]
 
 
 def column_names(path: Path) -> list[str]:
-    """The names of the columns of a file. Raises WorkloadError for a file that cannot be read."""
+    """Read the names of the columns of a file. Raises WorkloadError for a file that cannot be read."""
     kind = _kind(path)
     with _readable(path):
         names = _NAMES[kind](path)
@@ -57,7 +57,7 @@ def sha256(path: Path) -> str:
 
 
 def _kind(path: Path) -> str:
-    """The format of a file, by its suffix. Raises WorkloadError."""
+    """Return the format of a file, by its suffix. Raises WorkloadError."""
     if not path.exists():
         raise WorkloadError(f"there is no file {path}")
     if not path.is_file():
@@ -96,7 +96,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _delimiter(path: Path) -> str:
-    """The delimiter of the first line: a comma, or a character that occurs in it more often."""
+    """Return the delimiter of the first line: a comma, or a character that occurs in it more often."""
     with open_text(path) as stream:
         first = next(iter(Lines(stream, path.name)), "")
     return max(",;\t|", key=first.count)
@@ -140,7 +140,7 @@ def _csv_chunks(path: Path, columns: Collection[str], rows: int, texts: Collecti
 
 
 def _row_names(rows: Iterator[dict[str, Any]]) -> list[str]:
-    """The keys of all rows; a row without a key has an empty cell. Nested keys are outer.inner."""
+    """Collect the keys of all rows; a row without a key has an empty cell. Nested keys are outer.inner."""
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
@@ -158,7 +158,7 @@ def _nested_names(prefix: str, fields: dict[str, Any], depth: int = 0) -> Iterat
 
 
 def field_of(row: dict[str, Any], name: str) -> Any:
-    """The value of a field, of a nested one by outer.inner; None if there is none."""
+    """Find the value of a field, of a nested one by outer.inner; None if there is none."""
     if name in row:
         return row[name]
     outer, dot, inner = name.partition(".")
@@ -183,7 +183,7 @@ def _parquet_names(path: Path) -> list[str]:
 
 
 def _arrow_names(fields: Any, prefix: str = "") -> Iterator[str]:
-    """Names of an Arrow schema or struct; nested ones as outer.inner."""
+    """Yield the names of an Arrow schema or struct; nested ones as outer.inner."""
     import pyarrow as pa
 
     for field in fields:

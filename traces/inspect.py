@@ -17,7 +17,7 @@ GENERATED_REQUESTS = 100_000  # drawn to describe a family
 
 
 def describe(trace: Trace | str | os.PathLike[str], reading: Reading | None = None) -> dict[str, Any]:
-    """Figures of a trace: a Trace, a file, or a family of the embedded generator.
+    """Compute the figures of a trace: a Trace, a file, or a family of the embedded generator.
 
     Returns name, requests, span_s, rate_per_s, peak_minute_over_mean (rate of the busiest minute, counted
     from the first arrival, over the mean rate), interarrival_cv (standard deviation over mean);
@@ -62,7 +62,7 @@ def _arrivals(arrival_s: np.ndarray | None) -> dict[str, float | None]:
 
 
 def _sessions(trace: Trace) -> dict[str, Any]:
-    """Figures of the sessions of a trace."""
+    """Compute the figures of the sessions of a trace."""
     if trace.turns is None:
         return {}
     turns = np.unique(trace.turns.session, return_counts=True)[1]

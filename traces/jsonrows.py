@@ -16,7 +16,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines, without empty lines. Raises WorkloadError, which names the line."""
+    """Read the objects of a file of JSON lines, without empty lines. Raises WorkloadError, which names the line."""
     with open_text(path) as stream:
         for number, line in enumerate(Lines(stream, path.name), start=1):
             if not line.strip():
@@ -31,7 +31,7 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def items(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON list, read in pieces, or the single object of the file.
+    """Read, in pieces, the objects of a JSON list, or the single object of the file.
 
     Raises WorkloadError, naming the item.
     """

@@ -29,7 +29,7 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def trace_names() -> list[str]:
-    """The traces that come with servegym: families of the embedded generators."""
+    """List the traces that come with servegym: families of the embedded generators."""
     return FAMILIES.names()
 
 
@@ -96,7 +96,7 @@ def requests_in(
     max_total_tokens: int | None = None,
     reading: Reading | None = None,
 ) -> int | None:
-    """Number of requests of a file within the limits; None for a trace that is drawn, in any number.
+    """Count the requests of a file within the limits; None for a trace that is drawn, in any number.
 
     Raises WorkloadError.
     """

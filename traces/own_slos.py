@@ -85,6 +85,6 @@ def _number(text: str, what: str) -> float:
 
 
 def _overruled(trace: Trace) -> tuple[str, ...]:
-    """A note for a trace with SLOs of its own, which take precedence."""
+    """Return a note for a trace with SLOs of its own, which take precedence."""
     own = [field for field in FIELD.values() if field in trace.given]
     return (f"the trace's own {', '.join(own)} take precedence over the given ones",) if own else ()

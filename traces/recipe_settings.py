@@ -23,7 +23,7 @@ def drawn(level: np.ndarray, shares: np.ndarray, met: np.ndarray) -> np.ndarray:
 
 
 def _numbers(text: str, what: str) -> list[float]:
-    """The numbers of "70-15-15"."""
+    """Return the numbers of "70-15-15"."""
     try:
         return [float(number) for number in text.split("-")]
     except ValueError:
@@ -31,7 +31,7 @@ def _numbers(text: str, what: str) -> list[float]:
 
 
 def of_classes(text: str, what: str, classes: Sequence[str]) -> dict[str, float]:
-    """The number above 0 of each class."""
+    """Return the number above 0 of each class."""
     numbers = _numbers(text, what)
     if len(numbers) != len(classes):
         raise WorkloadError(f"{what} is {text!r}; it should be {len(classes)} numbers, of {', '.join(classes)}")

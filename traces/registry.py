@@ -34,7 +34,7 @@ class Registry(Generic[Part]):
         return add
 
     def names(self) -> list[str]:
-        """The names, sorted."""
+        """List the names, sorted."""
         return sorted(self._parts)
 
     def __iter__(self) -> Iterator[Part]:
@@ -49,7 +49,7 @@ class Registry(Generic[Part]):
         return self._parts[name]
 
     def parameters(self, name: str) -> Mapping[str, inspect.Parameter]:
-        """The parameters of an entry that is a function: its keyword-only arguments."""
+        """Return the parameters of an entry that is a function: its keyword-only arguments."""
         signature = inspect.signature(cast(Callable[..., Any], self[name]), eval_str=True)
         return {key: one for key, one in signature.parameters.items() if one.kind is one.KEYWORD_ONLY}
 

@@ -58,7 +58,7 @@ class Tables:
     provenance: dict[str, Any]
 
     def lengths_of(self, client: int, field: str, window_s: float) -> Lengths:
-        """The table valid at `window_s`: the last one that starts at or before it, else the first."""
+        """Find the table valid at `window_s`: the last one that starts at or before it, else the first."""
         starts_s, tables = self.lengths[client, field]
         return tables[max(int(np.searchsorted(starts_s, window_s, "right")) - 1, 0)]
 
@@ -228,7 +228,7 @@ def _read_lengths(path: Path) -> dict[tuple[int, str], tuple[np.ndarray, list[Le
 
 
 def _lengths(chunk: Chunk, row: int) -> Lengths:
-    """The table in a row. Counts of 0 (failed requests) have no share."""
+    """Return the table in a row. Counts of 0 (failed requests) have no share."""
     this_row = np.arange(len(chunk)) == row
     try:
         tokens = np.asarray(chunk.frame["lengths"].iloc[row], "f8")

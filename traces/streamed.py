@@ -46,7 +46,7 @@ class StreamedTrace:
             raise WorkloadError(f"{self.path.name} {why}: it cannot be streamed")
 
     def chunks(self) -> Iterator[Workload]:
-        """The requests in order, at most `ROWS` at a time. Raises WorkloadError as `read_trace`."""
+        """Read the requests in order, at most `ROWS` at a time. Raises WorkloadError as `read_trace`."""
         reader, first_row, before_s = OwnReader(self.path, self.names, None, self.reading), 1, 0.0
         for chunk in reader.chunks(ROWS):
             columns = reader.columns(chunk)

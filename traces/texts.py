@@ -14,7 +14,7 @@ LONGEST_LINE = 1 << 26  # characters: a longer line is a broken file, or a hosti
 
 
 def open_text(path: Path) -> TextIO:
-    """A text file, unpacked if it is gzipped; a binary file is refused."""
+    """Open a text file, unpacked if it is gzipped; a binary file is refused."""
     opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as stream:
         if b"\0" in stream.read(SNIFFED_BYTES):
@@ -41,7 +41,7 @@ class Lines:
             yield line
 
     def read(self, size: int = -1) -> str:
-        """The next `size` characters, as of any text file."""
+        """Return the next `size` characters, as of any text file."""
         text = self._stream.read(size)
         end = max(text.rfind("\n"), text.rfind("\r"))
         self._length = len(text) - end - 1 if end >= 0 else self._length + len(text)

@@ -14,7 +14,7 @@ ESTIMATE = "characters/"
 
 
 def token_counter(tokenizer: Tokenizer | str) -> Callable[[str], int]:
-    """A function from text to its number of tokens; any text but the empty one has at least 1.
+    """Make a function from text to its number of tokens; any text but the empty one has at least 1.
 
     Raises WorkloadError for an unknown name.
     """

@@ -24,7 +24,7 @@ class PrefixBlocks:
     block_tokens: int | None = None
 
     def take(self, rows: np.ndarray) -> PrefixBlocks:
-        """The blocks of these requests, in the order of `rows`."""
+        """Select the blocks of these requests, in the order of `rows`."""
         counts = np.diff(self.offsets)[rows]
         offsets = np.r_[0, np.cumsum(counts)]
         moved = np.repeat(self.offsets[rows] - offsets[:-1], counts)  # distance of each block from its new place
@@ -61,7 +61,7 @@ class Trace:
         return len(self.prompt_tokens)
 
     def take(self, rows: np.ndarray) -> Trace:
-        """The requests numbered `rows` (integers), in that order."""
+        """Select the requests numbered `rows` (integers), in that order."""
         return dataclasses.replace(
             self,
             prompt_tokens=self.prompt_tokens[rows],
@@ -79,9 +79,9 @@ class Trace:
         return np.ones(len(self), bool) if self.turns is None else self.turns.after < 0
 
     def alone(self) -> Trace:
-        """The requests as if none followed another. Of sessions without their times."""
+        """Copy the requests as if none followed another (a session keeps no times)."""
         return self if self.turns is None else dataclasses.replace(self, turns=None, arrival_s=None)
 
     def noted(self, **entries: Any) -> Trace:
-        """The same requests with more entries in the provenance."""
+        """Copy the requests with more entries in the provenance."""
         return dataclasses.replace(self, provenance={**self.provenance, **entries})

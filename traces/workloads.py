@@ -35,7 +35,7 @@ NOTES = {"notes": "Trace", "slo_notes": "SLOs"}  # of a workload's provenance, a
 
 
 def workload_notes(provenance: Mapping[str, Any]) -> list[str]:
-    """The repairs to a trace and the changes of a recipe, in words, from the provenance of a workload."""
+    """Return the repairs to a trace and the changes of a recipe, in words, from the provenance of a workload."""
     return [f"{what}: {note}" for name, what in NOTES.items() for note in provenance.get(name, ())]
 
 
@@ -56,7 +56,7 @@ def build_workload(
     resample: bool = False,
     reading: Reading | None = None,
 ) -> Workload:
-    """A workload from a trace, at a rate, with a recipe's SLOs.
+    """Make a workload from a trace, at a rate, with a recipe's SLOs.
 
     trace: a name of `trace_names()`, or a file `read_trace` reads, or ServeGen's tables.
     requests: how many; of a file in a row (default: all), or as many drawn (default: 1000).
@@ -104,7 +104,7 @@ def build_workload(
 
 
 def workload_of_trace(built: Trace) -> Workload:
-    """The workload of a trace that has arrivals and a recipe's columns (`build_trace`). Raises WorkloadError."""
+    """Make the workload of a trace that has arrivals and a recipe's columns (`build_trace`). Raises WorkloadError."""
     if (
         built.turns is not None and built.arrival_s is not None
     ):  # sessions in a row become requests in order of arrival, and after them the turns
@@ -142,7 +142,7 @@ def build_trace(
     seed: int = 0,
     idle_tpot_s: float | None = None,
 ) -> Trace:
-    """A trace with arrivals and a recipe's columns: all that a workload has, labels and prefix blocks kept.
+    """Make a trace with arrivals and a recipe's columns: all that a workload has, labels and prefix blocks kept.
 
     Arguments as `build_workload`. Raises WorkloadError.
     """

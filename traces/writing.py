@@ -110,7 +110,7 @@ def checked_ending(path: Path) -> str:
 
 
 def _as_trace(workload: Workload) -> Trace:
-    """A workload's columns as a trace; those that all have their default are left out."""
+    """Return a workload's columns as a trace; those that all have their default are left out."""
     table = workload.table
     given = {
         field: table[field]
@@ -128,7 +128,7 @@ def _as_trace(workload: Workload) -> Trace:
 
 
 def _frames(trace: Trace) -> Iterator[pd.DataFrame]:
-    """The columns of a file, CHUNK_ROWS rows at a time. Prefix blocks are lists."""
+    """Yield the columns of a file, CHUNK_ROWS rows at a time. Prefix blocks are lists."""
     import pandas as pd
 
     more, trace = _session_columns(trace), dataclasses.replace(trace, turns=None)
@@ -173,7 +173,7 @@ def _session_columns(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def _cells(field: str, column: np.ndarray, trace: Trace) -> Any:
-    """A column as it is written: names in place of codes, nothing in place of what nothing stands for."""
+    """Return a column as it is written: names in place of codes, nothing in place of what nothing stands for."""
     import pandas as pd
 
     if trace.labels.get(field):

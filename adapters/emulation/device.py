@@ -17,7 +17,7 @@ from servegym.simulator.records.types import BATCH_SUMS
 
 class Clock(Protocol):
     def now_s(self) -> float:
-        """Seconds since a fixed moment."""
+        """Return seconds since a fixed moment."""
 
     def wait_until(self, time_s: float) -> None:
         """Return at `time_s` or later."""
@@ -83,7 +83,7 @@ class Device:
             self._log.write(",".join(LOG_COLUMNS) + "\n")
 
     def duration_s(self, sums: np.ndarray) -> float:
-        """Seconds that a batch, BATCH[1], takes, by the function that the simulator calls."""
+        """Return the seconds that a batch, BATCH[1], takes, by the function that the simulator calls."""
         return float(self._model.batch_s(sums[0], self._model.coefficients))
 
     def run(self, sums: np.ndarray, result: Any) -> DeviceFuture:

@@ -92,7 +92,7 @@ class Executor(VllmExecutor):
         return [{f"model.layers.{layer}.self_attn.attn": spec for layer in range(model.get_num_layers(parallel))}]
 
     def determine_available_memory(self) -> list[int]:
-        """Bytes of the profile's number of KV blocks, at the served model's bytes a block."""
+        """Return the bytes of the profile's number of KV blocks, at the served model's bytes a block."""
         return [(self.settings.profile.kv.total_blocks + NULL_BLOCKS) * self._bytes_per_block]
 
     def initialize_from_config(self, kv_cache_configs: list[Any]) -> None:

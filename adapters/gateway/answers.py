@@ -20,7 +20,7 @@ LONGEST_PIECE = 62 * 1024  # bytes of a body in one message; gateways take 64 Ki
 
 
 def headers_of(message: Any) -> Headers:
-    """The headers of a request or an answer, with its method, path and status as `:method` and so on."""
+    """Return the headers of a request or an answer, with its method, path and status as `:method` and so on."""
     pairs = [(one.key.lower(), one.raw_value or one.value.encode()) for one in message.headers.headers]
     return Headers(raw=[(key.encode("latin-1", "replace"), value) for key, value in pairs])
 
@@ -41,7 +41,7 @@ def with_slos(headers: Headers) -> Headers:
 
 
 def metadata_of(message: Any, namespace: str, key: str) -> Any:
-    """An entry of the gateway's metadata, or None."""
+    """Return an entry of the gateway's metadata, or None."""
     for entry in message.metadata_context.filter_metadata:
         if entry.key == namespace:
             return json_format.MessageToDict(entry.value).get(key)
@@ -49,7 +49,7 @@ def metadata_of(message: Any, namespace: str, key: str) -> Any:
 
 
 def subset_of(message: Any) -> set[str] | None:
-    """The endpoints, IP:PORT, to which the gateway restricts the choice; None: no restriction."""
+    """Return the endpoints, IP:PORT, to which the gateway restricts the choice; None: no restriction."""
     value = metadata_of(message, SUBSET_NAMESPACE, SUBSET)
     if value is None:
         return None

@@ -140,7 +140,7 @@ class Exchange:
         return [first, *rest]
 
     def _allowed(self) -> list[Backend]:
-        """The engines that may be chosen. Raises Refused if there is none."""
+        """Return the engines that may be chosen. Raises Refused if there is none."""
         subset = self._subset
         found = [
             one for one in self._proxy.backends.all if one.takes and (subset is None or endpoint_of(one.url) in subset)
@@ -151,12 +151,12 @@ class Exchange:
         return found
 
     def _emptiest(self) -> Backend:
-        """The engine with the fewest requests, for a request that is not routed (such as a list of models)."""
+        """Return the engine with the fewest requests, for a request that is not routed (such as a list of models)."""
         requests = self._proxy.router.snapshots["requests"]
         return min(self._allowed(), key=lambda one: int(requests[one.index]))
 
     async def _ask(self, body: bytes) -> Backend:
-        """The engine to which the router sends the request. Raises Refused."""
+        """Return the engine to which the router sends the request. Raises Refused."""
         proxy, chat = self._proxy, self._path == CHAT
         document = parse(body, chat)
         client = Client("anybody")  # the gateway decides which clients may use the engines

@@ -82,7 +82,7 @@ MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
 
 
 def _classes() -> dict[str, Any]:
-    """The classes of MESSAGES, by name."""
+    """Make the classes of MESSAGES, by name."""
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
     file = descriptor_pb2.FileDescriptorProto(

@@ -71,7 +71,7 @@ class Batch:
 
 
 def mean_sums(batches: Sequence[Batch]) -> np.ndarray:
-    """The means of the sums of batches, a BATCH record, array[1]."""
+    """Compute the means of the sums of batches, a BATCH record, array[1]."""
     each_sums = np.concatenate([batch.sums() for batch in batches])
     mean = np.zeros(1, BATCH)
     for name in BATCH_SUMS:

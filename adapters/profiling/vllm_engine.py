@@ -254,7 +254,7 @@ class VllmMeter:
 
 
 def fewer(batch: Batch, tokens: int) -> Batch:
-    """The batch with `tokens` less in its first prefill, at most MOST_FEWER of the prefill."""
+    """Make the batch with `tokens` less in its first prefill, at most MOST_FEWER of the prefill."""
     if not batch.prefills:
         return batch
     first, *others = batch.prefills

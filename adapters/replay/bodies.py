@@ -66,7 +66,7 @@ class Bodies:
         return json.dumps(document, separators=(",", ":")).encode()
 
     def prompt_of(self, workload: Workload, index: int) -> list[int] | str:
-        """The prompt of a request: token ids, or words."""
+        """Make the prompt of a request: token ids, or words."""
         length = int(workload.table["prompt_tokens"][index])
         if self.prompt == "text":
             numbered = f"{self.seed} {index} "  # no two prompts have the same beginning

@@ -64,7 +64,7 @@ class Front:
         )
 
     def next(self) -> Turn | None:
-        """The request to send next unless another ends before; None: there is none."""
+        """Return the request to send next unless another ends before; None: there is none."""
         if not self._for_requests:
             return None
         found: Turn | None = None

@@ -142,11 +142,11 @@ class Measured(Result):
         )
 
     def tables(self, timeline: bool = True) -> dict[str, pd.DataFrame]:
-        """The tables that `save` writes, by name: requests and tokens."""
+        """Return the tables that `save` writes, by name: requests and tokens."""
         return {"requests": self.requests, "tokens": self.tokens}
 
 
 def _unknown_engine() -> Deployment:
-    """An engine with room for any request and without a device model."""
+    """Make an engine with room for any request and without a device model."""
     nothing = LatencyModel.from_values("linear", dict.fromkeys(("a_p", "b_p", "c_p", "a_d", "b_d", "t_c"), 0.0))
     return Deployment(nothing, nothing, total_blocks=2**6, block_tokens=2**20, name="a live endpoint")

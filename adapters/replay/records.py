@@ -59,12 +59,12 @@ class Replayed:
     limits: Limits = dataclasses.field(default_factory=Limits)
 
     def counts(self) -> dict[str, int]:
-        """Number of requests by how they ended."""
+        """Count the requests by how they ended."""
         statuses = [record.status for record in self.records]
         return {status: statuses.count(status) for status in STATUSES}
 
     def reasons(self, most: int = 5) -> dict[str, int]:
-        """The most common reasons for which requests did not finish, with the number of requests."""
+        """Return the most common reasons for which requests did not finish, with the number of requests."""
         found: dict[str, int] = {}
         for record in self.records:
             if record.reason is not None:

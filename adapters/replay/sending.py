@@ -65,7 +65,7 @@ class Endpoint:
         return url if url.endswith("/v1") else f"{url}/v1"
 
     def model(self) -> str:
-        """The name of the first served model. Raises ReplayError if the server names none."""
+        """Return the name of the first served model. Raises ReplayError if the server names none."""
         where = f"{self.base}/models"
         try:
             answer = httpx.get(where, timeout=self.connect_timeout_s, headers=list(self.headers), trust_env=False)
@@ -118,7 +118,7 @@ class Sending:
         self._request_ended = asyncio.Event()
 
     def now_s(self) -> float:
-        """Seconds since the replay began."""
+        """Return the seconds since the replay began."""
         return time.monotonic() - self._start_s
 
     async def run(self) -> bool:
@@ -191,7 +191,7 @@ class Clients:
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A client for exclusive use."""
+        """Lend a client for exclusive use."""
         client = self._free.pop() if self._free else self._new()
         try:
             yield client
@@ -245,7 +245,7 @@ def _end(record: Record, stream: TokenStream, wanted: int) -> None:
 
 
 def error_of_body(text: bytes) -> str:
-    """The message in the body of an HTTP error."""
+    """Return the message in the body of an HTTP error."""
     try:
         document: Any = json.loads(text)
     except ValueError:

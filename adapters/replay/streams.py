@@ -73,7 +73,7 @@ class TokenStream:
 
 
 def error_text(document: Any) -> str:
-    """The message of an error object of an OpenAI-compatible server, in one line."""
+    """Return the message of an error object of an OpenAI-compatible server, in one line."""
     error = document.get("error", document) if isinstance(document, dict) else document
     message = error.get("message", error) if isinstance(error, dict) else error
     return " ".join(str(message).split())[:200]

@@ -31,7 +31,7 @@ BLOCK_TOKENS = re.compile(rb'\bblock_size="(\d+)"')
 
 
 def as_text(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    """Headers in the HTTP client's form."""
+    """Return the headers in the HTTP client's form."""
     return [(name.decode("ascii", "replace"), value.decode("utf-8", "replace")) for name, value in headers]
 
 

@@ -37,7 +37,7 @@ class Bucket:
         self._at_s = 0.0
 
     def wait_s(self, now_s: float, amount: float) -> float:
-        """Seconds until the bucket holds `amount`; until it is full, if the amount exceeds its size."""
+        """Return the seconds until the bucket holds `amount`; until it is full, if the amount exceeds its size."""
         if math.isinf(self._most):
             return 0.0
         self._level = min(self._most, self._level + max(0.0, now_s - self._at_s) * self._most / 60)

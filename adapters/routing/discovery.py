@@ -22,7 +22,7 @@ class Source(Protocol):
     """A source of engines' addresses."""
 
     async def urls(self) -> list[str]:
-        """The present addresses. Raises RoutingError if they cannot be read."""
+        """Return the present addresses. Raises RoutingError if they cannot be read."""
         ...
 
 

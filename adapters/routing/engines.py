@@ -39,7 +39,7 @@ class LiveEngine:
     kv_groups: tuple[KvCacheGroup, ...] = ()
 
     def index_sets(self, total_blocks: int, block_tokens: int, chunk_tokens: int) -> int:
-        """Number of sets of the router's index for this KV memory."""
+        """Return the number of sets of the router's index for this KV memory."""
         room = total_blocks * block_tokens if self.prefix_cache_tokens is None else self.prefix_cache_tokens
         return sets_of(room, chunk_tokens)
 

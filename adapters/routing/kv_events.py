@@ -115,7 +115,7 @@ def _shown(value: Any) -> str:
 
 
 def address_of(url: str, port: int) -> str:
-    """The address at which the engine at a URL publishes: this port of its host."""
+    """Return the address at which the engine at a URL publishes: this port of its host."""
     host = urlsplit(url).hostname or ""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 

@@ -59,5 +59,5 @@ class ProxyMetrics:
             metric.labels(engine)
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' format."""
+        """Return all metrics in Prometheus' format."""
         return generate_latest(self.registry)

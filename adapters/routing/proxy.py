@@ -52,7 +52,7 @@ class Proxy:
         self._warned = False
 
     def now_s(self) -> float:
-        """Seconds since the proxy was made."""
+        """Return the seconds since the proxy was made."""
         return time.monotonic() - self._began_s
 
     def news(self) -> None:

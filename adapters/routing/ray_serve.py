@@ -85,7 +85,7 @@ class PolicyRouter(RequestRouter):
         return [[by_engine[engine]] for engine in order]
 
     def _choose(self, pending: PendingRequest, engines: set[int]) -> int:
-        """The engine that the policy chooses, to which the request counts as sent."""
+        """Return the engine that the policy chooses, to which the request counts as sent."""
         now_s, request = self._now_s(), pending.metadata.internal_request_id
         live, tried = self._live, self._tried.setdefault(request, set())
         if request in self._rows:
@@ -218,7 +218,7 @@ class Reporting:
         self._counts().pop(_get_serve_request_context()._internal_request_id, None)
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """The statistics that Ray Serve passes to the router."""
+        """Return the statistics that Ray Serve passes to the router."""
         return {STATS: {"tokens": dict(self._counts()), "free_blocks": self.free_blocks}}
 
     def _counts(self) -> dict[str, int]:

@@ -78,10 +78,10 @@ async def _discard(receive: Receive) -> None:
 
 
 def error_body(status: int, message: str, kind: str, code: str | None = None) -> bytes:
-    """An error as a JSON document."""
+    """Make an error as a JSON document."""
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code or status}}).encode()
 
 
 def error_event(status: int, message: str, kind: str) -> bytes:
-    """An error as a server-sent event, which is valid wherever the stream broke off."""
+    """Make an error as a server-sent event, which is valid wherever the stream broke off."""
     return b"\n\ndata: " + error_body(status, message, kind) + b"\n\n"

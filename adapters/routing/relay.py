@@ -28,7 +28,7 @@ EVENTS = "text/event-stream"
 
 
 def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: set[bytes]) -> list[tuple[bytes, bytes]]:
-    """Headers without those in `dropped` and those that the connection header names."""
+    """Return the headers without those in `dropped` and those that the connection header names."""
     pairs = [(name.lower(), value) for name, value in headers]
     named = {token.strip().lower() for name, value in pairs if name == b"connection" for token in value.split(b",")}
     return [(name, value) for name, value in pairs if name not in dropped | named]

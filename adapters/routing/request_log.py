@@ -38,7 +38,7 @@ class Measured:
         self.in_time += in_time
 
     def line(self, now_s: float, **more: Any) -> dict[str, Any]:
-        """The entry of the log, without its wall-clock time."""
+        """Return the entry of the log, without its wall-clock time."""
         asked = self.asked
         return {
             "prompt_tokens": asked.prompt_tokens,
@@ -94,7 +94,7 @@ class RequestLog:
 
 
 def _start_of(path: Path) -> float:
-    """The start of an existing log, from its first line; else now."""
+    """Return the start of an existing log, from its first line; else now."""
     try:
         with path.open(encoding="utf-8") as there:
             first = json.loads(there.readline())

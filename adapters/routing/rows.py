@@ -108,7 +108,7 @@ class Rows:
                 del self._session_engines[next(iter(self._session_engines))]
 
     def session_engine(self, r: int) -> int:
-        """The engine of the last request in the session of row r; -1: none is remembered."""
+        """Return the engine of the last request in the session of row r; -1: none is remembered."""
         return self._session_engines.get(int(self.table[r].session), -1)
 
     def give_back(self, r: int) -> None:

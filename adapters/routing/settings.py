@@ -83,7 +83,7 @@ class ProxySettings:
 
 
 def checked_url(text: str) -> str:
-    """The address of an engine, http://HOST:PORT, without a slash at its end. Raises RoutingError."""
+    """Return the address of an engine, http://HOST:PORT, without a slash at its end. Raises RoutingError."""
     right = "it should be http://HOST:PORT, perhaps with a path"
     try:
         parts = urlsplit(text)

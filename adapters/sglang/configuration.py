@@ -99,7 +99,7 @@ class Configuration:
 
 
 def rule_of(policy: Policy) -> Rule:
-    """The translation of a scheduler. Raises ExportError if there is none."""
+    """Return the translation of a scheduler. Raises ExportError if there is none."""
     if isinstance(policy, LearnedPolicy):
         raise ExportError(f"{policy.label}: a learned policy; SGLang runs no networks, and takes {', '.join(RULES)}")
     if policy.name not in RULES:

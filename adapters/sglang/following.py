@@ -60,7 +60,7 @@ class Follower:
             del self.row_of[self.req_of.pop(row).rid], self.delivered[row]
 
     def ran_out(self, waiting: Iterable[Any]) -> list[int]:
-        """Rows of waiting requests that have blocks in the mirror, as SGLang has retracted them."""
+        """Return the rows of waiting requests that have blocks in the mirror, as SGLang has retracted them."""
         blocks = self.mirror.run.requests["blocks"]
         return [row for req in waiting if (row := self.row_of.get(req.rid, -1)) >= 0 and blocks[row] > 0]
 

@@ -22,7 +22,7 @@ def adder_class(base: type) -> Any:
             return AddReqResult.CONTINUE
 
         def _fitting(self, req: Any, tokens: int) -> int:
-            """The most of `tokens` that the request has left, that memory allows, and that end at a page."""
+            """Return the most of `tokens` that the request has left, that memory allows, and that end at a page."""
             wanted = min(tokens, len(req.full_untruncated_fill_ids) - req.prefix_len)
             fitting = min(wanted, int(self.cur_rem_tokens))
             if req.prefix_len + fitting < len(req.full_untruncated_fill_ids):  # a cut ends at the end of a page
@@ -89,6 +89,6 @@ def retract(scheduler: Any, running_batch: Any, rids: set[str]) -> None:
 
 
 def put_first(waiting: list[Any], rids: list[str]) -> list[Any]:
-    """The queue with the requests of `rids` in front, in this order."""
+    """Return the queue with the requests of `rids` in front, in this order."""
     place = {rid: number for number, rid in enumerate(rids)}
     return sorted(waiting, key=lambda req: place.get(req.rid, len(place)))

@@ -43,7 +43,7 @@ def register() -> None:
 
 
 def what_is_unfit(scheduler: Any) -> str | None:
-    """The reason why the plug-in cannot decide for this scheduler; None if it can."""
+    """Say why the plug-in cannot decide for this scheduler; None if it can."""
     reasons = {
         "it schedules a batch ahead of results (start it with --disable-overlap-schedule)": scheduler.enable_overlap,
         "it runs prefills apart from decodes (start it with --enable-mixed-chunk)": not scheduler.is_mixed_chunk,

@@ -69,7 +69,7 @@ class Decisions:
         max_num_seqs: int,
         under_way: bool = False,
     ) -> Plan | None:
-        """The batch that the policy wants now (see `Mirror.plan`); None: vLLM decides, or nothing can run."""
+        """Return the batch that the policy wants now (see `Mirror.plan`); None: vLLM decides, or nothing can run."""
         if self.steps_alone > 0:
             self.steps_alone -= 1
             self.metrics.add("fallback_steps")
@@ -110,7 +110,7 @@ def warm_up(mirror: Mirror, terms: Terms) -> None:
 
 
 def scheduler_of(artifact: Artifact) -> Policy:
-    """The scheduler of an artifact. Raises VllmError if it has none."""
+    """Return the scheduler of an artifact. Raises VllmError if it has none."""
     policy = artifact.scheduler or artifact.decode_scheduler
     if policy is None:
         raise VllmError(f"the artifact has {artifact.label}, which is no scheduler; vLLM's plug-in takes a scheduler")
@@ -118,7 +118,7 @@ def scheduler_of(artifact: Artifact) -> Policy:
 
 
 def estimator_of(artifact: Artifact, settings: Settings) -> LatencyModel:
-    """The policy's estimator. Raises VllmError if there is none."""
+    """Return the policy's estimator. Raises VllmError if there is none."""
     if settings.estimator:
         from servegym.latency_models.profile import load_profile
 

@@ -108,7 +108,7 @@ class Enforcer:
             self.hidden = []
 
     def chunk(self, request: Any, tokens: int) -> int:
-        """Tokens that a request may get of the `tokens` that vLLM would give it."""
+        """Return the tokens that a request may get of the `tokens` that vLLM would give it."""
         if self.chunks is not None:
             planned = self.chunks.get(id(request), 0)
             tokens = min(tokens, planned + self.drafts if planned == 1 else planned)

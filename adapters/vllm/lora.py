@@ -34,7 +34,7 @@ class Adapters:
             self.running = {r.lora_request.lora_int_id for r in running if r.lora_request is not None}
 
     def barred(self) -> list[int]:
-        """Rows of waiting requests whose adapter would exceed the limit now.
+        """Return the rows of waiting requests whose adapter would exceed the limit now.
 
         Plans exclude them: a policy that chose only these, step after step, would keep running requests from ending.
         """

@@ -75,7 +75,7 @@ class Metrics:
 
 
 def _prometheus() -> dict[str, Any]:
-    """The Prometheus metrics by name; empty without prometheus_client."""
+    """Return the Prometheus metrics by name; empty without prometheus_client."""
     try:
         from prometheus_client import Counter, Gauge, Histogram
     except ImportError:

@@ -251,7 +251,7 @@ class Mirror:
         self.free_rows.extend(rows)
 
     def _evicted(self) -> np.ndarray:
-        """Rows of the plan's victims, in the order of their eviction."""
+        """Return the rows of the plan's victims, in the order of their eviction."""
         before = self._evictions[0][0]
         rows = self.scratch.queues[0][: self.scratch.engines["queue_length"][0]]
         numbers = self.scratch.requests["evicted"][rows]

@@ -34,7 +34,7 @@ store_mirror, restore_mirror, size_of_mirror = parking(MIRROR)
 
 @compiled(types.int64())
 def mirror_bytes():
-    """Bytes of a parked mirror."""
+    """Return the bytes of a parked mirror."""
     return size_of_mirror()
 
 

@@ -67,7 +67,7 @@ class TermsReader:
         self.applications: dict[Hashable, int] = {}
 
     def read(self, extra_args: Any, priority: int) -> Terms:
-        """The terms of a request with these `vllm_xargs` (SamplingParams.extra_args) and vLLM's priority."""
+        """Return the terms of a request with these `vllm_xargs` (SamplingParams.extra_args) and vLLM's priority."""
         sent = extra_args if isinstance(extra_args, Mapping) else {}
         taken = _Taken(sent)
         defaults = self.defaults
@@ -90,7 +90,7 @@ class TermsReader:
         )
 
     def client_of(self, priority: int) -> int:
-        """The client number of requests of a priority that name no client."""
+        """Return the client number of requests of a priority that name no client."""
         return numbered(("priority", priority), self.clients)
 
 
@@ -142,7 +142,7 @@ def numbered(name: Hashable, seen: dict[Hashable, int]) -> int:
 
 
 def _short(value: int | str) -> str:
-    """The value as text; for an int with too many bits to convert, a text longer than MOST_TEXT."""
+    """Return the value as text; for an int with too many bits to convert, a text longer than MOST_TEXT."""
     if isinstance(value, int) and value.bit_length() > 4 * MOST_TEXT:
         return " " * (MOST_TEXT + 1)
     return str(value)

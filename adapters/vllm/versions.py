@@ -43,7 +43,7 @@ PARTS = {
 
 
 def parts_of(version: str | None) -> Parts:
-    """The parts of a version; of one without a release number (a build from source is 0.1.dev), the newest."""
+    """Return the parts of a version; of one without a release number (a build from source is 0.1.dev), the newest."""
     try:
         number = _number(version or "")
     except ValueError:
@@ -57,7 +57,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def installed_version() -> str | None:
-    """The version of the installed vLLM; None if there is none."""
+    """Return the version of the installed vLLM; None if there is none."""
     for distribution in DISTRIBUTIONS:
         try:
             return metadata.version(distribution)

@@ -167,7 +167,7 @@ def whole_numbers(weights: list[float]) -> list[int]:
 
 
 def _worst(weights: list[float], wholes: list[int]) -> float:
-    """The largest relative error of the ratios of weights to the least weight."""
+    """Return the largest relative error of the ratios of weights to the least weight."""
     at = weights.index(min(weights))
     return max(
         abs(whole / wholes[at] / (weight / weights[at]) - 1) for weight, whole in zip(weights, wholes, strict=True)

@@ -7,7 +7,7 @@ MOST_MEANT = 3  # most names suggested for an unknown one
 
 
 def unknown_name(kind: str, name: str, names: Collection[str]) -> str:
-    """The message for a name that is not among `names`, with those that were probably meant.
+    """Compose the message for a name that is not among `names`, with those that were probably meant.
 
     Suggested are, ignoring case, the names that begin with it, or else the most similar one.
     """

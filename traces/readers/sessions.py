@@ -143,6 +143,6 @@ class SessionsReader(OwnReader):
             )
 
     def _session(self, rows: Columns, at: int) -> str:
-        """The file's name of the session of a row."""
+        """Return the file's name of the session of a row."""
         names = self.labels.by_column().get("session")
         return str(rows["session"][at] if names is None else names[rows["session"][at]])

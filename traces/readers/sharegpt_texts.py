@@ -42,7 +42,7 @@ class ShareGptReader(PublicReader):
 
 
 def _exchange(conversation: Any) -> tuple[str, str] | None:
-    """The texts of the first two turns, empty for missing turns; None for anything that is not a conversation."""
+    """Read the texts of the first two turns, empty for missing turns; None for anything that is not a conversation."""
     if not isinstance(conversation, (list, np.ndarray)):
         return None
     texts = [

@@ -118,7 +118,7 @@ class WekaReader(Reader):
 
 
 def _block_size(given: Any, turns: list[Turn], where: str) -> int:
-    """The size in the file, else the power of two for which all prompts have their number of blocks."""
+    """Return the size in the file, else the power of two for which all prompts have their number of blocks."""
     if given is not None and given == given:
         if not isinstance(given, int | float | np.number) or not 1 <= given <= MAX_TOKENS or given != int(given):
             raise WorkloadError(f"{where}: block_size is {given!r}; it should be a whole number of tokens")

@@ -127,7 +127,7 @@ def with_only(name: str) -> typer.Typer:
 
 
 def kernels_digest() -> str:
-    """Digest of the sources with kernels: two installs with the same digest make the same decisions.
+    """Compute the digest of the sources with kernels: two installs with the same digest make the same decisions.
 
     The first 12 hexadecimal digits of the SHA-256 of each file's path and text, in order of the paths.
     """

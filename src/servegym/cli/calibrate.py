@@ -107,7 +107,7 @@ def name_of(path: Path) -> str:
 
 
 def error_table(result: Calibration) -> Table:
-    """Errors in percent on the held-out batches."""
+    """Make the table of errors in percent on the held-out batches."""
     table = new_table("error, %", "MAPE", "decode", "prefill", "mixed", "p95", "largest")
     for label, fitted in (
         (f"{result.document['device']['form']} device, against measured", result.device),

@@ -120,7 +120,7 @@ def compare(
 
 
 def document(comparison: Comparison, summary: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
-    """The comparison and its results as a JSON document."""
+    """Make the comparison and its results as a JSON document."""
     from servegym.evaluation.measures import axis_of
     from servegym.evaluation.summary import conclusion
 

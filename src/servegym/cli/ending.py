@@ -69,7 +69,7 @@ def end(message: str, status: int) -> NoReturn:
 
 
 def file_of(error: OSError) -> str:
-    """The file that an error is about, as far as it can be determined: the operating system names none for a full
+    """Find the file that an error is about, as far as it can be determined: the operating system names none for a full
     disk."""
     if error.filename:
         return str(error.filename)

@@ -129,7 +129,7 @@ class Judged(NamedTuple):
 
 
 def policies_judged(named: dict[str, list[str]]) -> Judged:
-    """The policies of the kind of which several are named. Raises ServegymError as `judged_kind` does."""
+    """Find the policies of the kind of which several are named. Raises ServegymError as `judged_kind` does."""
     kind = judged_kind(named)
     fixed: dict[str, str | None] = {other: texts[0] for other, texts in named.items() if other != kind and texts}
     return Judged(kind, tuple(named[kind]), fixed, kind != "scheduler")
@@ -158,7 +158,7 @@ def artifacts_judged(texts: list[str], named: dict[str, list[str]]) -> Judged:
 
 
 def judged_kind(named: dict[str, list[str]]) -> str:
-    """The kind of which several policies are named. Raises ServegymError if there is none, or more than one."""
+    """Find the kind of which several policies are named. Raises ServegymError if there is none, or more than one."""
     several = [kind for kind, texts in named.items() if len(texts) > 1]
     if len(several) > 1:
         raise ServegymError(
@@ -174,7 +174,7 @@ def judged_kind(named: dict[str, list[str]]) -> str:
 
 
 def chosen_panel(name: str | None, many: bool) -> Panel:
-    """The panel, by default that for one engine or, if `many`, for several."""
+    """Load the panel, by default that for one engine or, if `many`, for several."""
     from servegym.evaluation.panels.panel import load_panel
 
     return load_panel(name or ("held_out_routers" if many else "held_out"))
@@ -226,7 +226,7 @@ def write_results(
 
 
 def document(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
-    """The evaluation and its results as a JSON document."""
+    """Make the evaluation and its results as a JSON document."""
     from servegym.evaluation.panels.tables import conclusions
 
     return {

@@ -34,7 +34,7 @@ def show_evaluation(
 
 
 def notes(evaluation: Evaluation, cells: pd.DataFrame) -> list[str]:
-    """The lines below the tables that explain them."""
+    """List the lines below the tables that explain them."""
     interval = f"intervals are 95 % of a stratified bootstrap over {evaluation.over}"
     lines = [
         f"Differences are to {evaluation.baseline_label}, the reference, on the same requests; "

@@ -36,7 +36,7 @@ TARGET_METAVAR = "servegym|vllm|ray|sglang|xllm"
 
 
 def named(kind: str) -> typer.models.OptionInfo:
-    """An option that names a policy."""
+    """Make an option that names a policy."""
     help_text = f"Instead of a source: a {kind} and parameters other than its own."
     return typer.Option(metavar=options.SCHEDULER_METAVAR, help=help_text, rich_help_panel=options.WHAT)
 

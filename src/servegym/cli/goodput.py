@@ -120,14 +120,14 @@ def show(search: GoodputSearch, summary: pd.DataFrame, console: Console) -> None
 
 
 def missing(row: pd.Series, low: str, high: str) -> str:
-    """The reason why there is no mean."""
+    """Say why there is no mean."""
     parts = [f"below {low} in {row['below']}"] * (row["below"] > 0)
     parts += [f"at least {high} in {row['above']}"] * (row["above"] > 0)
     return f"{', '.join(parts)} of {row['seeds']} run{'s' * bool(row['seeds'] > 1)}"
 
 
 def document(search: GoodputSearch, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
-    """The search and its results as a JSON document."""
+    """Make the search and its results as a JSON document."""
     return {
         "search": search.identity,
         "interval_over": search.repeats.over,

@@ -153,7 +153,7 @@ def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Conso
 def document(
     asked: Headroom, rows: pd.DataFrame, found: list[Found], no_bound: str | None, files: list[Path]
 ) -> dict[str, Any]:
-    """The question and its results as a JSON document."""
+    """Make the question and its results as a JSON document."""
     from servegym.evaluation.panels.part import notes_of
 
     searches = [

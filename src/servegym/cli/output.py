@@ -25,7 +25,7 @@ def console_for(json_target: str | None) -> Console:
 
 
 def progress_console() -> Console:
-    """The console for progress and remarks: standard error."""
+    """Return the console for progress and remarks: standard error."""
     return _console(stderr=True)
 
 

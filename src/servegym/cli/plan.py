@@ -141,13 +141,13 @@ def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:
 
 
 def missing(row: pd.Series, counts: bool) -> str:
-    """The reason why there is no number."""
+    """Say why there is no number."""
     seeds = f"in {row['missing']} of {row['seeds']} run{'s' * bool(row['seeds'] > 1)}"
     return f"no number is enough {seeds}" if counts else f"{row['found']} the rates tried {seeds}"
 
 
 def document(asked: Plan, summary: pd.DataFrame, rows: pd.DataFrame, files: list[Path]) -> dict[str, Any]:
-    """The plan and its results as a JSON document."""
+    """Make the plan and its results as a JSON document."""
     return {
         "plan": asked.identity,
         "interval_over": asked.repeats.over,

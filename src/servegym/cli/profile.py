@@ -155,7 +155,7 @@ def profile(
 
 
 def meter_of(endpoint: str, model: str | None, space: Space, vocabulary: int) -> Meter:
-    """The meter of a server."""
+    """Make the meter of a server."""
     with needs("--endpoint", "serve"):
         from servegym.adapters.profiling.endpoint import EndpointMeter
         from servegym.adapters.replay.sending import Endpoint
@@ -192,7 +192,7 @@ def show(table: Path, json: str | None) -> None:
 
 
 def summary_table(rows: pd.DataFrame) -> Table:
-    """Table of the times of each kind of batch, and of the spread of repeats."""
+    """Make the table of the times of each kind of batch, and of the spread of repeats."""
     table = new_table("batches", "", "shortest, ms", "median, ms", "longest, ms", "spread of repeats, %")
     for name, part in rows.groupby("regime"):
         duration_ms = 1e3 * part["duration_s"]

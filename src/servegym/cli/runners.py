@@ -54,7 +54,7 @@ class Work:
             yield runner, progress
 
     def beside(self, directory: Path, name: str) -> Path:
-        """A folder that all evaluations share: in `--out` if given, else beside the default folder."""
+        """Return a folder that all evaluations share: in `--out` if given, else beside the default folder."""
         return (self.out or directory.parent) / name
 
     def bounds(self, find: Callable[[Progress], T], kept: str) -> tuple[T | None, str | None]:

@@ -120,7 +120,7 @@ def shadow(
 
 
 def rows_of(found: Shadow) -> list[dict[str, str]]:
-    """Rows with TDG ratios, mean latencies, and differences to the policy that ran with 95 % intervals."""
+    """Make the rows with TDG ratios, mean latencies, and differences to the policy that ran with 95 % intervals."""
     rows = []
     for one in (found.measured, found.simulated, *found.others):
         itself = one in (found.measured, found.simulated)

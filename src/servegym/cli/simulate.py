@@ -224,7 +224,7 @@ def slos_met(document: dict[str, Any]) -> dict[str, str]:
 
 
 def asked_for(document: dict[str, Any]) -> dict[str, str]:
-    """Figures that only some runs have: of sessions, shared prefixes, incidents, a scaler."""
+    """List the figures that only some runs have: of sessions, shared prefixes, incidents, a scaler."""
     arguments, figures = document["arguments"], {}
     if "sessions" in document:
         figures["sessions in time"] = f"{number(document['session_slo_attainment'])} of {document['sessions']:,}"
@@ -241,7 +241,7 @@ def asked_for(document: dict[str, Any]) -> dict[str, str]:
 
 
 def costs(document: dict[str, Any]) -> dict[str, str]:
-    """Figures of costs, if prices or power are given."""
+    """List the figures of costs, if prices or power are given."""
     words = {"cost": ("price_per_hour", ""), "energy_kwh": ("busy_w", " kWh")}
     return {
         f"{figure.partition('_')[0]} (a million tokens)": (

@@ -97,7 +97,7 @@ def option_set(
 
 
 def own_parameters(function: Command, made: str) -> list[inspect.Parameter]:
-    """The parameters of a command itself: all but `made`, which is made from added options."""
+    """Return the parameters of a command itself: all but `made`, which is made from added options."""
     hints = typing.get_type_hints(function, include_extras=True)
     own = (one for one in inspect.signature(function).parameters.values() if one.name != made)
     return [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
@@ -150,7 +150,7 @@ def _parser(name: str, option: Option) -> Callable[[str], Any]:
 
 
 def _value(value: Any) -> Any:
-    """The value of an option; a repeated one has several."""
+    """Return the value of an option; a repeated one has several."""
     if not isinstance(value, list):
         return value
     return tuple(one for item in value for one in (item if isinstance(item, tuple) else (item,)))

@@ -53,6 +53,6 @@ def run_study(command: str, arguments: list[str]) -> int:
 
 
 def clone_root() -> Path | None:
-    """The root of the clone that this package is imported from, if it is one."""
+    """Return the root of the clone that this package is imported from, if it is one."""
     root = Path(servegym.__file__).resolve().parents[2]
     return root if (root / "experiments" / "__main__.py").is_file() else None

@@ -70,13 +70,13 @@ def column_width(rows: Rows, name: str) -> int:
 
 
 def with_unit(name: str) -> str:
-    """The name of a column, with a non-breaking space before its unit."""
+    """Return the name of a column, with a non-breaking space before its unit."""
     before, comma, unit = name.rpartition(", ")
     return f"{before},\N{NO-BREAK SPACE}{unit}" if comma and " " not in unit else name
 
 
 def stacked(row: Mapping[str, str]) -> dict[str, str]:
-    """The row with each interval below its mean."""
+    """Return the row with each interval below its mean."""
     first = next(iter(row))
     return {
         name: cell if name == first else cell.replace(" ± ", "\n± ").replace(" (", "\n(") for name, cell in row.items()

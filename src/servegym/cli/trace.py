@@ -144,7 +144,7 @@ def write_trace(source: str, target: Path, **arguments: Any) -> None:
 
 
 def arrivals_table(figures: dict[str, Any]) -> Table | str:
-    """Table of arrivals; a remark for a trace without times."""
+    """Make the table of arrivals; a remark for a trace without times."""
     if figures["span_s"] is None:
         return "no arrival times: --rate or --load draws them"
     table = new_table("arrivals", "")
@@ -154,7 +154,7 @@ def arrivals_table(figures: dict[str, Any]) -> Table | str:
 
 
 def provenance_table(figures: dict[str, Any]) -> Table:
-    """Table of a trace's provenance: the parts of its description that the other tables do not have."""
+    """Make the table of a trace's provenance: the parts of its description that the other tables do not have."""
     table = new_table("origin", "", numbers=False)
     for name, value in figures.items():
         if name not in ("name", "requests", *ARRIVALS, *LENGTHS) and value not in (None, []):

@@ -138,7 +138,7 @@ def train(
 
 
 def trainer(algorithm: str) -> Callable[..., Any]:
-    """The training function of an algorithm, which takes the configuration, a folder, resume and progress."""
+    """Return the training function of an algorithm, which takes the configuration, a folder, resume and progress."""
     if algorithm == EVOLUTION:
         from servegym.tuners import evolution
 

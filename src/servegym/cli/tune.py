@@ -110,7 +110,7 @@ def with_one_study(
     config: TuningConfig, named: str | None, studies: list[str] | None, roles: dict[str, str | None],
     tune: list[str] | None,
 ) -> TuningConfig:  # fmt: skip
-    """The tuning with one study: of the policies that options name, else of those of its only study."""
+    """Make the tuning with one study: of the policies that options name, else of those of its only study."""
     from servegym.tuners.studies.config import StudyConfig
     from servegym.tuners.studies.reading import parse_tune
 
@@ -130,7 +130,7 @@ def with_one_study(
 
 
 def with_panels(config: TuningConfig, words: Words, test_traces: list[str] | None, seeds: int | None) -> TuningConfig:
-    """The tuning, with its panels changed by options."""
+    """Make the tuning, with its panels changed by options."""
 
     def changed(panel: Panel, more: Words) -> Panel:
         return dataclasses.replace(panel, spec=panel.replaced(words | more).spec)

@@ -156,7 +156,7 @@ def _fit(
 
 
 def fit_rows(left: pd.DataFrame, needed: dict[str, int | None], percent: float) -> Rows:
-    """Rows of errors on runs left out of a fit, by the number of fitted runs, and the number that suffices."""
+    """Make the rows of errors on runs left out of a fit, by the number of fitted runs, and the number that suffices."""
     head = "runs fitted: median |error| of the others, %"
     rows = [
         {head: str(count)} | {metric: number(float(errors[metric]), 1) for metric in SHOWN}
@@ -190,7 +190,7 @@ def _errors_of_own(settings: list[Setting]) -> tuple[pd.DataFrame, dict[str, dic
 
 
 def error_rows(errors: pd.DataFrame) -> Rows:
-    """Rows of signed errors by run and stage."""
+    """Make the rows of signed errors by run and stage."""
     found = []
     for (name, stage), rows in errors.groupby(["run", "stage"], sort=False):
         by_metric = rows.set_index("metric")["error_percent"]
@@ -203,7 +203,7 @@ def error_rows(errors: pd.DataFrame) -> Rows:
 
 
 def case_rows(errors: pd.DataFrame) -> Rows:
-    """Rows of median absolute errors of means over runs, for each assumption."""
+    """Make the rows of median absolute errors of means over runs, for each assumption."""
     from servegym.evaluation.measured.figures import headline
 
     found = []

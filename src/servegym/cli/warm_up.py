@@ -70,7 +70,7 @@ def serve_a_little() -> None:
 
 
 def shipped_kernels() -> Iterator[Compiled]:
-    """The event loops, and every function that a run may be given: of policies, latency models and gains."""
+    """Yield the event loops, and every function that a run may be given: of policies, latency models and gains."""
     from servegym.baselines import registry
     from servegym.latency_models.forms import forms
     from servegym.simulator.policies.gains import FUNCTIONS

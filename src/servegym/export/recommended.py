@@ -55,7 +55,7 @@ def export_recommendation(found: Recommendation, directory: Path) -> Written:
 
 
 def vllm_flags(setup: Setup) -> list[str]:
-    """The limits and options of a setup, as `vllm serve` takes them."""
+    """Return the limits and options of a setup, as `vllm serve` takes them."""
     flags = ["--max-num-batched-tokens", str(setup.max_num_batched_tokens), "--max-num-seqs", str(setup.max_num_seqs)]
     if setup.long_prefill_token_threshold:
         flags += ["--long-prefill-token-threshold", str(setup.long_prefill_token_threshold)]
@@ -91,7 +91,7 @@ def manifest(setup: Setup, engines: int, gpus: int) -> str:
 
 
 def _policies(found: Recommendation, setup: Setup, engines: int, directory: Path) -> tuple[list[Path], list[str]]:
-    """The artifact with the plug-in and the router, where either is needed; and what vLLM is to know."""
+    """Make the artifact with the plug-in and the router, where either is needed; and what vLLM is to know."""
     named = {"scheduler": setup.scheduler} if setup.needs_plug_in else {}
     named |= {"router": setup.router} if engines > 1 else {}
     if not named:

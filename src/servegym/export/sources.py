@@ -41,7 +41,7 @@ def named_artifact(named: Mapping[str, str]) -> Artifact:
 
 
 def source_artifact(source: str) -> Artifact:
-    """The policies of a source, with its record of how they were made.
+    """Load the policies of a source, with its record of how they were made.
 
     source: folder of `servegym tune` (or of one of its studies), folder of `servegym train`, file of an artifact, or
     the name of a policy that ships. Raises ExportError for anything else, ArtifactError and PolicyError for what is in
@@ -69,7 +69,7 @@ def completed(
     traces: Sequence[str] = (),
     read_by: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    """The artifact with the assumptions that are asked for replaced.
+    """Return the artifact with the assumptions that are asked for replaced.
 
     device: latency profile whose estimator it gets. slo, traces: recipe and traces that its workload is taken from.
     read_by: fields of a spec with the options for reading traces that are files.
@@ -105,7 +105,7 @@ def _of_folder(folder: Path) -> Artifact:
 
 
 def _of_study(path: Path) -> Artifact:
-    """The winner of a study, from its outcome."""
+    """Load the winner of a study, from its outcome."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         config = document["config"]
@@ -147,7 +147,7 @@ def _of_study(path: Path) -> Artifact:
 
 
 def _study_policy(role: str, document: Mapping[str, Any], config: Mapping[str, Any], study: str, path: Path) -> Policy:
-    """A policy as a study names it; one with a network from where the study had it."""
+    """Return a policy as a study names it; one with a network from where the study had it."""
     if role not in KINDS:
         raise ExportError(f"{path}: there is a policy for {role!r}; it should be one of {', '.join(KINDS)}")
     load()
@@ -160,7 +160,7 @@ def _study_policy(role: str, document: Mapping[str, Any], config: Mapping[str, A
 
 
 def _trained_on(config: Mapping[str, Any], seeds: Mapping[str, Any]) -> dict[str, Any]:
-    """All cases that the search and the choice of its winner have used."""
+    """Return all cases that the search and the choice of its winner have used."""
     panels = [config[which] for which in ("panel", "validation")]
     return {
         **{

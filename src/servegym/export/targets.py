@@ -159,7 +159,7 @@ def _to_xllm(artifact: Artifact, path: Path, version: str | None) -> Exported:
 
 
 def xllm_document(artifact: Artifact, configuration: Configuration) -> dict[str, Any]:
-    """A configuration of xLLM, as JSON."""
+    """Make a configuration of xLLM, as JSON."""
     return {
         "target": "xllm",
         "version": configuration.version.number,
