@@ -14,7 +14,7 @@ from typing import Any
 from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Range
 from experiments.environments.rules import rules_of
-from experiments.prose import sections
+from experiments.prose import sections, wrapped
 from experiments.session_fleet import ATTAINMENT, TDG, Outcomes, all_routers, by_router
 from servegym.baselines.registry import router
 from servegym.evaluation.intervals import student_interval
@@ -78,11 +78,12 @@ def answers(places: Mapping[str, Outcomes]) -> str:
 def page(places: Mapping[str, Outcomes], seeds: int) -> str:
     words = sections(Path(__file__).with_suffix(".md"))
     tables = "\n".join(f"### {place}\n\n{all_routers(outcomes)}" for place, outcomes in places.items())
-    return f"""# Routers where requests name LoRA adapters
+    return wrapped(f"""# Routers where requests name LoRA adapters
 
 <!-- written by python -m experiments.lora_routers -->
 
-    servegym evaluate --panel lora_fleet --baseline {BASE} --router {BASE} --router {ONE} --router {OURS}
+    servegym evaluate --panel lora_fleet --baseline {BASE} \\
+      --router {BASE} --router {ONE} --router {OURS}
 
 {words["Question"]}
 
@@ -98,7 +99,7 @@ def page(places: Mapping[str, Outcomes], seeds: int) -> str:
 
 ## Results
 
-{tables}"""
+{tables}""")
 
 
 def main() -> None:

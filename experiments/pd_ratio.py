@@ -19,7 +19,7 @@ import numpy as np
 from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0, Range
 from experiments.outcomes import cells_of, outcomes_of
-from experiments.prose import sections
+from experiments.prose import sections, wrapped
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
 from servegym.scenarios.demand import Demand
@@ -158,12 +158,13 @@ def rows_of(outcomes: Outcomes, ours: Ratio) -> str:
 def page(places: Mapping[str, Outcomes], ours: Ratio, tried: int, seeds: int) -> str:
     words = sections(Path(__file__).with_suffix(".md"))
     tables = "\n".join(f"### {place}\n\n{rows_of(outcomes, ours)}" for place, outcomes in places.items())
-    return f"""# The ratio of prefill to decode engines as a decision
+    return wrapped(f"""# The ratio of prefill to decode engines as a decision
 
 <!-- written by python -m experiments.pd_ratio -->
 
     servegym simulate --trace code-and-writing --requests 12000 --rate 36 --slo ttft_s=2,tpot_s=0.06 \\
-      --prefill 5 --decode 3 --role-change 1 --router min-load --scheduler vllm-v1 --scaler {ours.scaler}
+      --prefill 5 --decode 3 --role-change 1 --router min-load --scheduler vllm-v1 \\
+      --scaler {ours.scaler}
 
 {words["Question"]}
 
@@ -179,7 +180,7 @@ def page(places: Mapping[str, Outcomes], ours: Ratio, tried: int, seeds: int) ->
 
 ## Results
 
-{tables}"""
+{tables}""")
 
 
 def main() -> None:

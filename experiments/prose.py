@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 from servegym.errors import ExperimentError
+
+WIDTH = 120  # characters of a line
+ITEM = re.compile(r"(?:- |\d+\. )")
+UNWRAPPED = ("    ", "|", "#", "<!--")  # code, rows of tables, headings and comments
 
 HEADING = re.compile(r"^## (.+)$", re.M)
 
@@ -22,3 +27,14 @@ def sections(path: Path) -> dict[str, str]:
             raise ExperimentError(f"{path}: there are two sections {heading!r}")
         texts[heading] = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
     return texts
+
+
+def wrapped(page: str) -> str:
+    """Wrap the paragraphs and the items of lists of a Markdown page, each one line of it, at `WIDTH` characters."""
+    return "\n".join(line if line.startswith(UNWRAPPED) else _wrapped(line) for line in page.split("\n"))
+
+
+def _wrapped(line: str) -> str:
+    item = ITEM.match(line)
+    indent = " " * len(item[0]) if item else ""
+    return textwrap.fill(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.claims.harness import prose
-from experiments.prose import sections
+from experiments.prose import WIDTH, sections, wrapped
 from servegym.errors import ExperimentError
 
 WORDS = """\
@@ -69,3 +69,11 @@ def test_sections_that_are_missing_or_unknown_are_named(tmp_path, monkeypatch, w
     (tmp_path / "my_claim.md").write_text(words)
     with pytest.raises(ExperimentError, match=f"my_claim.md: {wrong}; there should be Figure, Paper"):
         prose.prose_of("my-claim")
+
+
+def test_paragraphs_and_items_are_wrapped_and_tables_and_code_are_not():
+    long = "word " * 40 + "end"
+    lines = wrapped(f"{long}\n\n- {long}\n\n12. {long}\n\n| {long} |\n\n    {long}").split("\n")
+    assert [line for line in lines if len(line) > WIDTH] == [f"| {long} |", f"    {long}"]
+    starts = [line[:5] for line in lines]
+    assert starts == ["word ", "word ", "", "- wor", "  wor", "", "12. w", "    w", "", "| wor", "", "    w"]
