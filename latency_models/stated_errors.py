@@ -16,14 +16,16 @@ EXPECTED = {
     "roofline": "such profiles are 8 to 33 % off against tables of kernels",
 }
 
+STATES_ALONE = "no engine was measured with a model of states alone, and no table has their scan"
+
 
 def fit_percent(profile: Profile) -> float | None:
-    """Mean absolute error of the device form against the composed times to which it was fitted, or None."""
+    """Return the mean absolute error of the device form against the composed times of its fit, in percent, or None."""
     return profile.error[FIT]["mape_percent"] if FIT in profile.error else None
 
 
 def measured_percent(profile: Profile) -> float | None:
-    """Mean absolute error against measurements, or None."""
+    """Return the mean absolute error against measurements, in percent, or None."""
     later = MEASURED_LATER.get(profile.name)
     return next((profile.error[what]["mape_percent"] for what in MEASURED if what in profile.error), later)
 
@@ -31,4 +33,6 @@ def measured_percent(profile: Profile) -> float | None:
 def expected(profile: Profile) -> str:
     """Describe the error to expect of a profile that was never measured."""
     note = EXPECTED.get(error_class(profile))
+    if profile.kv.groups and all(group.state for group in profile.kv.groups):
+        note = STATES_ALONE
     return f"{NEVER}; {note}" if note else NEVER

@@ -64,11 +64,6 @@ class Groups:
     page_bytes: int
     blocks: int
 
-    @property
-    def logged_tokens(self) -> int:
-        """The "GPU KV cache size" that vLLM logs, as if each group kept all tokens."""
-        return self.blocks // len(self.groups) * min(group.block_tokens for group in self.groups)
-
     def in_profile(self, of_request: int, step_tokens: int) -> dict[str, Any]:
         """Make the blocks and groups of `kv` of a profile. block_tokens: mean tokens of a block for such requests."""
         kept = ((group.block_tokens, group.kept) for group in self.groups)

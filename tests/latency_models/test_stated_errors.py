@@ -1,12 +1,14 @@
 """What is said of the errors of profiles."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from servegym.latency_models.profile import load_profile
-from servegym.latency_models.stated_errors import expected, fit_percent, measured_percent
+from servegym.latency_models.stated_errors import STATES_ALONE, expected, fit_percent, measured_percent
+from servegym.simulator.memory.kv_groups import KvCacheGroup
 
 H100 = Path(__file__).parents[2] / "docs/results/h100.md"
 STEPS = re.compile(r"\| h100-llama3-8b \| (?:decode|mixed) \| (\d+) \| ([\d.]+) % \|")
@@ -24,3 +26,9 @@ def test_a_fit_is_no_measurement():
     profile = load_profile("a100-llama3-8b")
     assert measured_percent(profile) is None and fit_percent(profile) == pytest.approx(1.6, abs=0.1)
     assert expected(profile).startswith("never measured; in 14 measured runs")
+
+
+def test_measured_runs_say_nothing_of_states_alone():
+    profile = load_profile("a100-llama3-8b")
+    alone = dataclasses.replace(profile, kv=dataclasses.replace(profile.kv, groups=(KvCacheGroup(state=True),)))
+    assert expected(alone) == f"never measured; {STATES_ALONE}"
