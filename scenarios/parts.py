@@ -97,7 +97,7 @@ class Fleet:
     prefix_caching: str = option(
         "auto", CHOICE,
         "Automatic prefix caching, as in vLLM V1: on, off, or auto (on where the trace has prefix blocks and engines "
-        "have no prefix store).",
+        "have no prefix store, unless the model has states alone).",
         metavar="auto|on|off", choices=("auto", "on", "off"),
     )  # fmt: skip
     kv_events: bool = option(

@@ -292,7 +292,7 @@ def check(
     deployment = Deployment(
         device, estimator, total_blocks, engines, block_tokens, watermark, host=host, speculation=speculation,
         async_scheduling=asynchronous, max_num_batched_tokens=most_tokens, max_num_seqs=max_num_seqs,
-        kv_groups=groups, adapters=adapters,
+        kv_groups=groups, adapters=adapters, prefix_caching=caching or None,
     )  # fmt: skip
     scenario = Scenario(
         workload, deployment, policy, gain, until_s, drift, correction, predictor, front_end=front_end,

@@ -106,8 +106,8 @@ class Deployment:
     operators: of a layer, at whose ends a batch can be suspended; None: batches cannot be suspended.
     prefix_store: host memory for the KV of prefixes; None: there is none. With prefix caching it keeps the blocks that
         KV memory overwrites.
-    prefix_caching: whether requests with the same prefix share KV blocks; None: if the workload has prefixes and there
-        is no prefix store. Decode engines never do.
+    prefix_caching: whether requests with the same prefix share KV blocks; None: if the workload has prefixes, there is
+        no prefix store, and some layers keep tokens. Decode engines never do.
     kv_events: with prefix caching, engines publish which blocks they have at the end of each iteration.
     startup: engines of the common pool are off, and take time to start; None: they are up.
     role_change_s: time of a role change between prefill and decode, after an engine's last request; None: roles are
@@ -226,8 +226,13 @@ class Deployment:
         if self.role == "decode":
             return False
         if self.prefix_caching is None:
-            return workload.prefixes is not None and self.prefix_store is None
+            return workload.prefixes is not None and self.prefix_store is None and not self.keeps_states_alone
         return self.prefix_caching
+
+    @property
+    def keeps_states_alone(self) -> bool:
+        """Whether all layers keep states; vLLM then caches prefixes only if it is asked to."""
+        return bool(self.kv_groups) and all(group.state for group in self.kv_groups)
 
     def stored_blocks(self, workload: Workload) -> int:
         """Return the size of each engine's block store, in blocks: its prefix store with prefix caching; 0: none."""

@@ -116,12 +116,19 @@ def test_states_alone_are_cached_in_blocks_of_their_own() -> None:
     # The third shares 20 tokens with both, but no state was kept there: without full attention nothing shows that
     # beginnings part, so each prompt keeps the state of its last whole block alone.
     rows, other, third = [(32, 1)] * 4, [*NAMES[:5], 50, 51, 52], [*NAMES[:5], 60, 61, 62]
-    result = served(rows, [NAMES[:8], NAMES[:8], other, third], ALONE)
+    result = served(rows, [NAMES[:8], NAMES[:8], other, third], ALONE, prefix_caching=True)
     assert result.requests["cached_tokens"].tolist() == [0, 28, 0, 0]
     assert batches(result)[:3] == [[(0, 28)], [(0, 4)], [(1, 4)]]
-    inside = served(rows[:2], [NAMES[:8]] * 2, dataclasses.replace(ALONE, checkpoints=True))
+    checkpointed = dataclasses.replace(ALONE, checkpoints=True)
+    inside = served(rows[:2], [NAMES[:8]] * 2, checkpointed, prefix_caching=True)
     assert batches(inside) == [[(0, 32)], [(1, 4)]]
     assert [iteration.used_blocks for iteration in iterations(inside)] == [2, 2]
+
+
+def test_states_alone_are_cached_only_if_asked_for() -> None:
+    """As in vLLM, which leaves it off for models without attention (ModelConfig.is_prefix_caching_supported)."""
+    assert served([(32, 1)] * 2, [NAMES[:8]] * 2, ALONE).requests["cached_tokens"].tolist() == [0, 0]
+    assert served([(32, 1)] * 2, [NAMES[:8]] * 2, FULL, STATE).requests["cached_tokens"].tolist() == [0, 28]
 
 
 def test_blocks_of_cached_states() -> None:
