@@ -93,16 +93,15 @@ class SharedDatabase(_CachedStorage):
         parsed = checked_url(url)
         self.name = parsed.render_as_string(hide_password=True)
         self.presence = Presence(Path(tempfile.gettempdir()) / f"servegym-workers-{os.getuid()}")
-        self._has_locks = parsed.get_backend_name() != "sqlite"
-        settings: dict[str, Any] = {}
-        if self._has_locks:
-            settings["connect_args"] = {name: value for name, value in POSTGRESQL.items() if name not in parsed.query}
+        settings: dict[str, Any] = {
+            "connect_args": {name: value for name, value in POSTGRESQL.items() if name not in parsed.query}
+        }
         plain = url.replace("{", "{{").replace("}", "}}")  # Optuna fills in a template
         beats_every_s = max(1, grace_s // BEATS_A_GRACE)
         with translated(self.name):
             engine = sqlalchemy.create_engine(parsed, **settings)
             try:
-                with self._locked(engine), warnings.catch_warnings():  # one worker makes the tables
+                with locked(engine), warnings.catch_warnings():  # one worker makes the tables
                     warnings.simplefilter("ignore", ExperimentalWarning)
                     backend = RDBStorage(plain, settings, heartbeat_interval=beats_every_s, grace_period=grace_s)
             finally:
@@ -143,42 +142,33 @@ class SharedDatabase(_CachedStorage):
         correctness must not depend on it.
         """
         with contextlib.ExitStack() as stack:
-            self._patience.call(lambda: stack.enter_context(self._locked(self._patience.backend.engine)))
+            self._patience.call(lambda: stack.enter_context(locked(self._patience.backend.engine)))
             yield
 
-    @contextlib.contextmanager
-    def _locked(self, engine: sqlalchemy.Engine) -> Iterator[None]:
-        if not self._has_locks:
-            yield
-            return
-        connection = engine.connect()
-        try:
-            connection.execute(sqlalchemy.text(f"SET LOCAL idle_in_transaction_session_timeout = '{HOLDER_LIMIT}'"))
-            connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_xact_lock(LOCK_KEY)))
-            yield
-        finally:
-            with contextlib.suppress(DBAPIError):  # ends the transaction, and the lock; so does a lost connection
-                connection.close()
+
+@contextlib.contextmanager
+def locked(engine: sqlalchemy.Engine) -> Iterator[None]:
+    """Hold PostgreSQL's advisory lock inside the with block."""
+    connection = engine.connect()
+    try:
+        connection.execute(sqlalchemy.text(f"SET LOCAL idle_in_transaction_session_timeout = '{HOLDER_LIMIT}'"))
+        connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_xact_lock(LOCK_KEY)))
+        yield
+    finally:
+        with contextlib.suppress(DBAPIError):  # ends the transaction, and the lock; so does a lost connection
+            connection.close()
 
 
 def checked_url(url: str) -> sqlalchemy.URL:
-    """A URL of a database. Raises StorageError for one that no study can be kept in; warns of SQLite."""
+    """Parse the URL of a database. Raises StorageError for one that no study can be kept in."""
     try:
         parsed = sqlalchemy.make_url(url)
     except (ArgumentError, ValueError):
         raise StorageError(f"no storage {url!r}; {KNOWN}") from None
     if parsed.drivername in ("postgresql", "postgres"):
         raise StorageError(f"storage {parsed.drivername}://...: name the driver, postgresql+psycopg://...")
-    if parsed.drivername not in ("postgresql+psycopg", "sqlite", "sqlite+pysqlite"):
+    if parsed.drivername != "postgresql+psycopg":
         raise StorageError(f"no storage of the kind {parsed.drivername!r}; {KNOWN}")
-    if parsed.get_backend_name() == "sqlite":
-        if parsed.database in (None, "", ":memory:"):
-            raise StorageError("a study in memory cannot be continued: use a file, sqlite:///FILE")
-        warnings.warn(
-            "SQLite is for one worker on one machine; for several, leave --storage out (a journal in the study's "
-            "folder) or name a PostgreSQL database",
-            stacklevel=4,
-        )
     return parsed
 
 

@@ -30,8 +30,7 @@ IDENTITY = "servegym"  # attribute of a study with everything on which its resul
 def open_storage(url: str | None, folder: Path, *, grace_s: int = 60, patience_s: float = 300.0) -> Shared:
     """Open a storage for `open_study`.
 
-    url: None for a journal, `study.journal` in the folder (made if missing); "postgresql+psycopg://..." for a database;
-    "sqlite:///FILE" warns that it is for one worker.
+    url: None for a journal, `study.journal` in the folder (made if missing); "postgresql+psycopg://..." for a database.
     grace_s: of a database; a worker on another machine without a heartbeat for longer counts as dead. (Killed workers
     of this machine, or of a journal, are noticed at once.)
     patience_s: time that a worker waits for an unavailable database before it ends with StorageError.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servegym.evaluation.intervals import Interval
@@ -12,10 +11,8 @@ from servegym.tuners.studies.results import StudyResults, of_candidate, paired
 
 if TYPE_CHECKING:
     import pandas as pd
-    from optuna.distributions import BaseDistribution
 
 NEARLY_ALL = 0.99  # a share from which on there is hardly room to improve
-FEWEST_TRIALS = 20  # complete trials needed to estimate importance
 
 
 class Optimism(NamedTuple):
@@ -45,60 +42,6 @@ def no_room(objective: Objective, defaults: float) -> str | None:
         f"There is no room: the defaults reach {defaults:.4f} of 1 on the test, so no setting can be worth more than "
         f"{1 - defaults:.4f}. Tune where more is lost, such as at a higher load."
     )
-
-
-def importance(results: StudyResults) -> dict[str, float]:
-    """Share of the spread of the score that each parameter accounts for, the largest first; empty for few trials.
-
-    Optuna's PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) on the complete trials: how much the distribution of a
-    parameter in the best tenth of the trials differs from that in all.
-    """
-    import optuna
-    from optuna.importance import PedAnovaImportanceEvaluator
-
-    complete = results.trials[results.trials["state"] == "complete"]
-    ranges = {row["parameter"]: _distribution(row) for row in _one_each(results)}
-    if len(complete) < FEWEST_TRIALS or len(ranges) < 2:
-        return {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        study = optuna.create_study(direction="maximize" if results.objective.larger_is_better else "minimize")
-        study.add_trials(
-            [
-                optuna.trial.create_trial(
-                    params={name: _as(ranges[name], row[name]) for name in ranges},
-                    distributions=ranges,
-                    value=float(row[results.objective.figure]),
-                )
-                for row in complete.to_dict("records")
-            ]
-        )
-        found = optuna.importance.get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
-
-
-def _one_each(results: StudyResults) -> list[dict[str, Any]]:
-    """A row of `parameters` for each variable, as parameters of one variable have the same value."""
-    rows: list[dict[str, Any]] = results.parameters.drop_duplicates("variable").to_dict("records")
-    return rows
-
-
-def _distribution(row: dict[str, Any]) -> BaseDistribution:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
-
-    if isinstance(row["choices"], str) and row["choices"]:
-        return CategoricalDistribution(row["choices"].split("|"))
-    low = float(row["low"])
-    return FloatDistribution(low, float(row["high"]), log=bool(row["log"]) and low > 0)
-
-
-def _as(distribution: BaseDistribution, value: Any) -> Any:
-    from optuna.distributions import FloatDistribution
-
-    if isinstance(distribution, FloatDistribution):
-        return min(max(float(value), distribution.low), distribution.high)
-    return value
 
 
 def sliced(results: StudyResults) -> pd.DataFrame:
@@ -180,8 +123,7 @@ def conclusions(results: StudyResults) -> list[str]:
             f"The best trial ({luck.trial}) was ahead of the defaults by {luck.panel:+.4f} on the panel it was chosen "
             f"on, and by {luck.validation:+.4f} on fresh seeds."
         )
-    matters = importance(results)
-    if matters:
+    if matters := results.document.get("importance"):
         found.append(
             "What the score depends on (PED-ANOVA): "
             + ", ".join(f"{name} {share:.0%}" for name, share in matters.items()) + "."

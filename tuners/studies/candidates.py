@@ -6,18 +6,21 @@ Runs are kept in a ledger, so that a tuning can resume.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
 
 from servegym.evaluation.identity import versions
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.running import Runner
 from servegym.tuners.search.space import Settings
-from servegym.tuners.studies.config import FIGURES, OBJECTIVES, TuningConfig
+from servegym.tuners.studies.config import FIGURES, OBJECTIVES, Objective, TuningConfig
 from servegym.tuners.studies.instances import Job, instances_of, run_job
 from servegym.tuners.studies.search import SETTINGS, Search, excess
 
@@ -103,9 +106,12 @@ def best_trials(search: Search, trials: list[FrozenTrial]) -> list[Candidate]:
         if trial.state.name == "COMPLETE" and all(value <= 0 for value in trial.constraints.values())
     ]  # fmt: skip
     if len(config.objectives) > 1:
-        usable = [pair for pair in usable if not any(_dominates(config, other, pair[1]) for _, other in usable)]
-    sign = -1.0 if OBJECTIVES[config.objectives[0]].larger_is_better else 1.0
-    usable.sort(key=lambda pair: (sign * float(pair[1].values[0]), pair[0]))  # noqa: PD011 (a trial of Optuna)
+        scores = [trial.values for _, trial in usable]  # noqa: PD011 (a trial of Optuna)
+        usable = list(
+            itertools.compress(usable, pareto_front(scores, [OBJECTIVES[name] for name in config.objectives]))
+        )
+    sign = OBJECTIVES[config.objectives[0]].sign
+    usable.sort(key=lambda pair: (-sign * float(pair[1].values[0]), pair[0]))  # noqa: PD011
     found: dict[str, Candidate] = {}
     for number, trial in usable:
         candidate = Candidate(f"trial {number}", trial.user_attrs[SETTINGS])
@@ -114,10 +120,12 @@ def best_trials(search: Search, trials: list[FrozenTrial]) -> list[Candidate]:
     return list(found.values())[: config.top_k]
 
 
-def _dominates(config: TuningConfig, one: FrozenTrial, other: FrozenTrial) -> bool:
-    signs = [1.0 if OBJECTIVES[name].larger_is_better else -1.0 for name in config.objectives]
-    pairs = [(sign * a, sign * b) for sign, a, b in zip(signs, one.values, other.values, strict=True)]
-    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+def pareto_front(scores: Sequence[Sequence[float]] | np.ndarray, objectives: Sequence[Objective]) -> np.ndarray:
+    """bool[n] for scores[n, objectives]: whether no other row is as good in all objectives and better in one."""
+    signed = np.array(scores, "f8").reshape(-1, len(objectives)) * [objective.sign for objective in objectives]
+    as_good = (signed[None] >= signed[:, None]).all(axis=2)
+    better = (signed[None] > signed[:, None]).any(axis=2)
+    return ~(as_good & better).any(axis=1)
 
 
 def choose(config: TuningConfig, rows: pd.DataFrame) -> str:
@@ -126,8 +134,7 @@ def choose(config: TuningConfig, rows: pd.DataFrame) -> str:
     The defaults win a tie; and where no candidate meets the constraints, whether they do or not.
     """
     means = means_of(rows)
-    sign = 1.0 if OBJECTIVES[config.objectives[0]].larger_is_better else -1.0
-    score = sign * means[OBJECTIVES[config.objectives[0]].figure]
+    score = OBJECTIVES[config.objectives[0]].sign * means[OBJECTIVES[config.objectives[0]].figure]
     allowed = {label: meets(config, means.loc[label]) for label in means.index}
     best, best_score = DEFAULTS, score[DEFAULTS] if allowed[DEFAULTS] else -math.inf
     for label in means.index:

@@ -28,6 +28,11 @@ class Objective(NamedTuple):
     def larger_is_better(self) -> bool:
         return self.direction == "maximize"
 
+    @property
+    def sign(self) -> float:
+        """1.0 if larger is better, else -1.0."""
+        return 1.0 if self.larger_is_better else -1.0
+
 
 OBJECTIVES = {
     "tdg": Objective("tdg_ratio", "maximize", "gain over ideal gain"),

@@ -12,7 +12,7 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.plots import DOTS_PER_INCH
 from servegym.scenarios.values import load_title
 from servegym.tuners.studies.analysis import sliced
-from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
+from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER, pareto_front
 from servegym.tuners.studies.results import StudyResults
 
 if TYPE_CHECKING:
@@ -140,7 +140,9 @@ def plot_front(results: StudyResults, path: Path) -> Path:
     axes = figure.subplots()
     axes.scatter(complete[first.figure], complete[second.figure], s=16, facecolors="none", edgecolors=GREY,
                  linewidths=0.9, label="trials")  # fmt: skip
-    front = complete[front_of(complete, results)].sort_values(first.figure)
+    feasible = complete[complete["feasible"]]
+    scores = feasible[[objective.figure for objective in results.objectives]].to_numpy("f8")
+    front = feasible[pareto_front(scores, results.objectives)].sort_values(first.figure)
     axes.plot(front[first.figure], front[second.figure], marker="D", markersize=5, color=BLUE, linewidth=1.2,
               label="no trial is better in all objectives")  # fmt: skip
     axes.plot(complete[first.figure].iloc[:1], complete[second.figure].iloc[:1], "*", markersize=13, color=ORANGE,
@@ -153,16 +155,6 @@ def plot_front(results: StudyResults, path: Path) -> Path:
     figure.suptitle(f"What one objective costs in the other: {results.name}", fontsize=10, x=0.01, ha="left")
     figure.savefig(path, dpi=DOTS_PER_INCH)
     return path
-
-
-def front_of(complete: pd.DataFrame, results: StudyResults) -> np.ndarray:
-    """bool[trials]: the Pareto front: no other trial is as good in all objectives and constraints and better in one."""
-    signs = np.array([1.0 if one.larger_is_better else -1.0 for one in results.objectives])
-    scores = complete[[one.figure for one in results.objectives]].to_numpy("f8") * signs
-    feasible = complete["feasible"].to_numpy(bool)
-    as_good = (scores[None] >= scores[:, None]).all(axis=2)
-    better = (scores[None] > scores[:, None]).any(axis=2)
-    return feasible & ~(as_good & better & feasible[None]).any(axis=1)
 
 
 def _dots(axes: Axes, places: np.ndarray, changes: list[Interval], marker: str, colour: str, name: str) -> None:

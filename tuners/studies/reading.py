@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,11 @@ from servegym.errors import ServegymError, TuningError
 from servegym.evaluation.panels.panel import Panel, flat, load_panel, parse_panel
 from servegym.evaluation.shipped_files import load_mapping, names_in
 from servegym.tuners.search.choosing import Range
-from servegym.tuners.studies.config import FIRST_SEEDS, StudyConfig, TuningConfig
+from servegym.tuners.search.space import ROLES
+from servegym.tuners.studies.config import FIRST_SEEDS, PANELS, StudyConfig, TuningConfig
 
 STUDIES = Path(__file__).parent / "shipped"
 DEFAULT = "default"
-NUMBERS = {"trials": int, "top_k": int, "seed": int, "group": int, "slices": int}
-TEXTS = ("description", "sampler", "pruner")
-ROLES = ("scheduler", "decode_scheduler", "router", "scaler")
 
 
 def tuning_names() -> list[str]:
@@ -26,13 +24,13 @@ def tuning_names() -> list[str]:
 
 
 def load_tuning(name: str | Path) -> TuningConfig:
-    """A tuning by its name in `tuning_names()`, or from the path of a YAML file. Raises TuningError."""
+    """Read a tuning by its name in `tuning_names()`, or from the path of a YAML file. Raises TuningError."""
     document, path = load_mapping(name, STUDIES, "tuning", "panel and studies", TuningError)
     return parse_tuning(document, path.stem)
 
 
 def parse_tuning(document: Mapping[str, Any], name: str) -> TuningConfig:
-    """A tuning from its YAML. name: of the tuning; named in errors. Raises TuningError."""
+    """Parse a tuning's YAML document. name: of the tuning; named in errors. Raises TuningError."""
     known = [field.name for field in dataclasses.fields(TuningConfig)]
     unknown = [str(key) for key in document if key not in known]
     if unknown:
@@ -40,32 +38,18 @@ def parse_tuning(document: Mapping[str, Any], name: str) -> TuningConfig:
     for key in ("panel", "studies"):
         if key not in document:
             raise TuningError(f"{name}: {key} is missing; a tuning has panel and studies")
-    values: dict[str, Any] = {"name": _text("name", document.get("name", name), name)}
+    values = {"name": name} | {
+        key: parse(key, document[key], name) for key, parse in PARSERS.items() if key in document
+    }
     tuned = _panel_document(document["panel"], name, "panel")
-    for which in FIRST_SEEDS:
+    for which in PANELS:
         own = _panel_document(document.get(which) or {}, name, which)
         values[which] = panel_of({**_inherited(tuned, own), **own}, which, name)
-    for key, kind in NUMBERS.items():
-        if key in document:
-            value = document[key]
-            if isinstance(value, bool) or not isinstance(value, kind):
-                raise TuningError(f"{name}: {key} is {value!r}; it should be a whole number")
-            values[key] = value
-    values |= {key: _text(key, document[key], name) for key in TEXTS if key in document}
-    if "objectives" in document:
-        values["objectives"] = tuple(_texts("objectives", document["objectives"], name))
-    if "constraints" in document:
-        values["constraints"] = {
-            str(key): _number(f"constraints.{key}", value, name)
-            for key, value in _mapping("constraints", document["constraints"], name).items()
-        }
-    studies = _mapping("studies", document["studies"], name)
-    values["studies"] = {str(key): _study(study, f"{name}: study {key}") for key, study in studies.items()}
     return TuningConfig(**values)
 
 
 def _panel_document(given: Any, name: str, which: str) -> dict[str, Any]:
-    """What a file says of a panel: a mapping, or the name or file of a panel for evaluations."""
+    """The document of a panel in a file: a mapping, or the name or file of a panel for evaluations."""
     if isinstance(given, str):
         try:
             return load_panel(given).to_json()
@@ -75,18 +59,22 @@ def _panel_document(given: Any, name: str, which: str) -> dict[str, Any]:
 
 
 def _inherited(tuned: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """What validation and test have of the panel where they do not say: all but its seeds and its description."""
+    """Keys of the panel that validation and test share unless they have their own: all but seeds and description."""
     dropped = {"first_seed", "description", "name"} | ({"seeds"} if "seeds" in own else set())
     return {key: value for key, value in tuned.items() if key not in dropped}
 
 
 def panel_of(document: Mapping[str, Any], which: str, name: str) -> Panel:
-    """One of the panels of a tuning. Raises TuningError."""
+    """Make one of the panels of a tuning. Raises TuningError."""
     document = {"first_seed": FIRST_SEEDS[which], **document, "name": which}
     try:
         return parse_panel(document, f"{name}: {which}")
     except ServegymError as error:
         raise TuningError(str(error)) from None
+
+
+def _studies(key: str, given: Any, where: str) -> dict[str, StudyConfig]:
+    return {str(name): _study(one, f"{where}: study {name}") for name, one in _mapping(key, given, where).items()}
 
 
 def _study(document: Any, where: str) -> StudyConfig:
@@ -128,7 +116,7 @@ def _range(given: Any, where: str) -> Range:
 
 
 def parse_tune(texts: list[str]) -> dict[str, Range]:
-    """What --tune says: "NAME" or "NAME=LOW..HIGH" or "NAME=WORD|WORD", several with commas between them."""
+    """Parse --tune: "NAME" or "NAME=LOW..HIGH" or "NAME=WORD|WORD", several with commas between them."""
     ranges: dict[str, Range] = {}
     for text in (part.strip() for given in texts for part in given.split(",")):
         name, equals, asked = text.partition("=")
@@ -167,3 +155,22 @@ def _number(key: str, given: Any, where: str) -> float:
         return float(given)  # a text too: YAML takes 3e-4 for one
     except (TypeError, ValueError):
         raise TuningError(f"{where}: {key} is {given!r}; it should be a number") from None
+
+
+def _whole(key: str, given: Any, where: str) -> int:
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TuningError(f"{where}: {key} is {given!r}; it should be a whole number")
+    return given
+
+
+def _constraints(key: str, given: Any, where: str) -> dict[str, float]:
+    return {str(name): _number(f"{key}.{name}", value, where) for name, value in _mapping(key, given, where).items()}
+
+
+PARSERS: dict[str, Callable[[str, Any, str], Any]] = {  # of keys of a file that are no panels
+    **dict.fromkeys(("name", "description", "sampler", "pruner"), _text),
+    **dict.fromkeys(("trials", "top_k", "seed", "group", "slices"), _whole),
+    "objectives": lambda key, given, where: tuple(_texts(key, given, where)),
+    "constraints": _constraints,
+    "studies": _studies,
+}

@@ -178,7 +178,7 @@ def mean_of(outcomes: Any, objective: str) -> float:
 
 def excess(name: str, bound: float, value: float) -> float:
     """By how much a mean violates its bound; 0 or less: it holds."""
-    return bound - value if OBJECTIVES[name].larger_is_better else value - bound
+    return OBJECTIVES[name].sign * (bound - value)
 
 
 def _number(value: float | None, figure: str) -> float:

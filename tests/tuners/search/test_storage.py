@@ -128,7 +128,6 @@ with open({str(tmp_path / "study.journal")!r}) as file, held(file):
     holder.wait()
 
 
-@pytest.mark.filterwarnings("ignore:SQLite is for one worker")
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
@@ -137,8 +136,7 @@ with open({str(tmp_path / "study.journal")!r}) as file, held(file):
         ("postgresql://a:b@c/d", "name the driver, postgresql+psycopg://"),
         ("study.db", "no storage 'study.db'; it is postgresql+psycopg://"),
         ("postgresql+psycopg://a:b@c:port/d", "no storage 'postgresql+psycopg://a:b@c:port/d'"),
-        ("sqlite://", "use a file, sqlite:///FILE"),
-        ("sqlite:////no/such/folder/study.db", "/no/such/folder/study.db: unable to open database file"),
+        ("sqlite:///study.db", "no storage of the kind 'sqlite'"),
     ],
 )
 def test_a_storage_there_is_none_of(tmp_path, url, problem):
@@ -151,12 +149,6 @@ def test_a_missing_psycopg_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(StorageError, match=r"needs psycopg .*pip install 'servegym\[tune\]'"):
         open_storage("postgresql+psycopg://a:secret@localhost:1/d", tmp_path)
-
-
-def test_sqlite_works_and_warns(tmp_path):
-    with pytest.warns(UserWarning, match="SQLite is for one worker"):
-        study = opened(tmp_path, f"sqlite:///{tmp_path}/study.db")
-    assert points(work(study, bowl, 3)) == points(work(opened(tmp_path), bowl, 3))
 
 
 def test_only_storages_that_can_be_shared_are_worked_on(tmp_path):

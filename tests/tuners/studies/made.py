@@ -68,7 +68,7 @@ def made(name: str = "engine", winner: float = WINNER_GAMMA, objectives: tuple[s
                    "labels": {"scheduler": f"slide-batching:gamma={winner:g}"}},
         "defaults": {"policies": {"scheduler": {"name": "slide-batching", "settings": {}}}},
         "trials": {"asked_for": 60, "complete": 54, "pruned": 6, "best": best},
-        "seeds": {}, "versions": {"servegym": "0"},
+        "seeds": {}, "versions": {"servegym": "0"}, "importance": {"scheduler.gamma": 0.9, "scheduler.eta": 0.1},
         "config": {"objectives": list(objectives), "sampler": "tpe", "pruner": "wilcoxon", "seed": 0, "panel": PANEL,
                    "validation": PANEL | {"first_seed": 500_000}, "test": PANEL | {"first_seed": 1_000_000},
                    "studies": {name: {}}},

@@ -2,30 +2,39 @@
 
 import dataclasses
 
+import optuna
 import pytest
 
 from servegym.evaluation.intervals import Interval
 from servegym.tuners.studies.analysis import (
     conclusions,
-    importance,
     indifferent,
     optimism,
     parameters_of,
     sliced,
     verdict,
 )  # fmt: skip
+from servegym.tuners.studies.search import Search
+from servegym.tuners.studies.study import importance
 from tests.tuners.studies.made import made, score
+from tests.tuners.studies.small import small
 
 
-def test_the_parameter_that_matters_is_told_from_the_one_that_does_not():
-    shares = importance(made())
+def test_the_parameter_that_matters_is_found():
+    search, results = Search(small(), "slide"), made()
+    trials = [
+        optuna.create_trial(
+            params={name: row[name] for name in search.space.names},
+            distributions=search.space.distributions,
+            value=row["tdg_ratio"],
+        )
+        for row in results.trials.to_dict("records")
+    ]
+    shares = importance(search, trials)
     assert list(shares) == ["scheduler.gamma", "scheduler.eta"]
     assert shares["scheduler.gamma"] > 0.8 and sum(shares.values()) == pytest.approx(1)
-
-
-def test_few_trials_have_no_importance():
-    results = made()
-    assert importance(dataclasses.replace(results, trials=results.trials.head(19))) == {}
+    assert importance(search, trials[:19]) == {}  # too few
+    assert "scheduler.gamma 90%, scheduler.eta 10%" in conclusions(results)[-1]
 
 
 def test_slices_are_differences_to_the_winner_on_the_same_runs():

@@ -13,7 +13,8 @@ from PIL import Image
 from experiments.tuning.page import between, main, write_page
 from experiments.tuning.whole import plot_studies, read_tuning
 from servegym.errors import TuningError
-from servegym.tuners.studies.plots import front_of, plot_front, plot_loads, plot_slices
+from servegym.tuners.studies.candidates import pareto_front
+from servegym.tuners.studies.plots import plot_front, plot_loads, plot_slices
 from servegym.tuners.studies.report import study_report
 from servegym.tuners.studies.results import read_study
 from tests.tuners.studies.made import made, write
@@ -54,7 +55,7 @@ def test_a_parameter_of_words_can_be_drawn(tmp_path):
 def test_the_front_has_what_nothing_exceeds(tmp_path):
     results = made(objectives=("tdg", "cost"))
     complete = results.trials[results.trials["state"] == "complete"]
-    front = complete[front_of(complete, results)]
+    front = complete[pareto_front(complete[["tdg_ratio", "cost_engine_s"]], results.objectives)]
     assert 1 < len(front) < len(complete)
     for _, one in front.iterrows():
         exceeds = (complete["tdg_ratio"] >= one["tdg_ratio"]) & (complete["cost_engine_s"] <= one["cost_engine_s"])
