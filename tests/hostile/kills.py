@@ -8,7 +8,6 @@ import argparse
 import json
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -41,14 +40,9 @@ def files(pattern: str) -> Callable[[Path], int]:
 
 
 def trials(folder: Path) -> int:
-    """Finished trials of a study on SQLite."""
-    if not (folder / "study.db").exists():
-        return 0
-    try:
-        with sqlite3.connect(f"file:{folder / 'study.db'}?mode=ro", uri=True) as study:
-            return study.execute("select count(*) from trials where state = 'COMPLETE'").fetchone()[0]
-    except sqlite3.OperationalError:  # its tables are not there yet
-        return 0
+    """Number of complete trials in a study's journal."""
+    journal = folder / "out/study.journal"
+    return journal.read_bytes().count(b'"state":1,') if journal.exists() else 0
 
 
 def printed(*dropped: str) -> Callable[[Path, str], Any]:
@@ -94,9 +88,9 @@ COMMANDS = {
         lines("out/runs/*/cells.jsonl"), cells,
     ),
     "tune": Command(
-        ["tune", "--scheduler", "slide-batching", "--tune", "gamma", "--trials", "12", "--storage", "sqlite:///study.db",
-         "--out", "out", "--requests", "100", "--jobs", "1"],
-        trials, lambda folder, stdout: trials(folder) >= 12,
+        ["tune", "--scheduler", "slide-batching", "--tune", "gamma", "--trials", "12", "--out", "out", "--requests",
+         "100", "--jobs", "1"],
+        trials, lambda folder, stdout: (folder / "out/slide-batching/outcome.json").read_text(),
     ),
     "train": Command(
         ["train", "cma-engine-batching", "--steps", "3000", "--out", "out"], files("out/checkpoints/0*"), has_policy,

@@ -38,7 +38,7 @@ RENAMED = {
     "has_room": "can_admit, queue_has_space or has_free_blocks",
     "sort_by_turns": "sort_by_previous_order",
     "NOBODY": "NO_TURN, NO_POSITION or NO_CLIENT",
-    "Slot": "Attempts",
+    "Slot": "attempts",
     "slot_of": "row_of or index_of",
     "free_slots": "free_rows",
     "before_newcomer": "before_waiting",

@@ -182,7 +182,7 @@ def _choices(name: str, parameters: list[Parameter], asked: Range) -> tuple[str,
 
 
 def _related(policies: Mapping[str, Policy], variables: list[Variable]) -> list[Variable]:
-    """The variables, changed so that parameters with a related upper one stay below it."""
+    """Change the variables so that parameters with a related upper one stay below it."""
     of_member = {member: index for index, variable in enumerate(variables) for member in variable.members}
     changed = list(variables)
     for role, policy in policies.items():

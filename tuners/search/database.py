@@ -131,7 +131,7 @@ class SharedDatabase(_CachedStorage):
                 raise
 
     def is_dead(self, worker: str) -> bool:
-        """Whether a worker of this machine is known to be dead; heartbeats tell of the others."""
+        """Return whether a worker of this machine is dead; False for other machines, whose heartbeats stop."""
         return self.presence.alive(worker) is False
 
     @contextlib.contextmanager
@@ -174,7 +174,7 @@ def checked_url(url: str) -> sqlalchemy.URL:
 
 @contextlib.contextmanager
 def translated(name: str) -> Iterator[None]:
-    """A context that turns an error of a database into a StorageError of one line."""
+    """Turn an error of a database inside the with block into a StorageError of one line."""
     try:
         yield
     except (ImportError, NoSuchModuleError) as error:
@@ -186,7 +186,7 @@ def translated(name: str) -> Iterator[None]:
 
 
 def trouble(error: BaseException | None) -> DBAPIError | None:
-    """The driver's error if the database is unavailable, too busy or shutting down; None for any other error."""
+    """Find the driver's error if the database is unavailable, too busy or shutting down; None for any other error."""
     while error is not None:
         if isinstance(error, OperationalError | InterfaceError):
             return error
@@ -198,7 +198,7 @@ def trouble(error: BaseException | None) -> DBAPIError | None:
 
 
 def reason(error: BaseException) -> str:
-    """The message of a database's error, without SQL and hints."""
+    """Return the message of a database's error, without SQL and hints."""
     cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
     cause = cause.orig if isinstance(cause, DBAPIError) and cause.orig else cause
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0].strip()

@@ -84,7 +84,7 @@ class SharedJournal(JournalStorage):
         return alone_in(self._locks)
 
     def is_dead(self, worker: str) -> bool:
-        """Whether a worker is known to be dead: all that share the journal lock a file in the same folder."""
+        """Return whether a worker is dead: all that share the journal lock a file in the same folder."""
         return not self.presence.alive(worker)
 
 

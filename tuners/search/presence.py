@@ -49,7 +49,7 @@ class Presence:
             self.forget(worker)
 
     def alive(self, worker: str) -> bool | None:
-        """Whether a worker is alive; None if its file is not in this folder."""
+        """Return whether a worker is alive; None if its file is not in this folder."""
         try:
             with (self.folder / worker).open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

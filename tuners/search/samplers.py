@@ -116,7 +116,7 @@ Point = dict[str, Any]  # a value of each variable
 
 
 def first_points(sampler: str, space: Space, defaults: Mapping[str, Value], trials: int, seed: int) -> list[Point]:
-    """The values of the first trials: the defaults, and then, for a grid, all of its points.
+    """Return the values of the first trials: the defaults, and then, for a grid, all of its points.
 
     The grid has the most levels, the same for every number, with which it fits into the trials; its points come in an
     order drawn from the seed. Raises SearchError for a grid of more points than trials.
@@ -128,8 +128,8 @@ def first_points(sampler: str, space: Space, defaults: Mapping[str, Value], tria
         count, points = count + 1, larger
     if count < 2 and any(not variable.choices for variable in space.variables):
         raise SearchError(
-            f"a grid of two levels of {', '.join(space.names)} has {len(_grid(space, 2))} points, and beside the "
-            f"defaults there are {trials - 1} trials; ask for more trials, or search fewer parameters"
+            f"a grid of two levels of {', '.join(space.names)} has {len(_grid(space, 2))} points, and "
+            f"{trials - 1} trials are left after the defaults; ask for more trials, or search fewer parameters"
         )
     random.Random(seed).shuffle(points)
     return [dict(defaults), *points]

@@ -123,7 +123,7 @@ class Space:
         return {variable.name: variable.suggest(trial) for variable in self.variables}
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
-        """The settings of each policy, from a value of each variable.
+        """Turn a value of each variable into the settings of each policy.
 
         Drawn numbers are rounded to `DIGITS` significant digits, so that reports show them exactly.
         """
@@ -158,11 +158,11 @@ class Space:
         return self.settings({**values, variable.name: value})
 
     def policies_with(self, settings: Settings) -> dict[str, Policy]:
-        """The policies with these settings, by role."""
+        """Give the policies these settings; returns them by role."""
         return {role: policy.with_settings(**settings.get(role, {})) for role, policy in self.policies.items()}
 
     def defaults(self, fact_of: Mapping[str, Fact]) -> dict[str, Value]:
-        """The policies' defaults by variable, with which a search begins.
+        """Return the policies' defaults by variable, with which a search begins.
 
         fact_of: by role, the function for facts on which defaults depend. Raises SearchError for a default outside the
         range of its variable, as the search could not reach the point with which it begins and is compared.
@@ -196,7 +196,7 @@ class Space:
         return share
 
     def to_json(self) -> dict[str, Any]:
-        """The space with JSON's types, for the identity of a study."""
+        """Return the space with JSON's types, for the identity of a study."""
         return {
             "policies": {role: policy.to_json() for role, policy in self.policies.items()},
             "variables": [dataclasses.asdict(variable) for variable in self.variables],

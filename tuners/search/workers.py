@@ -46,18 +46,18 @@ RETRIES = 3
 
 
 def index_of(trial: FrozenTrial | Trial) -> int | None:
-    """The index of an attempt; None for a trial that another program added (a dashboard)."""
+    """Return the index of an attempt; None for a trial that another program added (a dashboard)."""
     index = trial.user_attrs.get(INDEX)
     return index if isinstance(index, int) else None
 
 
 def worker_of(trial: FrozenTrial) -> str:
-    """Name of the worker that ran a trial: HOST-PROCESS-RANDOM."""
+    """Return the name of the worker that ran a trial: HOST-PROCESS-RANDOM."""
     return str(trial.user_attrs.get(WORKER, "unknown"))
 
 
 def attempts_of(trials: Iterable[FrozenTrial], count: int) -> list[list[FrozenTrial]]:
-    """The attempts at each index of a study of `count` trials, in the order of their numbers."""
+    """Group trials by index, for a study of `count` trials; each group in the order of their numbers."""
     attempts: list[list[FrozenTrial]] = [[] for _ in range(count)]
     for trial in sorted(trials, key=lambda trial: trial.number):
         index = index_of(trial)
@@ -158,7 +158,7 @@ class Worker:
             return trial, finished
 
     def _made(self, index: int, failed: Sequence[FrozenTrial]) -> FrozenTrial:
-        """A new WAITING trial of an index. Raises WorkError if too many workers died of the attempts before."""
+        """Make a WAITING trial of an index. Raises WorkError if too many workers died of the attempts before."""
         dead = [trial for trial in failed if ENDED not in trial.user_attrs]
         if len(dead) > self.retries:
             numbers = ", ".join(str(trial.number) for trial in failed)

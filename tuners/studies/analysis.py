@@ -27,7 +27,7 @@ class Optimism(NamedTuple):
 
 
 def verdict(change: Interval, larger_is_better: bool = True) -> str:
-    """The verdict of a difference's interval: better, worse, or undecided."""
+    """Judge a difference by its interval: better, worse, or no difference beyond chance."""
     low, high = (change.low, change.high) if larger_is_better else (-change.high, -change.low)
     if low > 0:
         return "better"
@@ -35,7 +35,7 @@ def verdict(change: Interval, larger_is_better: bool = True) -> str:
 
 
 def no_room(objective: Objective, defaults: float) -> str | None:
-    """A note for defaults that already reach nearly all of a share; else None."""
+    """Make a note for defaults that already reach nearly all of a share; else None."""
     if objective.unit or not objective.larger_is_better or defaults < NEARLY_ALL:
         return None
     return (
@@ -45,7 +45,7 @@ def no_room(objective: Objective, defaults: float) -> str | None:
 
 
 def sliced(results: StudyResults) -> pd.DataFrame:
-    """A row for each value of each parameter that was tried in the winner.
+    """Make a row for each value of each parameter that was tried in the winner.
 
     Columns: parameter, value; difference, low, high: to the winner on the same runs of the
     validation panel, with its 95 % interval.
@@ -65,7 +65,7 @@ def sliced(results: StudyResults) -> pd.DataFrame:
 
 
 def indifferent(results: StudyResults) -> dict[str, str]:
-    """For each parameter, as text, the tried values whose difference to the winner's is not significant."""
+    """Name, for each parameter, the tried values whose difference to the winner's is not significant."""
     table, found = sliced(results), {}
     better_up = results.objective.larger_is_better
     for parameter, rows in table.groupby("parameter", sort=False):
@@ -78,7 +78,7 @@ def indifferent(results: StudyResults) -> dict[str, str]:
 
 
 def optimism(results: StudyResults) -> Optimism | None:
-    """The lead of the best trial on the panel and on fresh seeds; None if no trial is complete."""
+    """Compare the best trial with the defaults, on the panel and on fresh seeds; None if no trial is complete."""
     best = results.document["trials"]["best"]
     if best is None:
         return None
@@ -93,7 +93,7 @@ def optimism(results: StudyResults) -> Optimism | None:
 
 
 def validated(results: StudyResults) -> Interval:
-    """The difference of winner and defaults on the validation panel, fresh seeds of the tuned traces. The winner was
+    """Compare winner and defaults on the validation panel, fresh seeds of the tuned traces. The winner was
     chosen there as the best of a few, so the difference is slightly too large."""
     return paired(
         of_candidate(results.validation, results.winner), of_candidate(results.validation), results.objective.figure
@@ -101,7 +101,7 @@ def validated(results: StudyResults) -> Interval:
 
 
 def conclusions(results: StudyResults) -> list[str]:
-    """The conclusions of a study as sentences."""
+    """Write the conclusions of a study as sentences."""
     up, found = results.objective.larger_is_better, []
     if results.kept_defaults:
         found.append("No trial was better than the defaults on fresh seeds: the defaults stay.")
@@ -132,7 +132,7 @@ def conclusions(results: StudyResults) -> list[str]:
 
 
 def parameters_of(results: StudyResults) -> list[dict[str, str]]:
-    """A row a parameter for reports: default, winner, values that are as good, and the best at each load."""
+    """Make a row a parameter for reports: default, winner, values that are as good, and the best at each load."""
     held = indifferent(results)
     rows = []
     for row in results.parameters.to_dict("records"):
@@ -142,7 +142,7 @@ def parameters_of(results: StudyResults) -> list[dict[str, str]]:
                 "parameter": f"{row['parameter']}{unit}",
                 "default": _number(row["default"]),
                 "winner": _number(row["winner"]),
-                "not told apart from it": held.get(row["parameter"], "as its other"),
+                "not significantly different": held.get(row["parameter"], "tied to another"),
                 **{
                     f"best at load {name.removeprefix('at_load_')}": _number(row[name])
                     for name in results.parameters.columns

@@ -35,7 +35,7 @@ Progress = Callable[[str, int, int], None]  # (what, done, in all)
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """What is run: label: "defaults", or "trial 37"; settings of the policies, by role; None: the policies as named."""
+    """Policies to be run. label: "defaults", or "trial 37". settings: by role; None: the policies as named."""
 
     label: str
     settings: Settings | None = None
@@ -51,7 +51,7 @@ Pair = tuple[Candidate, int]  # a candidate, and the index of an instance of a p
 def run_candidates(
     search: Search, panel: Panel, pairs: Iterable[Pair], ledger: Path, runner: Runner, progress: Progress
 ) -> pd.DataFrame:
-    """A row for each pair: candidate, trace, device, load, seed, and the figures of the run.
+    """Run each pair; returns a row a pair: candidate, trace, device, load, seed, and the figures of the run.
 
     ledger: file in which each run is kept at once; runs that it has are not repeated. Raises ExperimentError for a
     ledger of other runs.
@@ -90,12 +90,12 @@ def _row(item: tuple[str, Job]) -> Row:
 
 
 def on_all(candidates: Iterable[Candidate], panel: Panel) -> list[Pair]:
-    """Pairs of every candidate with every instance."""
+    """Pair every candidate with every instance."""
     return [(candidate, index) for candidate in candidates for index in range(len(instances_of(panel)))]
 
 
 def best_trials(search: Search, trials: list[FrozenTrial]) -> list[Candidate]:
-    """The best k trials that met the constraints, different from each other and from the defaults; best first.
+    """Choose the best k trials that met the constraints, different from each other and from the defaults; best first.
 
     trials: in the order of their numbers, as `work` returns them. Of several objectives those that no other trial
     exceeds in all come first; the first objective decides among them.
@@ -122,14 +122,16 @@ def best_trials(search: Search, trials: list[FrozenTrial]) -> list[Candidate]:
 
 def pareto_front(scores: Sequence[Sequence[float]] | np.ndarray, objectives: Sequence[Objective]) -> np.ndarray:
     """bool[n] for scores[n, objectives]: whether no other row is as good in all objectives and better in one."""
-    signed = np.array(scores, "f8").reshape(-1, len(objectives)) * [objective.sign for objective in objectives]
+    signed: np.ndarray = np.array(scores, "f8").reshape(-1, len(objectives)) * [
+        objective.sign for objective in objectives
+    ]
     as_good = (signed[None] >= signed[:, None]).all(axis=2)
     better = (signed[None] > signed[:, None]).any(axis=2)
     return ~(as_good & better).any(axis=1)
 
 
 def choose(config: TuningConfig, rows: pd.DataFrame) -> str:
-    """The label of the candidate that wins: the best mean of the first objective of those that meet the constraints.
+    """Choose the winner's label: the best mean of the first objective of those that meet the constraints.
 
     The defaults win a tie; and where no candidate meets the constraints, whether they do or not.
     """
@@ -144,7 +146,7 @@ def choose(config: TuningConfig, rows: pd.DataFrame) -> str:
 
 
 def choose_by_load(config: TuningConfig, rows: pd.DataFrame) -> dict[float, str]:
-    """For each load the candidate that is best there, of those that meet the constraints over all loads.
+    """Choose for each load the best candidate there, of those that meet the constraints over all loads.
 
     If none does, the defaults are chosen.
     """
@@ -156,17 +158,17 @@ def choose_by_load(config: TuningConfig, rows: pd.DataFrame) -> dict[float, str]
 
 
 def nearest(schedule: Mapping[float, Entry], load: float) -> Entry:
-    """The schedule's entry for a load: that of its nearest load, by ratio."""
+    """Look up a load in a schedule: the entry of the nearest load, by ratio."""
     return schedule[min(schedule, key=lambda known: (abs(math.log(known / load)), known))]
 
 
 def means_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean figures over instances, by candidate."""
+    """Average the figures over instances, by candidate."""
     return rows.astype(dict.fromkeys(FIGURES, "f8")).groupby("candidate", sort=False)[list(FIGURES)].mean()
 
 
 def meets(config: TuningConfig, means: pd.Series) -> bool:
-    """Whether the means of a candidate meet the constraints."""
+    """Return whether the means of a candidate meet the constraints."""
     return all(
         excess(name, bound, float(means[OBJECTIVES[name].figure])) <= 0 for name, bound in config.constraints.items()
     )

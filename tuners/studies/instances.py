@@ -39,7 +39,7 @@ class Instance(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a runner is asked for: an instance of a panel, under these policies. It can be sent to another process."""
+    """A run for a runner: an instance of a panel, under these policies. It can be sent to another process."""
 
     panel: Panel
     instance: int
@@ -68,12 +68,12 @@ class Instances:
         return part.workloads[load, seed]
 
     def scenario(self, index: int, policies: Policies) -> Scenario:
-        """The scenario of an instance's run."""
+        """Make the scenario of an instance's run."""
         part, load, seed = self._places[index]
         return part.scenario(load, seed, candidate_of(part, policies))
 
     def run(self, index: int, policies: Policies) -> Outcome:
-        """The figures of an instance."""
+        """Run an instance; returns its figures."""
         found = figures(Simulation(self.scenario(index, policies)).run())
         return {name: None if found[name] is None else float(found[name] or 0.0) for name in FIGURES}
 
@@ -85,7 +85,7 @@ class Instances:
             Simulation(scenario_of(one, Workload.from_columns(columns), deployment_of(one), 0)).run()
 
     def fact(self, role: str, name: str) -> float:
-        """A fact that a default depends on: the median over the instances, for engines of the role's pool."""
+        """Compute a fact that a default depends on: the median over the instances, for engines of the role's pool."""
         values = []
         for index, (part, _, _) in enumerate(self._places):
             pools = part.deployment.pools
@@ -95,7 +95,7 @@ class Instances:
         return statistics.median_low(values)
 
     def identity(self, policies: Policies) -> dict[str, Any]:
-        """Everything the figures of a candidate depend on, except its parameters."""
+        """Collect everything the figures of a candidate depend on, except its parameters."""
         return {
             "panel": self.panel.to_json(),
             "workloads": [self.workload(index).digest for index in range(len(self))],
@@ -106,14 +106,14 @@ class Instances:
 
 
 def candidate_of(part: Part, policies: Policies) -> Candidate:
-    """Policies by role; without a router requests go to engines in turn."""
+    """Make a candidate of policies by role; without a router requests go to engines in turn."""
     router = policies.get("router") or registry.router(ROUTER)
     return Candidate(policies["scheduler"], router, policies.get("scaler"), policies.get("decode_scheduler"))
 
 
 @functools.lru_cache(maxsize=8)
 def instances_of(panel: Panel) -> Instances:
-    """The instances of a panel, made once in a process."""
+    """Make the instances of a panel, once in a process."""
     return Instances(panel)
 
 
@@ -123,7 +123,8 @@ def run_job(job: Job) -> Outcome:
 
 
 def find_policies(panel: Panel, study: StudyConfig) -> dict[str, Policy]:
-    """What serves in a study, by role. Raises PolicyError for unknown ones, TuningError for a role without engines."""
+    """Find the policies of a study, by role. Raises PolicyError for unknown ones, TuningError for a role without
+    engines."""
     spec = panel.spec
     disaggregated = spec.fleet.is_disaggregated
     many = spec.fleet.total > 1
@@ -132,9 +133,9 @@ def find_policies(panel: Panel, study: StudyConfig) -> dict[str, Policy]:
         return fixed(role, spec[role])
 
     if study.decode_scheduler is not None and not disaggregated:
-        raise TuningError("a scheduler of decode engines is given, and the panel has none; say prefill and decode")
+        raise TuningError("a scheduler of decode engines is given, and the panel has none; add prefill and decode")
     if study.router is not None and not many:
-        raise TuningError(f"router {study.router} is given, and the panel has one engine; say engines")
+        raise TuningError(f"router {study.router} is given, and the panel has one engine; add engines")
     policies = {"scheduler": registry.scheduler(study.scheduler or named("scheduler"))}
     if disaggregated:
         decoding = study.decode_scheduler or named("decode_scheduler") or DECODE_SCHEDULER

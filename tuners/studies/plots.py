@@ -25,7 +25,7 @@ LINEAR = 0.005  # slices: differences up to this are drawn to scale, larger ones
 
 
 def plot_loads(results: StudyResults, path: Path) -> Path:
-    """The winner, and the schedule, less the defaults on the test: at each load and over all. Returns `path`."""
+    """Plot the winner, and the schedule, less the defaults on the test: at each load and over all. Returns `path`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.6, 3.6), layout="constrained")
@@ -53,7 +53,7 @@ def plot_loads(results: StudyResults, path: Path) -> Path:
 
 
 def plot_slices(results: StudyResults, path: Path) -> Path:
-    """For each parameter: what trials scored, and what the winner scores with that parameter alone changed.
+    """Plot for each parameter the scores of trials, and of the winner with that parameter alone changed.
 
     Both as differences: of a trial to the defaults on the panel, of a changed winner to the winner on the validation
     panel, set at the height of the winner's own difference to the defaults there. Returns `path`.
@@ -122,7 +122,7 @@ def plot_slices(results: StudyResults, path: Path) -> Path:
 
 
 def _reach(of_trials: np.ndarray, changes: pd.DataFrame, level: float) -> tuple[float, float]:
-    """Axis limits of the scores: the better half of the trials and all slices; scores far below are cut off."""
+    """Find axis limits for the better half of the trials and all slices; scores far below are cut off."""
     low = np.concatenate([[np.median(of_trials)], changes["low"].to_numpy("f8") + level, [0.0, level]])
     high = np.concatenate([[of_trials.max()], changes["high"].to_numpy("f8") + level, [0.0, level]])
     bottom, top = float(np.nanmin(low)), float(np.nanmax(high))
@@ -131,7 +131,7 @@ def _reach(of_trials: np.ndarray, changes: pd.DataFrame, level: float) -> tuple[
 
 
 def plot_front(results: StudyResults, path: Path) -> Path:
-    """Of several objectives, the first two: every complete trial, and those that no other exceeds. Returns `path`."""
+    """Plot every complete trial by the first two objectives, and the Pareto front. Returns `path`."""
     from matplotlib.figure import Figure
 
     first, second = results.objectives[:2]

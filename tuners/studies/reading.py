@@ -1,4 +1,4 @@
-"""Reading a tuning from its YAML file and from command-line options."""
+"""Reads a tuning from its YAML file and from command-line options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT = "default"
 
 
 def tuning_names() -> list[str]:
-    """Tunings that come with the package."""
+    """List the tunings that come with the package."""
     return names_in(STUDIES)
 
 
@@ -49,7 +49,7 @@ def parse_tuning(document: Mapping[str, Any], name: str) -> TuningConfig:
 
 
 def _panel_document(given: Any, name: str, which: str) -> dict[str, Any]:
-    """The document of a panel in a file: a mapping, or the name or file of a panel for evaluations."""
+    """Read the document of a panel: a mapping, or the name or file of a panel for evaluations."""
     if isinstance(given, str):
         try:
             return load_panel(given).to_json()
@@ -59,7 +59,7 @@ def _panel_document(given: Any, name: str, which: str) -> dict[str, Any]:
 
 
 def _inherited(tuned: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of the panel that validation and test share unless they have their own: all but seeds and description."""
+    """Take the keys of the panel that validation and test share with it: all but seeds and description."""
     dropped = {"first_seed", "description", "name"} | ({"seeds"} if "seeds" in own else set())
     return {key: value for key, value in tuned.items() if key not in dropped}
 

@@ -56,7 +56,7 @@ def study_report(results: StudyResults, folder: Path) -> list[Path]:
 
 
 def what_ran(config: Mapping[str, Any]) -> str:
-    """What was tuned and tested on, by the panels that ran."""
+    """Describe the panels that ran: what was tuned, validated and tested on."""
     panels = {"Tuned on": "panel", "Validated on": "validation", "Tested on": "test"}
     return ". ".join(f"{words} {_served(config[role])}" for words, role in panels.items()) + "."
 
@@ -93,7 +93,7 @@ def _limits(results: StudyResults) -> Iterator[str]:
         f"They are of {', '.join(config['test']['device'])}, of traces {', '.join(config['test']['trace'])} with "
         f"SLOs {config['test']['slo']}, in simulation; elsewhere the best point may be another."
     )
-    yield "Intervals are over seeds, on these traces and loads; they say nothing of traces that are not there."
+    yield "Intervals are over seeds, on these traces and loads; other traces may differ by more."
     luck = optimism(results)
     if luck is not None:
         yield "The score of the best trial on its own panel is the largest of many, so it is flattered by luck."

@@ -59,7 +59,7 @@ class StudyResults:
 
     @property
     def objective(self) -> Objective:
-        """The one that decides."""
+        """The first objective, which decides."""
         return self.objectives[0]
 
     @property
@@ -84,7 +84,7 @@ class StudyResults:
         return dict(self.document["winner"]["labels"])
 
     def tested(self, candidate: str, against: str, load: float | str = ALL_LOADS) -> Interval:
-        """The difference of a candidate to another in the test, with its 95 % interval."""
+        """Return the difference of a candidate to another in the test, with its 95 % interval."""
         table = self.differences
         row = table[
             (table["figure"] == self.objective.figure) & (table["candidate"] == candidate)
@@ -93,7 +93,7 @@ class StudyResults:
         return Interval(*(float(row[name]) for name in ("difference", "difference_low", "difference_high")))
 
     def test_mean(self, candidate: str) -> float:
-        """Mean of the objective that decides, over all runs of the test."""
+        """Return the mean of the deciding objective over all runs of the test."""
         table = self.differences
         rows = table[(table["figure"] == self.objective.figure) & (table["load"].astype(str) == ALL_LOADS)]
         return float(rows["mean"][rows["candidate"] == candidate].iloc[0])
@@ -135,7 +135,7 @@ def read_study(folder: Path) -> StudyResults:
 
 
 def paired(rows: pd.DataFrame, baseline: pd.DataFrame, figure: str) -> Interval:
-    """The mean of a figure over runs less that over the same runs of a baseline, with its 95 % interval."""
+    """Subtract the mean of a figure over a baseline's runs from that over the same runs; with its 95 % interval."""
     return bootstrap(difference, by_cell(rows, figure), by_cell(baseline, figure))
 
 

@@ -56,18 +56,18 @@ class Search:
 
     @functools.cached_property
     def first_points(self) -> list[Point]:
-        """The values of the first trials; trial 0 has the defaults."""
+        """Values of the first trials; trial 0 has the defaults."""
         config = self.config
         return first_points(config.sampler, self.space, self.defaults, config.trials, config.seed)
 
     @property
     def trials(self) -> int:
-        """How many trials the study will have; a grid may have fewer points than were asked for."""
+        """Number of trials of the study; a grid may have fewer points than were asked for."""
         return len(self.first_points) if self.config.sampler == "grid" else self.config.trials
 
     def sampler(self, index: int) -> BaseSampler:
-        """The sampler of a trial. Its draws depend on the study's seed, the index and the trials that are finished, not
-        on how often the study was stopped."""
+        """Make the sampler of a trial. Its draws depend on the study's seed, the index and the finished trials, not on
+        how often the study was stopped."""
         config = self.config
         return make_sampler(config.sampler, seed_of(config.seed, index), self.defaults)
 
@@ -109,7 +109,7 @@ class Search:
     def run_trials(
         self, storage: Shared, runner: Runner, progress: Callable[[str, int, int], None]
     ) -> list[FrozenTrial]:
-        """Run the open trials of the study, beside any other workers; returns all finished ones, in order.
+        """Run the open trials of the study, along with any other workers; returns all finished ones, in order.
 
         Raises ForeignStudyError, StorageError, WorkError.
         """
@@ -126,7 +126,7 @@ class Search:
         )
 
     def policies_with(self, settings: Settings | None) -> dict[str, Policy]:
-        """The policies with some settings; None: as they are named, which is what a winner is held against."""
+        """Give the policies some settings; None: as they are named, with which a winner is compared."""
         return dict(self.policies) if settings is None else self.space.policies_with(settings)
 
     def _score(self, runner: Runner, trial: Trial) -> float | Sequence[float]:
@@ -158,17 +158,17 @@ class Search:
         return scores[0] if len(scores) == 1 else scores
 
     def _groups(self) -> list[range]:
-        """Places in the order, in groups after each of which a pruner is asked."""
+        """Split the places in the order into groups; a pruner is called after each."""
         size = len(self.order) if self.config.pruner == "none" else self.config.group
         return [range(start, min(start + size, len(self.order))) for start in range(0, len(self.order), size)]
 
     def _column(self, outcomes: Mapping[int, Outcome], figure: str) -> list[float | None]:
-        """A figure of each instance of the panel, in its order; None where the trial was pruned before."""
+        """List a figure of each instance of the panel, in its order; None where the trial was pruned before."""
         return [outcomes[index][figure] if index in outcomes else None for index in range(len(self.order))]
 
 
 def mean_of(outcomes: Any, objective: str) -> float:
-    """The mean of an objective over instances, those left out that have none (a priority that no request has)."""
+    """Average an objective over instances, without those that have none (a priority that no request has)."""
     figure = OBJECTIVES[objective].figure
     values = [outcome[figure] for outcome in outcomes if outcome[figure] is not None]
     if not values:
@@ -177,7 +177,7 @@ def mean_of(outcomes: Any, objective: str) -> float:
 
 
 def excess(name: str, bound: float, value: float) -> float:
-    """By how much a mean violates its bound; 0 or less: it holds."""
+    """Return by how much a mean violates its bound; 0 or less: it holds."""
     return OBJECTIVES[name].sign * (bound - value)
 
 

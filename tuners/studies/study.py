@@ -186,7 +186,7 @@ def _document(
 
 
 def _best_trial(config: TuningConfig, complete: pd.DataFrame) -> int | None:
-    """The complete, feasible trial with the best score on the panel, by the first objective: the noisy best."""
+    """Find the complete, feasible trial with the best score on the panel, by the first objective: the noisy best."""
     objective = OBJECTIVES[config.objectives[0]]
     scores = complete[objective.figure][complete["feasible"]]
     if scores.empty:
@@ -195,7 +195,8 @@ def _best_trial(config: TuningConfig, complete: pd.DataFrame) -> int | None:
 
 
 def importance(search: Search, trials: list[FrozenTrial]) -> dict[str, float]:
-    """Share of the spread of the score that each variable accounts for, the largest first; empty for few trials.
+    """Estimate the share of the spread of the score that each variable accounts for, the largest first; empty for few
+    trials.
 
     Optuna's PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) on the complete trials: how much the distribution of a
     variable in the best tenth of the trials differs from that in all.
@@ -208,7 +209,7 @@ def importance(search: Search, trials: list[FrozenTrial]) -> dict[str, float]:
         return {}
     with warnings.catch_warnings(), quiet():
         warnings.simplefilter("ignore")  # that the evaluator may change
-        study = optuna.create_study(direction=search.config.directions[0])
+        study = optuna.create_study(directions=[optuna.study.StudyDirection[search.config.directions[0].upper()]])
         for trial in complete:  # by the first objective alone
             value = trial.values[0]  # noqa: PD011 (a trial of Optuna)
             study.add_trial(optuna.create_trial(params=trial.params, distributions=trial.distributions, value=value))

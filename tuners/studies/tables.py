@@ -23,7 +23,7 @@ ALL_LOADS = "all"
 
 
 def trials_table(search: Search, trials: list[FrozenTrial]) -> pd.DataFrame:
-    """A row a trial: trial, state, the mean of each figure of `FIGURES` over the instances it ran, how many these were,
+    """Make a row a trial: trial, state, the mean of each figure of `FIGURES` over the instances it ran, their number,
     feasible, worker, and each parameter as "role.parameter"."""
     import pandas as pd
 
@@ -49,7 +49,7 @@ def trials_table(search: Search, trials: list[FrozenTrial]) -> pd.DataFrame:
 
 
 def runs_table(search: Search, trials: list[FrozenTrial]) -> pd.DataFrame:
-    """A row a run of each trial: trial, trace, device, load, seed, and its figures."""
+    """Make a row a run of each trial: trial, trace, device, load, seed, and its figures."""
     import pandas as pd
 
     rows = []
@@ -62,7 +62,7 @@ def runs_table(search: Search, trials: list[FrozenTrial]) -> pd.DataFrame:
 
 
 def parameters_table(search: Search, winner: Settings | None, by_load: Mapping[float, Settings | None]) -> pd.DataFrame:
-    """A row a parameter: its default, the winner's value, what was searched, and the best value at each load."""
+    """Make a row a parameter: its default, the winner's value, what was searched, and the best value at each load."""
     import pandas as pd
 
     defaults = search.space.settings(search.defaults)
@@ -95,11 +95,12 @@ def parameters_table(search: Search, winner: Settings | None, by_load: Mapping[f
 
 
 def differences_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means and paired differences of a test, overall and by load.
+    """Compute the means and paired differences of a test, overall and by load.
 
     rows: of candidates "defaults", "winner" and "schedule". A row of the table: load ("all"), figure, candidate, mean,
-    low, high, against, difference, difference_low, difference_high; winner and schedule are held against the defaults,
-    and the schedule against the winner too. Intervals: 95 %, bootstrap stratified by cell (`evaluation.statistics`).
+    low, high, against, difference, difference_low, difference_high; winner and schedule are compared with the
+    defaults, and the schedule with the winner too. Intervals: 95 %, bootstrap stratified by cell
+    (`evaluation.panels.statistics`).
     """
     import pandas as pd
 
@@ -129,7 +130,7 @@ def differences_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def known_figures(row: pd.Series) -> dict[str, float | None]:
-    """The figures of a row; None for those that it has not."""
+    """Take the figures of a row; None for those that it has not."""
     return {name: float(row[name]) if row[name] == row[name] and row[name] is not None else None for name in FIGURES}
 
 

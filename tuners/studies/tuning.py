@@ -62,8 +62,8 @@ def run_tuning(
 
 
 def studies_table(studies: list[StudyResults]) -> pd.DataFrame:
-    """A row a study: policies, what was searched, and its test by the first objective: the means of the defaults and
-    the winner, and the difference with its interval; schedule_difference: of schedule to winner."""
+    """Make a row a study: policies, what was searched, and its test by the first objective: the means of the defaults
+    and the winner, and the difference with its interval; schedule_difference: of schedule to winner."""
     import pandas as pd
 
     rows = []

@@ -58,7 +58,7 @@ class Server:
         self.run("pg_ctl", "start", "--wait", f"--log={self.folder / 'log'}", f"--options={options}")
 
     def stop(self, mode: str = "immediate") -> None:
-        """immediate: as a crash; fast: says so to its clients, then ends."""
+        """Stop the server. mode: immediate, as a crash; fast: clients are disconnected first."""
         self.run("pg_ctl", "stop", "--wait", f"--mode={mode}")
 
     def run(self, program: str, *words: str) -> None:

@@ -72,7 +72,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_a_grid_that_does_not_fit_is_refused():
-    with pytest.raises(SearchError, match="has 4 points, and beside the defaults there are 3 trials"):
+    with pytest.raises(SearchError, match="has 4 points, and 3 trials are left after the defaults"):
         first_points("grid", SPACE, DEFAULTS, 4, seed=0)
 
 

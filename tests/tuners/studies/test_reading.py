@@ -1,4 +1,4 @@
-"""Tunings as files: what they say, and what is wrong with them in one line."""
+"""Tunings as files: their keys are read, and errors are one line."""
 
 import pytest
 

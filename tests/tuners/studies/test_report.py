@@ -1,4 +1,4 @@
-"""Pictures, reports and pages: made from files alone, and what they say is what the files hold."""
+"""Pictures, reports and pages are made from files alone, and hold the numbers of the files."""
 
 import dataclasses
 import datetime

@@ -1,4 +1,4 @@
-"""A tuning from its first trial to its files: what they say is what was run, and stopping changes nothing."""
+"""A tuning from its first trial to its files: they hold what was run, and stopping changes nothing."""
 
 import json
 from pathlib import Path
