@@ -121,13 +121,13 @@ def best_trials(search: Search, trials: list[FrozenTrial]) -> list[Candidate]:
 
 
 def pareto_front(scores: Sequence[Sequence[float]] | np.ndarray, objectives: Sequence[Objective]) -> np.ndarray:
-    """bool[n] for scores[n, objectives]: whether no other row is as good in all objectives and better in one."""
-    signed: np.ndarray = np.array(scores, "f8").reshape(-1, len(objectives)) * [
-        objective.sign for objective in objectives
-    ]
-    as_good = (signed[None] >= signed[:, None]).all(axis=2)
-    better = (signed[None] > signed[:, None]).any(axis=2)
-    return ~(as_good & better).any(axis=1)
+    """Find the rows of scores[n, objectives] that no other row equals in all and beats in one objective: bool[n]."""
+    signs = [objective.sign for objective in objectives]
+    signed = np.array(scores, "f8").reshape(-1, len(objectives)) * signs
+    as_good: np.ndarray = np.all(signed[None] >= signed[:, None], axis=2)
+    better: np.ndarray = np.any(signed[None] > signed[:, None], axis=2)
+    beaten: np.ndarray = np.any(as_good & better, axis=1)
+    return ~beaten
 
 
 def choose(config: TuningConfig, rows: pd.DataFrame) -> str:
