@@ -107,7 +107,7 @@ def predictor_in(spec: ServingSpec) -> Predictor | None:
 
 
 def disturbance_in(spec: ServingSpec, seed: int) -> Disturbance:
-    """Noise and drift. seed: of the noise, if the spec has none."""
+    """Make noise and drift. seed: of the noise, if the spec has none."""
     one = spec.imperfection
     if not one.disturbs:
         return Disturbance()
@@ -180,7 +180,7 @@ def _scaled(spec: ServingSpec, workload: Workload, seed: int, rate_per_s: float 
 
 
 def rate_of(spec: ServingSpec) -> float | None:
-    """Requests per second; None: the trace's own times, or the own rate of the arrivals.
+    """Return the requests per second; None: the trace's own times, or the own rate of the arrivals.
 
     Without load and rate: None if the trace has times, the arrivals set their own rate, or there are clients; else load
     medium.
@@ -211,7 +211,7 @@ def file_requests(spec: ServingSpec) -> int | None:
 
 
 def own_rate_per_s(spec: ServingSpec) -> float | None:
-    """Mean rate of a trace's own times; None if it has none, or if all requests arrive at once. Raises
+    """Return the mean rate of a trace's own times; None if it has none, or if all requests arrive at once. Raises
     WorkloadError."""
     total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
     trace = load_trace(
@@ -225,7 +225,7 @@ def own_rate_per_s(spec: ServingSpec) -> float | None:
 
 
 def saturation_of(spec: ServingSpec) -> float:
-    """Requests per second at load 1: of all engines as if co-located, summed over devices."""
+    """Return the requests per second at load 1: of all engines as if co-located, summed over devices."""
     engines: dict[str, int] = {}
     profiles = {}
     for pool in pools_of(spec.fleet):

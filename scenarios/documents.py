@@ -19,7 +19,7 @@ def load_spec(path: str | Path) -> ServingSpec:
 
 
 def of_preset(name: str) -> dict[str, Any]:
-    """The fields of a preset. A single load profile is not in a tuple of several, so that it equals the default."""
+    """Return the fields of a preset. A single load profile is not in a tuple, so that it equals the default."""
     fields = dict(PRESETS[name].overrides)
     profiles = values.profiles_of(fields.get("load_profile", ()))
     return fields | ({"load_profile": profiles[0]} if len(profiles) == 1 else {})

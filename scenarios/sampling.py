@@ -157,7 +157,7 @@ def draw_episode(spec: ServingSpec, rng: np.random.Generator) -> Episode:
         )
 
     def arrivals(begin: np.ndarray) -> np.ndarray:
-        """Arrivals of requests that follow no other, float64[...], s."""
+        """Draw the arrivals of requests that follow no other, float64[...], s."""
         rate = rate_per_s * (len(begin) / requests)
         if process is not None:
             since_first_s = begin["arrival_s"] - begin["arrival_s"][0]

@@ -37,7 +37,7 @@ def saturation_rate_per_s(
     max_prompt_tokens: int | None = None,
     reading: Reading | None = None,
 ) -> float:
-    """Requests per second of sarathi-fcfs if all requests arrive at time 0, until the last is done.
+    """Measure the requests per second of sarathi-fcfs if all requests arrive at time 0, until the last is done.
 
     `SATURATION_REQUESTS` an engine are simulated: of a family, those of seed 0; of a file with more, evenly spaced
     ones, as lengths may drift through the day. The recipe matters too: Sarathi-Serve sizes its batches to the smallest
@@ -110,5 +110,5 @@ def measured_saturations() -> dict[str, Any]:
 
 
 def profile_sha256(device: str) -> str:
-    """SHA-256 of the file of a shipped profile."""
+    """Return the SHA-256 of the file of a shipped profile."""
     return hashlib.sha256((FOLDER / f"{device}.json").read_bytes()).hexdigest()

@@ -126,7 +126,7 @@ class ServingSpec:
         return choose(rng, value) if isinstance(value, tuple) and kind in SEVERAL else value
 
     def with_values(self, changes: Mapping[str, Any]) -> ServingSpec:
-        """This spec with one of its own values in place of several, which is not checked again."""
+        """Copy this spec with one of its own values in place of several, which is not checked again."""
         if not changes:
             return self
         state = {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
@@ -156,11 +156,11 @@ class ServingSpec:
         return {field.name: self.__dict__[field.name] for field in dataclasses.fields(self)}
 
     def replaced(self, **words: Any) -> ServingSpec:
-        """This spec with other values of fields: see `with_overrides`."""
+        """Copy this spec with other values of fields: see `with_overrides`."""
         return self.with_overrides(words)
 
     def with_overrides(self, words: Mapping[str, Any]) -> ServingSpec:
-        """This spec with other values, by the names of fields, at the top level or under the name of their part.
+        """Copy this spec with other values, by the names of fields, at the top level or under the name of their part.
 
         A list stands for a tuple, {"low": ..., "high": ...} for a Range. A load replaces a rate or clients, engines
         replace prefill and decode engines, and the other way round. Raises SpecError for unknown or repeated fields and
@@ -183,7 +183,7 @@ class ServingSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Every field with JSON's types, by part; `from_json` reads it back."""
+        """Return every field with JSON's types, by part; `from_json` reads it back."""
         document: dict[str, Any] = {}
         for name, value in self.overrides().items():
             part = LEAVES[name][0]
@@ -191,7 +191,7 @@ class ServingSpec:
         return document
 
     def overrides(self) -> dict[str, Any]:
-        """Every field with JSON's types, by its name alone. Policies are given by their labels."""
+        """Return every field with JSON's types, by its name alone. Policies are given by their labels."""
         return {name: values.plain(self[name]) for name in LEAVES}
 
     @classmethod

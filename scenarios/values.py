@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
-
-from servegym.errors import SpecError
-
-if TYPE_CHECKING:
-    from servegym.simulator.policies.policy import Policy
-
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from servegym.errors import DeploymentError, WorkloadError
+from servegym.errors import DeploymentError, SpecError, WorkloadError
 from servegym.scenarios.fields import (
     COLUMNS,
     CORRECTION,
@@ -36,6 +29,7 @@ from servegym.scenarios.ranges import Range
 
 if TYPE_CHECKING:
     from servegym.simulator.fleet.incidents import Incident
+    from servegym.simulator.policies.policy import Policy
 
 Leaves = Mapping[str, tuple[str, Option]]
 LOADS = {"light": 0.3, "medium": 0.7, "high": 1.0, "overload": 1.4}

@@ -195,7 +195,7 @@ def _modulated(requests: int, rng: np.random.Generator, expected: np.ndarray, st
 
 
 def _gap_s(process: str, mean_size: float, rate_per_s: float | None, gap_s: float | None) -> float:
-    """The gap between groups, from exactly one of gap_s and the rate."""
+    """Return the gap between groups, from exactly one of gap_s and the rate."""
     if (gap_s is None) == (rate_per_s is None):
         raise WorkloadError(f"{process} arrivals need either a rate or a gap: {process}:gap_s=0.1")
     if gap_s is not None:

@@ -44,27 +44,27 @@ class Chunk:
         return Chunk(self.file, self.first_row, frame, names)
 
     def lengths(self, column: str, least: int = 1, empty: float | None = None, hint: str = "") -> np.ndarray:
-        """Whole numbers of tokens, `least` to MAX_TOKENS, as int32 of shape (rows,); an empty cell is `empty`."""
+        """Read whole numbers of tokens, `least` to MAX_TOKENS, as int32 of shape (rows,); an empty cell is `empty`."""
         right = f"a whole number of tokens, {least} to {MAX_TOKENS}{hint}"
         numbers = self.numbers(column, right, empty)
         self.check(column, (numbers < least) | (numbers > MAX_TOKENS) | (numbers != np.floor(numbers)), right)
         return numbers.astype("i4")
 
     def codes(self, column: str, empty: float | None = None) -> np.ndarray:
-        """Whole numbers of 0 or more that fit int32, of shape (rows,); an empty cell is `empty`, or an error."""
+        """Read whole numbers of 0 or more that fit int32, of shape (rows,); an empty cell is `empty`, or an error."""
         right = f"a whole number, 0 to {2**31 - 1}"
         numbers = self.numbers(column, right, empty)
         self.check(column, (numbers < 0) | (numbers > 2**31 - 1) | (numbers != np.floor(numbers)), right)
         return numbers.astype("i4")
 
     def positive(self, column: str, right: str, finite: bool = False, empty: float | None = None) -> np.ndarray:
-        """Numbers above 0 (unless `finite`, inf too), float64 of shape (rows,); an empty cell is `empty`."""
+        """Read numbers above 0 (unless `finite`, inf too), float64 of shape (rows,); an empty cell is `empty`."""
         numbers = self.numbers(column, right, empty)
         self.check(column, (numbers <= 0) | (finite & np.isinf(numbers)), right)
         return numbers
 
     def numbers(self, column: str, right: str, empty: float | None = None) -> np.ndarray:
-        """Numbers as float64 of shape (rows,); an empty cell is `empty`, or an error where that is None."""
+        """Read numbers as float64 of shape (rows,); an empty cell is `empty`, or an error where that is None."""
         import pandas as pd
 
         cells = self.frame[column]
@@ -83,7 +83,7 @@ class Chunk:
         return np.where(absent, empty, numbers)
 
     def times(self, column: str, unit: str) -> np.ndarray:
-        """Times of 0 or more in `unit`, as float64 of shape (rows,)."""
+        """Read times of 0 or more in `unit`, as float64 of shape (rows,)."""
         right = f"a finite number of {unit}, 0 or more, since the start of the trace"
         numbers = self.numbers(column, right)
         self.check(column, ~np.isfinite(numbers) | (numbers < 0), right)
@@ -94,7 +94,7 @@ class Chunk:
         return self.lists(column, 2**64 - 1)
 
     def lists(self, column: str, most: int = 2**63 - 1) -> tuple[np.ndarray, np.ndarray]:
-        """Lists of whole numbers (in CSV separated by spaces) as int64: the length of each list, and all numbers.
+        """Read lists of whole numbers (in CSV separated by spaces) as int64: the length of each list, and all numbers.
 
         Shapes (rows,) and (sum of the lengths,). An empty cell is a list of none.
         """
@@ -120,7 +120,7 @@ class Chunk:
         return there.astype("i8"), cells[there].astype("i8")
 
     def dates_ns(self, column: str) -> np.ndarray:
-        """Dates with a time as int64 nanoseconds since 1970 (UTC), of shape (rows,)."""
+        """Read dates with a time as int64 nanoseconds since 1970 (UTC), of shape (rows,)."""
         import pandas as pd
 
         cells = self.frame[column]
@@ -134,7 +134,7 @@ class Chunk:
         return dates.dt.as_unit("ns").astype("int64").to_numpy()
 
     def zones(self, column: str) -> np.ndarray:
-        """The zone of each date that is text, UTC or such as +02:00, an object array of shape (rows,); "": none."""
+        """Read the zone of each date that is text, UTC or like +02:00: an object array of shape (rows,). "": none."""
         cells = self.frame[column]
         if cells.dtype.kind == "M" or getattr(cells.dtype, "tz", None) is not None:
             return np.full(len(cells), "", object)
@@ -142,7 +142,7 @@ class Chunk:
         return found.fillna("").replace(list(UTC), "UTC").to_numpy(object)
 
     def instants(self, column: str, hint: str) -> tuple[np.ndarray, bool]:
-        """Times of shape (rows,), and whether they are dates: dates as int64 nanoseconds since 1970
+        """Read times of shape (rows,), and whether they are dates: dates as int64 nanoseconds since 1970
         (UTC), numbers as int64 where all are whole, else as float64."""
         cells = self.frame[column]
         if cells.dtype.kind == "M" or getattr(cells.dtype, "tz", None) is not None or not self.is_numeric(column):
@@ -158,7 +158,7 @@ class Chunk:
             return numbers, False
 
     def text(self, column: str, empty: str | None = None) -> np.ndarray:
-        """Cells as text, an object array of shape (rows,). An empty cell is `empty`, or an error where that is None."""
+        """Read cells as text, an object array of shape (rows,). An empty cell is `empty`; None: an error."""
         cells = self.frame[column]
         if empty is not None:
             cells = cells.astype(object).where(cells.notna(), empty)
@@ -188,7 +188,7 @@ class Labels:
         self._codes: dict[str, dict[str, int]] = {}
 
     def codes(self, chunk: Chunk, column: str, field: str | None = None, none: str | None = None) -> np.ndarray:
-        """Codes of a column, int32 of shape (rows,); the first chunk decides whether its cells are names or numbers.
+        """Return the codes of a column, int32 of shape (rows,); the first chunk decides if cells are names or numbers.
 
         field: the column of `WORKLOAD`, if its name differs. none: the name of an empty cell, which has code 0; None:
         an empty cell is an error. Raises WorkloadError.
@@ -201,7 +201,7 @@ class Labels:
         return self.names(field, chunk.text(column, none))
 
     def names(self, field: str, names: np.ndarray) -> np.ndarray:
-        """Codes of names for a column of `WORKLOAD`, int32 of shape (rows,)."""
+        """Return the codes of names for a column of `WORKLOAD`, int32 of shape (rows,)."""
         import pandas as pd
 
         places, distinct = pd.factorize(names)

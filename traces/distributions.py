@@ -40,7 +40,7 @@ NORMAL_P90 = statistics.NormalDist().inv_cdf(0.9)
 
 
 def uniform(least: int, most: int) -> InverseCdf:
-    """Whole numbers from `least` to `most`, equally likely."""
+    """Draw whole numbers from `least` to `most`, equally likely."""
     return lambda level: (least + np.floor(level * (most - least + 1))).astype("i4")
 
 

@@ -33,7 +33,7 @@ class QuantileTable:
     origin: dict[str, Any]
 
     def lengths(self, uniform: np.ndarray) -> dict[str, np.ndarray]:
-        """Prompt and output tokens, int32 of shape (n,), for `uniform` numbers in [0, 1) of shape (n, 2)."""
+        """Return prompt and output tokens, int32 of shape (n,), for `uniform` numbers in [0, 1) of shape (n, 2)."""
         bands = len(self.output_tokens)
         band = (uniform[:, 0] * bands).astype("i8")
         prompt = np.interp(uniform[:, 0], self.levels, self.prompt_tokens)

@@ -119,7 +119,7 @@ def _check_resampled(trace: str | os.PathLike[str], window: int | str) -> None:
 
 
 def window_start(window: int | str, seed: int, length: int, size: int) -> int:
-    """Index of the first of `size` consecutive items out of `length`, without wrapping around.
+    """Return the index of the first of `size` consecutive items out of `length`, without wrapping around.
 
     window: "first" (0), "seed", or the index itself. With "seed", the start is the fractional part of seed times the
     golden ratio, so that the windows of any number of seeds are spread evenly and overlap little. Seed 0 gives 0.

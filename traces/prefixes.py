@@ -10,7 +10,7 @@ from servegym.traces.trace import PrefixBlocks, Trace
 
 
 def prompts_of(trace: Trace) -> Prompts | None:
-    """The full chunks of each prompt; equal numbers mean equal tokens up to the chunk's end. None: the trace has none.
+    """Return the full chunks of each prompt; equal numbers mean equal tokens to the chunk's end. None: no blocks.
 
     A chunk stands for a block and all blocks before it, so a trace may number blocks by their own content or by
     everything up to their end. A last block that the prompt does not fill is not a chunk.

@@ -267,7 +267,7 @@ def _two_priorities(trace: Trace, rng: np.random.Generator, high_share: float = 
 
 
 def _clients(priority: np.ndarray, rng: np.random.Generator, clients: int) -> dict[str, np.ndarray]:
-    """The client of each request, int32: half of the clients have high priority (even numbers), half a lower one (odd).
+    """Draw the client of each request, int32: half of the clients have high priority (even numbers), half low (odd).
 
     A client has one priority, as in ProServe (section 1, footnote). The k-th client of each half has a share
     proportional to 1 / k, which is our choice: of 26 clients the largest two send 16 % of the requests each and the
@@ -314,7 +314,7 @@ def _with_slack(columns: dict[str, Any], idle_tpot_s: float | None) -> Assignmen
 
 
 def _by_type(trace: Trace, values: Mapping[str, float]) -> np.ndarray:
-    """The value for each request's type, float64 of shape (requests,); without types, that of text."""
+    """Return the value for each request's type, float64 of shape (requests,); without types, that of text."""
     if "application" not in trace.given:
         return np.full(len(trace), values["text"])
     types = trace.labels.get("application", ())

@@ -64,8 +64,8 @@ def resampled(trace: Trace, requests: int, rng: np.random.Generator) -> Trace:
 
 
 def _renamed(blocks: PrefixBlocks, order: np.ndarray, spans: list[tuple[int, int]]) -> PrefixBlocks:
-    """The prefix blocks of the drawn rows. Those that occur within one drawn block only get new names each time that it
-    is drawn, as a conversation drawn twice would else find its own KV."""
+    """Return the prefix blocks of the drawn rows. Those that occur within one drawn block only get new names each time
+    that it is drawn, as a conversation drawn twice would else find its own KV."""
     rows = len(blocks.offsets) - 1
     ids, taken = ranks(blocks.ids), dataclasses.replace(blocks, ids=ranks(blocks.ids)).take(order)
     kinds = int(ids.max(initial=-1)) + 1

@@ -189,7 +189,7 @@ def _window(
 
 
 def _read_rates(path: Path) -> dict[str, np.ndarray]:
-    """Columns of RATES, rows in order of time."""
+    """Read the columns of RATES, rows in order of time."""
     parts = []
     for chunk in files.chunks(path, RATES):
         pattern = chunk.text("pattern")
@@ -213,7 +213,7 @@ def _read_rates(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_lengths(path: Path) -> dict[tuple[int, str], tuple[np.ndarray, list[Lengths]]]:
-    """Tables of lengths by client and field, in order of time."""
+    """Read the tables of lengths by client and field, in order of time."""
     found: dict[tuple[int, str], list[tuple[float, Lengths]]] = {}
     for chunk in files.chunks(path, PDFS):
         clients, starts_s = chunk.codes("client"), chunk.times("window_start_s", "seconds")

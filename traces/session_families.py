@@ -48,14 +48,14 @@ class Drawing:
         self.levels: list[float] = table["levels"]
 
     def one(self, values: list[float]) -> float:
-        """One of the distribution with these quantiles."""
+        """Draw one of the distribution with these quantiles."""
         return between(self.rng.random(), self.levels, values)
 
     def whole(self, values: list[float], least: int = 1) -> int:
         return max(least, round(self.one(values)))
 
     def call(self, prompt: int, output: int, after: int, think_s: float, known: np.ndarray) -> Call:
-        """A request whose prompt begins with blocks of these names."""
+        """Make a request whose prompt begins with blocks of these names."""
         known = known[: prompt // self.block_tokens]
         new = (prompt + output) // self.block_tokens - len(known)
         self.used += new
@@ -182,7 +182,7 @@ def _document(drawing: Drawing) -> int:
 
 
 def _names_of(drawing: Drawing, document: int) -> np.ndarray:
-    """Names of a document's blocks, all full; the same document has the same tokens and names."""
+    """Make the names of a document's blocks, all full; the same document has the same tokens and names."""
     level = document * 0.6180339887498949 % 1  # its length is independent of its rank
     tokens = between(level, drawing.levels, drawing.table["document_tokens"])
     most = _blocks_of_a_document(drawing.table)

@@ -40,8 +40,8 @@ def context_blocks(
     block_tokens: int = BLOCK_TOKENS,
     common: np.ndarray | None = None,
 ) -> PrefixBlocks:
-    """The full blocks of each prompt. Each request follows one above it (after: -1: none), and its prompt begins with
-    `kept` tokens of that one's context.
+    """Name the full blocks of each prompt. Each request follows one above it (after: -1: none), and its prompt begins
+    with `kept` tokens of that one's context.
 
     common: int64[requests], how many tokens prompts that follow none begin with alike (a system prompt); None: none.
     """
@@ -62,8 +62,8 @@ def context_blocks(
 
 
 def in_sessions(trace: Trace, after: np.ndarray, think_s: np.ndarray) -> Trace:
-    """A trace whose requests, in order of arrival, follow others above them (int64[requests], -1: none); as it is where
-    none does. Each session's are in a row then; without prefix blocks lengths say what prompts share."""
+    """Make a trace whose requests, in order of arrival, follow others above them (int64[requests], -1: none); as it is
+    where none does. Each session's are in a row then; without prefix blocks lengths say what prompts share."""
     if (after < 0).all():
         return trace
     turns = SessionDependencies(after, think_s)

@@ -81,7 +81,7 @@ class StreamedTrace:
 
 
 def sampled(table: np.ndarray) -> np.ndarray:
-    """Of WORKLOAD[...] those that `WholeTrace.sample` has, in order."""
+    """Select of WORKLOAD[...] those that `WholeTrace.sample` has, in order."""
     kept = {0, len(table) - 1, int(np.argmax(table["prompt_tokens"]))}
     kept.add(int(np.argmax(table["prompt_tokens"].astype("i8") + table["output_tokens"])))
     for field in APART:

@@ -32,7 +32,7 @@ def token_counter(tokenizer: Tokenizer | str) -> Callable[[str], int]:
 
 
 def tokenizer_name(tokenizer: Tokenizer | str) -> str:
-    """What to call a tokenizer in the provenance."""
+    """Say what to call a tokenizer in the provenance."""
     return tokenizer if isinstance(tokenizer, str) else getattr(tokenizer, "__qualname__", type(tokenizer).__name__)
 
 

@@ -124,7 +124,7 @@ def workload_of_trace(built: Trace) -> Workload:
 
 
 def with_adapters(workload: Workload, adapters: int, skew: float, rng: np.random.Generator) -> Workload:
-    """The workload with LoRA adapters 1, 2, ... drawn by Zipf's law: the k-th has a share proportional to k^-skew.
+    """Copy the workload with LoRA adapters 1, 2, ... drawn by Zipf's law: the k-th has a share proportional to k^-skew.
 
     All requests of a session have one adapter.
     """

@@ -102,7 +102,7 @@ def write(requests: Trace | Workload, path: str | os.PathLike[str]) -> None:
 
 
 def checked_ending(path: Path) -> str:
-    """Which of ENDINGS a file's name has. Raises WorkloadError."""
+    """Find which of ENDINGS a file's name has. Raises WorkloadError."""
     for ending in sorted(ENDINGS, key=len, reverse=True):
         if path.name.lower().endswith(ending):
             return ending

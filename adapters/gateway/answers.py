@@ -83,7 +83,7 @@ def to_endpoint(kind: str, endpoint: str, body: bytes | None, streamed: bool) ->
 
 
 def pieces(kind: str, body: bytes, end: bool) -> list[Any]:
-    """Messages that pass on a body in mode FULL_DUPLEX_STREAMED. end: it is the last part."""
+    """Make the messages that pass on a body in mode FULL_DUPLEX_STREAMED. end: it is the last part."""
     starts = range(0, len(body), LONGEST_PIECE) or range(1)
     answers = []
     for start in starts:

@@ -188,7 +188,7 @@ class Exchange:
             self._proxy.ended(job, outcome)
 
     async def _at_engine(self, job: Job, r: int, backend: Backend, send: Send) -> bool:
-        """The work at an engine for `Proxy.serve`: wait for the end of the gateway's answer."""
+        """Do the work at an engine for `Proxy.serve`: wait for the end of the gateway's answer."""
         del send
         assert self._chosen is not None and self._over is not None
         proxy = self._proxy

@@ -119,7 +119,7 @@ def _batch(space: Space, regime: str, point: np.ndarray) -> Batch:
 
 
 def _decodes(space: Space, count: int, long: float) -> tuple[int, ...]:
-    """Contexts of `count` decodes, evenly spaced from half to one and a half times their mean."""
+    """Return the contexts of `count` decodes, evenly spaced from half to one and a half times their mean."""
     most = min((space.context_tokens - 64) / 1.5, KV_SHARE * space.kv_tokens / count / 1.5)
     mean = _between(SHORTEST_CONTEXT, int(most), long)
     spread = np.linspace(0.5, 1.5, count) if count > 1 else np.ones(1)

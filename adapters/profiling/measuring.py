@@ -43,7 +43,7 @@ class Meter(Protocol):
     space: Space
 
     def facts(self) -> dict[str, Any]:
-        """Versions, device, dtype, clock and memory, for the record beside the table."""
+        """Return versions, device, dtype, clock and memory, for the record beside the table."""
 
     def warm_up(self) -> None:
         """Do whatever would slow the first measurement, such as allocating memory."""
@@ -103,7 +103,7 @@ def measure(meter: Meter, plan: Plan, folder: Path, progress: Progress | None = 
 
 
 def scenes_of(table: Path, record_path: Path, record: dict[str, Any]) -> set[int]:
-    """Places in the design that the table has already. Raises ProfilingError if its record differs from `record`."""
+    """Return the places in the design that the table has. Raises ProfilingError if its record differs from `record`."""
     if not table.exists():
         return set()
     try:

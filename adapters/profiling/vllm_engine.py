@@ -263,8 +263,8 @@ def fewer(batch: Batch, tokens: int) -> Batch:
 
 
 def prompts_of(contexts: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Prompts that reach these contexts at the same step. Returns (prompt tokens, tokens that it emits until then) of
-    each: the first decode while the others are prefilled, `room` tokens a step."""
+    """Find prompts that reach these contexts at one step: (prompt tokens, tokens that it emits until then) of each.
+    The first decode while the others are prefilled, `room` tokens a step."""
     found, behind = [], 0
     for context in reversed(contexts):
         before = -(-behind // room)

@@ -90,7 +90,7 @@ class Addressed:
         self._source = source
 
     async def urls(self) -> list[str]:
-        """Raises RoutingError."""
+        """Return the present URLs. Raises RoutingError."""
         urls = await self._source.urls()
         for url in urls:
             endpoint_of(url)
@@ -98,7 +98,7 @@ class Addressed:
 
 
 async def urls_of(fixed: Sequence[str], sources: Sequence[Source]) -> list[str]:
-    """URLs of all engines, each once. Raises RoutingError."""
+    """Return the URLs of all engines, each once. Raises RoutingError."""
     found = dict.fromkeys(fixed)
     for source in sources:
         found |= dict.fromkeys(await source.urls())

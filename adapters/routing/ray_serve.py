@@ -106,8 +106,8 @@ class PolicyRouter(RequestRouter):
         return live.route(now_s, r, tried if engines - tried else ())
 
     def asked(self, pending: PendingRequest) -> RequestTerms:
-        """The terms of a request, read from an OpenAI body (a mapping) among its arguments. Override it for other
-        requests."""
+        """Return the terms of a request, read from an OpenAI body (a mapping) among its arguments. Override it for
+        other requests."""
         for body in (*pending.args, *pending.kwargs.values(), pending.kwargs):
             if isinstance(body, Mapping) and ("prompt" in body or "messages" in body or "prompt_tokens" in body):
                 chat = "messages" in body

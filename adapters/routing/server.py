@@ -48,7 +48,7 @@ def listen(settings: ProxySettings) -> socket.socket:
 
 
 def without_chunks(cycle: RequestResponseCycle) -> Any:
-    """`cycle.send` for a client of HTTP/1.0, which has no chunked encoding (RFC 9112, section 6.1).
+    """Return `cycle.send` for a client of HTTP/1.0, which has no chunked encoding (RFC 9112, section 6.1).
 
     An answer of unknown length ends with its connection.
     """
@@ -67,7 +67,7 @@ def without_chunks(cycle: RequestResponseCycle) -> Any:
 
 
 def protocol(read_s: float) -> type[HttpToolsProtocol]:
-    """HTTP/1.1 with limits on the headers of a request: read_s seconds, and LONGEST_HEADERS bytes."""
+    """Make HTTP/1.1 with limits on the headers of a request: read_s seconds, and LONGEST_HEADERS bytes."""
 
     class Protocol(HttpToolsProtocol):
         def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None):

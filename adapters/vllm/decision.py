@@ -133,7 +133,7 @@ def estimator_of(artifact: Artifact, settings: Settings) -> LatencyModel:
 
 
 def steps_of(artifact: Artifact, settings: Settings) -> int:
-    """`step_tokens` of the estimator's device; 0 if not known."""
+    """Return `step_tokens` of the estimator's device; 0 if not known."""
     if settings.estimator:
         from servegym.latency_models.profile import load_profile
 

@@ -267,12 +267,12 @@ class Plugin:
             self.step_log.write(now_s, wanted, scheduled, preempted, self.last_decision_s)
 
     def _counted_on(self, rows: list[int]) -> list[int]:
-        """Output tokens of requests, with those under way."""
+        """Return the output tokens of requests, with those under way."""
         emitted = self.mirror.run.requests["num_output_tokens"][rows]
         return counted_on(list(map(self.request_of.__getitem__, rows)), self.parts, emitted)
 
     def _in_order(self, preempted: Iterable[str], plan: Plan | None) -> list[str]:
-        """Preempted requests in the order of their preemption, as far as the plan tells it."""
+        """Return the preempted requests in the order of their preemption, as far as the plan tells it."""
         if plan is None or not preempted:
             return sorted(preempted)
         planned = [self.request_of[row].request_id for row in plan.evicted.tolist()]
@@ -326,13 +326,13 @@ class Plugin:
     # vLLM's own order, for when it decides itself
 
     def waiting_key(self, request: Any) -> tuple[int, int]:
-        """Sort key of waiting requests: the last preempted first, then in order of arrival."""
+        """Return the sort key of waiting requests: the last preempted first, then in order of arrival."""
         number = self.number_of.get(request.request_id, self.arrivals)
         if request.status.name != "PREEMPTED" or request.request_id not in self.row_of:
             return 1, number
         return 0, -int(self.mirror.run.requests["evicted"][self.row_of[request.request_id]])
 
     def running_key(self, request: Any) -> int:
-        """Sort key of running requests: in order of admission."""
+        """Return the sort key of running requests: in order of admission."""
         row = self.row_of.get(request.request_id)
         return 0 if row is None else int(self.mirror.run.requests["admitted"][row])

@@ -135,7 +135,7 @@ class _Taken:
 
 
 def numbered(name: Hashable, seen: dict[Hashable, int]) -> int:
-    """The number of a name: 1, 2, ... in the order of their first appearance; later names share the last number."""
+    """Return the number of a name: 1, 2, ... in the order of first appearance; later names share the last number."""
     if len(seen) < MOST_GROUPS:
         return seen.setdefault(name, min(len(seen) + 1, MOST_GROUPS - 1))
     return seen.get(name, MOST_GROUPS - 1)

@@ -126,7 +126,7 @@ def preempt(scheduler: Any, parts: Parts, request: Any, resumes: bool) -> None:
 
 
 def counted_on(requests: Sequence[Any], parts: Parts, emitted: np.ndarray) -> list[int]:
-    """Output tokens of each request, with those under way.
+    """Return the output tokens of each request, with those under way.
 
     vLLM stops counting tokens that were under way when a request was preempted, though it delivers them ("stale"). For
     such a request the mirror's number, `emitted` (int[n]), is returned until they have come, unless they are dropped.

@@ -126,7 +126,7 @@ def _notes(values: Mapping[str, Any]) -> list[str]:
 
 
 def _requests(artifact: Artifact, version: Version) -> tuple[dict[str, dict[str, Value]], list[str]]:
-    """Fields of requests from the artifact's workload, SLOs in ms and weights as whole numbers; and notes."""
+    """Return the fields of requests from the artifact's workload, SLOs in ms, weights as whole numbers; and notes."""
     workload = artifact.workload
     if workload is None:
         return {}, ["the artifact has no SLOs and weights: each request has to send its own"]

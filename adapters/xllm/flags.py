@@ -62,7 +62,7 @@ class Version:
 
 
 def version_numbers() -> list[str]:
-    """Versions whose flags are recorded, oldest first."""
+    """List the versions whose flags are recorded, oldest first."""
     return list(_recorded())
 
 

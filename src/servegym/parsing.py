@@ -17,7 +17,7 @@ class Malformed(ValueError):
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text says. Raises Malformed."""
+    """Return what a JSON text says. Raises Malformed."""
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except RecursionError:
@@ -35,7 +35,8 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text says (JSON is YAML too): plain data, each key once, numbers in base 10. Raises Malformed."""
+    """Return what a YAML text says (JSON is YAML too): plain data, each key once, numbers in base 10. Raises
+    Malformed."""
     try:
         return yaml.load(text, _Loader)
     except RecursionError:
@@ -61,7 +62,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
-    """In YAML 1.1 `010` is 8 and `1:30` is 90."""
+    """Convert a decimal number only: in YAML 1.1 `010` is 8 and `1:30` is 90."""
     if not DECIMAL.fullmatch(node.value):
         raise yaml.constructor.ConstructorError(
             None, None, f"{node.value} is {loader.construct_yaml_int(node)} in YAML; write that, or a decimal number",

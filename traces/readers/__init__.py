@@ -50,8 +50,8 @@ def read_trace(
 
 
 def recognised(file: str, names: list[str], reading: Reading = Reading()) -> type[Reader]:  # noqa: B008 (it is frozen)
-    """The reader of the format with these columns; of several, the one that needs the most of them; servegym's own if
-    `reading` names columns. Raises WorkloadError."""
+    """Find the reader of the format with these columns; of several, the one that needs the most of them; servegym's own
+    if `reading` names columns. Raises WorkloadError."""
     own, readers = READERS["own"], list(READERS)
     if reading.columns:
         sessions = READERS["sessions"]

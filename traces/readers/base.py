@@ -87,7 +87,7 @@ class Reader(ABC):
         """
 
     def tokens_of_a_block(self, columns: Columns) -> int | None:
-        """Size of the prefix blocks, from all rows; None if it is not known. Raises WorkloadError."""
+        """Find the size of the prefix blocks, from all rows; None if it is not known. Raises WorkloadError."""
         del columns
         return self.block_tokens
 
@@ -172,5 +172,5 @@ def check_span(file: str, seconds: float) -> None:
 
 
 def reader(kind: type[Reader]) -> type[Reader]:
-    """A decorator that registers a reader under its name."""
+    """Make a decorator that registers a reader under its name."""
     return READERS.register(kind.name)(kind)

@@ -56,7 +56,7 @@ def _spans_in(resources: Any, where: str) -> Iterator[dict[str, Any]]:
 
 
 def _attributes(span: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Keys and values; a value is an object with one of intValue (a string, as OTLP JSON has it), doubleValue, ..."""
+    """Yield keys and values; a value is an object with one of intValue (a string, as OTLP JSON has it) and so on."""
     for attribute in span.get("attributes", ()):
         yield attribute["key"], next(iter(attribute["value"].values()), None)
 

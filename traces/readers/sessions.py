@@ -113,7 +113,7 @@ class SessionsReader(OwnReader):
         )
 
     def _prompts(self, rows: Columns, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the tokens of each prompt, and how many of them are shared with the context before, int64[rows]."""
+        """Return the tokens of each prompt, and how many of them are shared with the context before, int64[rows]."""
         prompt, output = rows["prompt_tokens"].astype("i8"), rows["output_tokens"].astype("i8")
         shared, before = rows["shared_tokens"], np.maximum(after, 0)
         is_shared = ~np.isnan(shared) & (after >= 0)

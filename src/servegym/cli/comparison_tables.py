@@ -45,7 +45,7 @@ def show_comparison(comparison: Comparison, summary: pd.DataFrame, console: Cons
 
 
 def own_rate(comparison: Comparison) -> str:
-    """Part of a sentence: the rate and load of a file's own times."""
+    """Write a part of a sentence: the rate and load of a file's own times."""
     rate = comparison.own_rate_per_s
     if rate is None:
         return ""

@@ -136,7 +136,7 @@ def policies_judged(named: dict[str, list[str]]) -> Judged:
 
 
 def artifacts_judged(texts: list[str], named: dict[str, list[str]]) -> Judged:
-    """Artifacts, after the policies with which they are compared (`reference_sets`).
+    """Load the artifacts, after the policies with which they are compared (`reference_sets`).
 
     Named policies replace those of an artifact; one of a kind that no artifact has serves with all. Raises
     ServegymError for several of that kind.

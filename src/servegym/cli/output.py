@@ -20,7 +20,7 @@ NOT_A_TERMINAL_WIDTH = 140  # characters; a file or a pipe has no width of its o
 
 
 def console_for(json_target: str | None) -> Console:
-    """The console for tables: standard output, or standard error if the JSON document goes to standard output."""
+    """Return the console for tables: standard output, or standard error if the JSON document goes there."""
     return _console(stderr=json_target == "-")
 
 

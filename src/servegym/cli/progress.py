@@ -82,10 +82,10 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
     def show(title: str, done: int, in_all: int) -> None:
         made.start()  # later calls do nothing
         if title not in begun:
-            begun[title] = made.add_task(title, total=in_all), said_now_and_then(made.console)
-        task, say = begun[title]
+            begun[title] = made.add_task(title, total=in_all), lines_now_and_then(made.console)
+        task, show_line = begun[title]
         made.update(task, completed=done, total=in_all)
-        say(f"{title}: {done} of {in_all}")
+        show_line(f"{title}: {done} of {in_all}")
 
     with stopped(made):
         yield show
@@ -101,15 +101,15 @@ def stopped(bar: Bar) -> Iterator[None]:
             bar.stop()
 
 
-def said_now_and_then(console: Console) -> Callable[[str], None]:
-    """Return a function that prints a line, every LINE_EVERY_S seconds at most."""
+def lines_now_and_then(console: Console) -> Callable[[str], None]:
+    """Return a function that prints a line with the time so far, every LINE_EVERY_S seconds at most."""
     begun_s = last_s = time.monotonic()
 
-    def say(text: str) -> None:
+    def show_line(text: str) -> None:
         nonlocal last_s
         now_s = time.monotonic()
         if not console.is_terminal and now_s - last_s >= LINE_EVERY_S:
             last_s = now_s
             console.print(f"{text} in {now_s - begun_s:.0f} s")
 
-    return say
+    return show_line

@@ -184,7 +184,7 @@ def show_figures(figures: Iterable[tuple[str, str]], document: dict[str, Any], c
 
 
 def served_figures(document: dict[str, Any], time: str) -> dict[str, str]:
-    """How well requests were served, in words, by the names of the figures. time: the name of the run's duration."""
+    """Say in words how well requests were served, by the names of the figures. time: the name of the run's duration."""
     return {
         **slos_met(document),
         "TDG ratio" if document["tdg_ratio"] is not None else "gain / ideal gain": number(document["gain_ratio"], 4),
@@ -199,7 +199,7 @@ def served_figures(document: dict[str, Any], time: str) -> dict[str, str]:
 
 
 def fairness(document: dict[str, Any]) -> str:
-    """Jain's fairness indices of gain / ideal gain by group, as text."""
+    """Write Jain's fairness indices of gain / ideal gain by group, as text."""
     of = {name: document[f"fairness_by_{name}"] for name in ("client", "length")}
     return ", ".join(f"by {name}: {number(value)}" for name, value in of.items() if value is not None) or "-"
 
@@ -210,7 +210,7 @@ def by_priority(document: dict[str, Any], figure: str) -> str:
 
 
 def slos_met(document: dict[str, Any]) -> dict[str, str]:
-    """SLO attainment, and with QoServe's recipe the late-token share; also by class if there are several."""
+    """Write the SLO attainment, and with QoServe's recipe the late-token share; also by class if there are several."""
     from servegym.evaluation.measures import ATTAINMENT, LATE_TOKEN, shows_late_tokens
 
     shown = [ATTAINMENT, *([LATE_TOKEN] if shows_late_tokens(document["workload"].get("slo", "")) else [])]

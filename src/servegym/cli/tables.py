@@ -64,7 +64,7 @@ def table_width(rows: Rows, columns: Sequence[str]) -> int:
 
 
 def column_width(rows: Rows, name: str) -> int:
-    """Width of the widest cell, or of the heading's longest word."""
+    """Return the width of the widest cell, or of the heading's longest word."""
     lines = [line for row in rows for line in row[name].split("\n")]
     return max(map(len, lines + with_unit(name).split(" ")))
 

@@ -14,7 +14,7 @@ from servegym.cli import options
 from servegym.cli.ending import Interrupted, needs
 from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
-from servegym.cli.progress import said_now_and_then, stopped
+from servegym.cli.progress import lines_now_and_then, stopped
 from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
@@ -185,12 +185,12 @@ def bar() -> Iterator[Callable[[float, str], None]]:
 
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     made = Progress(*columns, console=progress_console())
-    task, say = made.add_task("", total=1.0), said_now_and_then(made.console)
+    task, show_line = made.add_task("", total=1.0), lines_now_and_then(made.console)
 
     def progress(share: float, text: str) -> None:
         made.start()  # start only once the training is known to be valid; later calls do nothing
         made.update(task, completed=min(share, 1.0), description=text)
-        say(f"{100 * min(share, 1.0):.0f} % ({text})")
+        show_line(f"{100 * min(share, 1.0):.0f} % ({text})")
 
     with stopped(made):
         yield progress

@@ -156,7 +156,7 @@ def parse_constraints(texts: list[str]) -> dict[str, float]:
 
 
 def digest(config: TuningConfig) -> str:
-    """Digest of the tuning, without the fields in NOT_IDENTITY, so that more trials continue in the same folder."""
+    """Return the digest of the tuning without the fields in NOT_IDENTITY: more trials continue in the same folder."""
     from servegym.evaluation.identity import document_digest
 
     document = {key: value for key, value in config.to_json().items() if key not in NOT_IDENTITY}
@@ -228,7 +228,7 @@ def show(config: TuningConfig, studies: list[StudyResults], directory: Path, tri
 
 
 def notes_of_panels(config: TuningConfig) -> list[str]:
-    """Notes on the panels of a tuning: repairs to traces, and traces in which seeds do not differ."""
+    """List notes on the panels of a tuning: repairs to traces, and traces in which seeds do not differ."""
     from servegym.evaluation.panels.part import notes_of
     from servegym.tuners.studies.instances import instances_of
 

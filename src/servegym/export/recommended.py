@@ -67,8 +67,8 @@ def vllm_flags(setup: Setup) -> list[str]:
 
 
 def manifest(setup: Setup, engines: int, gpus: int) -> str:
-    """The manifests of deploy/ as YAML, with the engines and flags of a setup; without what it does not need: the proxy
-    before a single engine, the policy of engines without plug-in."""
+    """Write the manifests of deploy/ as YAML, with the engines and flags of a setup; without what it does not need: the
+    proxy before a single engine, the policy of engines without plug-in."""
     documents = list(yaml.safe_load_all(DEPLOYED.read_text("utf-8")))
     found = {(one["kind"], one["metadata"]["name"]): one for one in documents}
     deployment = found["Deployment", "engine"]["spec"]

@@ -23,8 +23,8 @@ FIND = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": 
 
 
 def named_artifact(named: Mapping[str, str]) -> Artifact:
-    """Policies "name:key=value" or "learned:PATH", by what they are for; trained on what the learned ones were, and
-    those that are only named on nothing. Raises PolicyError, ArtifactError, ProvenanceError."""
+    """Load policies "name:key=value" or "learned:PATH", by what they are for; trained on what the learned ones were,
+    and those that are only named on nothing. Raises PolicyError, ArtifactError, ProvenanceError."""
     policies = {role: FIND[role](text) for role, text in named.items()}
     provenance: dict[str, Any] = {"named": dict(named), "versions": versions()}
     paths = [path for path in map(artifact_path, named.values()) if path is not None]

@@ -182,7 +182,7 @@ def _check_estimator(artifact: Artifact, program: str) -> None:
 
 
 def _in_a_comment(text: str) -> str:
-    """Text as a part of a line that is a comment."""
+    """Write text as a part of a line that is a comment."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
