@@ -1,1 +1,1 @@
-"""Recipes that make the profiles that ship, from tables under $SERVEGYM_DATA."""
+"""Composes profiles of a config.json on a GPU, from operator tables or the data sheet."""

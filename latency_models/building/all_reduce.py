@@ -50,7 +50,7 @@ def all_reduce_s(tables: str, shape: DecoderShape, devices: int, nccl: Curve | N
 
 
 def nccl_all_reduce(devices: int) -> Curve:
-    """NCCL's all-reduce on a DGX of A100s, s over the bytes of the message."""
+    """Read NCCL's all-reduce on a DGX of A100s, s over the bytes of the message."""
     table = read_table(VIDUR_ALL_REDUCE)
     table = table[(table["num_workers"] == devices) & (table["devices_per_node"] == devices)]
     return _led_on(table.set_index("size")["time_stats.all_reduce.median"] * 1e-3)

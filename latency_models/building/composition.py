@@ -46,7 +46,7 @@ class Composition:
         return sum((seconds(tokens) for seconds in self.linear.values()), np.zeros(len(tokens)))
 
     def attention_s(self, batches: np.ndarray) -> np.ndarray:
-        """Time of a layer's attention over pairs of tokens, or of its states: float64[n] s, of a BATCH array[n]."""
+        """Time a layer's attention over pairs of tokens, or its states: float64[n] s, of a BATCH array[n]."""
         prefills, decodes = batches["prefill_requests"], batches["decode_requests"]
         attention = self.cached_slope_s * batches["prefill_tokens_cached"] + self.state_s * (prefills + decodes)
         some = prefills > 0

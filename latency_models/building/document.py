@@ -1,4 +1,4 @@
-"""The JSON document of a profile, made by a recipe."""
+"""Makes the JSON document of a profile from a recipe."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class KernelTables:
         return aiconfigurator.head(self.wide, shape, devices)
 
     def attention(self, shape: ModelShape, devices: int) -> tuple[Attention, Attention, float]:
-        """Prefill and decode of a layer, and the slope of a chunk's token with one cached before it.
+        """Time prefill and decode of a layer, and the slope of a chunk's token with one cached before it.
 
         The slope of A100s is Vidur's; of others that of the longest prefill, whose tokens attend to half of it.
         """

@@ -12,7 +12,7 @@ from servegym.latency_models.building.operator_fit import OperatorFit
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.sampling import BatchRange
 
-# What a device model is based on, from the most to the least reliable.
+# Sources of a device model, the most reliable first.
 OPERATOR_TABLES = "operator tables"
 PARTLY_DERIVED = "operator tables, partly derived"
 APPROXIMATE = "approximate: chip specification"

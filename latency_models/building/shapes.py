@@ -1,4 +1,4 @@
-"""Shapes of the models whose batch times are composed: what they compute and what they keep in memory."""
+"""Shapes of the models whose batch times are composed: sizes of their layers, weights and memory of a token."""
 
 from dataclasses import dataclass, field
 

@@ -37,7 +37,7 @@ class Kept:
 @dataclass(frozen=True)
 class Group:
     """A KV cache group. layers: number of layers of one kind, with one table of blocks. block_tokens: tokens of a
-    block; without meaning for states."""
+    block; of states only with prefix caching."""
 
     kept: Kept
     layers: int

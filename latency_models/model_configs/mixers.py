@@ -161,8 +161,8 @@ def _attention(fields: Fields, hidden: int, window: int, local: bool = False) ->
 
 
 def _gemma4(fields: Fields, hidden: int, window: int, heads: int, kv_heads: int) -> Attention:
-    """Read Gemma 4's attention: full layers have wider heads than windows, and reuse keys as values if
-    `attention_k_eq_v`."""
+    """Read Gemma 4's attention: full layers have wider heads than windows, and with `attention_k_eq_v` one product for
+    keys and values."""
     of_full, keys_alone = fields.number("global_head_dim"), bool(fields.take("attention_k_eq_v"))
     of_windows, fewer = fields.number("head_dim"), fields.number("num_global_key_value_heads", otherwise=kv_heads)
     if window:

@@ -44,7 +44,7 @@ def module(name: str) -> Any:
 
 
 def library_version() -> str:
-    """The version of the installed library. Raises ProfileError if it is not installed."""
+    """Return the version of the installed library. Raises ProfileError if it is not installed."""
     module("common")
     return importlib.metadata.version(PACKAGE)
 
@@ -62,7 +62,7 @@ def quietly() -> Iterator[None]:
 
 @functools.cache
 def support() -> tuple[dict[str, str], ...]:
-    """The library's table of tested models: HuggingFaceID, System, Backend, Version, Status, ..."""
+    """Load the library's table of tested models: HuggingFaceID, System, Backend, Version, Status, ..."""
     return tuple(module("common").get_support_matrix())
 
 

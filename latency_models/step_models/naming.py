@@ -62,7 +62,7 @@ DEFAULTS = {field.name: field.default for field in dataclasses.fields(Served)[2:
 
 
 def is_served(name: str) -> bool:
-    """Whether a name is SYSTEM:MODEL, not that of a shipped profile or of a file."""
+    """Return whether a name is SYSTEM:MODEL, not that of a shipped profile or of a file."""
     return PATTERN.fullmatch(name) is not None and not name.endswith(".json")
 
 

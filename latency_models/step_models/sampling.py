@@ -17,7 +17,7 @@ CONTEXTS = (1, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 1
 
 
 def chunks() -> list[int]:
-    """Lengths of chunks: four in each doubling."""
+    """List the lengths of chunks: four in each doubling."""
     return sorted({round(2 ** (k / 4)) for k in range(4 * int(np.log2(MOST_TOKENS)) + 1)})
 
 
@@ -51,7 +51,7 @@ def tables(model: StepModel) -> Values:
 
 
 def knots(x: np.ndarray, y: np.ndarray, error: float) -> np.ndarray:
-    """int64[...]: knots to keep, between which linear interpolation has at most this relative error of y."""
+    """Choose the knots, int64[...], between which linear interpolation has at most this relative error of y."""
     keep = np.zeros(len(x), bool)
     keep[[0, -1]] = True
     parts = [(0, len(x) - 1)]
@@ -69,7 +69,7 @@ def knots(x: np.ndarray, y: np.ndarray, error: float) -> np.ndarray:
 
 
 def alike(batches: np.ndarray) -> np.ndarray:
-    """BATCH[n]: the batches with equal prefills and equal decodes, which the library requires."""
+    """Make BATCH[n], the batches with equal prefills and equal decodes, as the library requires."""
     same = batches.copy()
     some = batches["prefill_requests"] > 0
     requests, tokens = batches["prefill_requests"][some], batches["prefill_tokens"][some]
@@ -88,7 +88,7 @@ def alike(batches: np.ndarray) -> np.ndarray:
 
 
 def step_s(model: StepModel, batches: np.ndarray) -> np.ndarray:
-    """The library's times, float64[n], s, for a BATCH array[n] of equal prefills and equal decodes.
+    """Time a BATCH array[n] of equal prefills and equal decodes by the library, float64[n] s.
 
     The time of a mixed step is the sum of its parts, as with latent attention the library treats decodes in a mixed
     step as prefills of one token.
