@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from servegym.evaluation.comparison import Cell, Comparison
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
@@ -13,10 +14,6 @@ from servegym.evaluation.running import Progress, Runner, ThreadRunner
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 CELLS_FILE = "cells.jsonl"
 
@@ -39,8 +36,6 @@ def run_comparison(
     Raises ExperimentError when the directory holds another comparison, and as `Comparison` does. An interrupt
     (KeyboardInterrupt) drops the runs that are under way, and leaves the rows.
     """
-    import pandas as pd
-
     rows = kept_rows(
         Ledger(Path(directory) / CELLS_FILE, comparison.identity, comparison.row_problem, fresh),
         {cell: cell for cell in comparison.cells}, cell_of, comparison.run, progress, runner or ThreadRunner(jobs),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.measures import (
@@ -23,9 +23,6 @@ from servegym.evaluation.measures import (
 )
 from servegym.evaluation.summary import REFERENCE, SHARE_OF_BEST, SHARE_OF_BOUND, classes_of, rank_of
 from servegym.scenarios.values import load_title
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAME, BY_PRIORITY = "scheduler", "attainment, high / low priority"
 BOUND = Measure(SHARE_OF_BOUND, "% of bound", 1, 100)

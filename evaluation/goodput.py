@@ -6,9 +6,10 @@ import dataclasses
 import functools
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import failed_counts, highest_rate
@@ -25,9 +26,6 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.types import LATEST_S
 from servegym.simulator.runs.simulation import Simulation
 from servegym.simulator.runs.slos import latencies_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LOADS = (0.02, 8.0)  # range of the search, relative to saturation
 STEP = 1.5  # from load 1 up or down to a rate on the other side
@@ -282,8 +280,6 @@ def search_goodput(
     directory: rows are kept in its `searches.jsonl` as they come; fresh: discard the rows that are there. Raises
     ExperimentError when the directory holds another search. An interrupt leaves the rows.
     """
-    import pandas as pd
-
     rows = kept_rows(
         Ledger(Path(directory) / SEARCHES_FILE, search.identity, search.row_problem, fresh),
         {cell: cell for cell in search.cells}, search_of, search.run, progress, runner or ThreadRunner(1),

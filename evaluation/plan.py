@@ -9,7 +9,9 @@ import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.bisection import fewest
@@ -25,9 +27,6 @@ from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
 from servegym.simulator.inputs.deployment import MAX_ENGINES
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROWS_FILE = "plan.jsonl"
 MOST = 16  # times as many engines as could just serve the rate at saturation are tried
@@ -232,7 +231,6 @@ def make_plan(
     directory: rows are kept in its `plan.jsonl` as they come; fresh: those that are there are forgotten. Raises
     ExperimentError when the directory holds another plan. An interrupt leaves the rows.
     """
-    import pandas as pd
 
     def prepare() -> None:
         for search in plan.by_device.values():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.plots import DOTS_PER_INCH
 from servegym.evaluation.repeats import over_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 BAR = "#7A9CC0"  # grey of a middle tone where there is no colour
 ROOM = 1.8  # length of the axis over that of the longest bar, for labels after the bars
@@ -23,9 +23,6 @@ def plot_plan(summary: pd.DataFrame, asks_engines: bool, title: str, path: str |
 
     summary: of `summarise_plan`. asks_engines: whether engines were looked for. Returns `path`.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
     several = len(summary["scheduler"].unique()) > 1
     labels = [f"{row.device}\n{row.scheduler}" if several else row.device for row in summary.itertuples()]
     figure = Figure(figsize=(9, 1.7 + 0.55 * len(summary) * (1 + 0.4 * several)), layout="constrained")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from servegym.evaluation.measures import ATTAINMENT, LOAD, THROUGHPUT, axis_of, ratio_of
 from servegym.evaluation.repeats import over_of
 from servegym.scenarios.values import LOADS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 150
 RATIO_UNIT = "share of the ideal gain"
@@ -40,8 +39,6 @@ def comparison_figure(summary: pd.DataFrame, title: str) -> Figure:
     In closed loops they and the throughput stand against the number of clients. title: what was served, on what, how
     often.
     """
-    from matplotlib.figure import Figure
-
     ratio, axis = ratio_of(summary), axis_of(summary)
     shown = [
         (ratio.column, ratio.title, RATIO_UNIT),

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.goodput import ABOVE, BELOW, OF_RUN, WITHIN
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.repeats import COLUMN, over_of
 from servegym.evaluation.summary import check_baseline
 from servegym.simulator.inputs.costs import S_PER_HOUR, TOKENS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def summarise_goodput(rows: pd.DataFrame, saturation_rate_per_s: float, baseline: str | None = None) -> pd.DataFrame:
@@ -26,8 +24,6 @@ def summarise_goodput(rows: pd.DataFrame, saturation_rate_per_s: float, baseline
     highest is. load: goodput over saturation. difference: to the reference, seed by seed. settled: of all seeds.
     baseline: the reference; None: the scheduler with the highest goodput. Raises ExperimentError for an unknown one.
     """
-    import pandas as pd
-
     by_label = {label: some.sort_values("seed") for label, some in rows.groupby("scheduler", sort=False)}
     if baseline is not None:
         check_baseline(baseline, list(by_label))
@@ -69,8 +65,6 @@ def summarise_plan(rows: pd.DataFrame, prices: Mapping[str, float | None]) -> pd
     share, ttft_p99_s, tpot_p99_s, requests, span_s: means of the runs that the rows are about (`OF_RUN`).
     cost_per_hour, cost_per_million_tokens (of output, at that rate): NaN where no price is known.
     """
-    import pandas as pd
-
     table = []
     for (device, scheduler), some in rows.groupby(["device", "scheduler"], sort=False):
         each = some[["engines", "rate_per_s", "output_tokens"]].astype("f8")

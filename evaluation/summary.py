@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.measures import CLIENTS, THROUGHPUT, Measure, axis_of, point_title, ranked_by, ratio_of
 from servegym.evaluation.repeats import COLUMN, NOT_SAID, over_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WITH_INTERVAL = ("slo_attainment", "violations")  # and the ratio of gains, and what is ranked by
 MEANS = (
@@ -48,8 +47,6 @@ def summarise(cells: pd.DataFrame, baseline: str | None = None, rank_by: str = "
     are there where the cells have them. Raises ExperimentError for a baseline that was not compared, and a measure
     there is not.
     """
-    import pandas as pd
-
     labels, rank, axis = list(cells["scheduler"].unique()), ranked_by(rank_by, cells), axis_of(cells)
     judged = dict.fromkeys([ratio_of(cells).column, *WITH_INTERVAL, *([THROUGHPUT] if axis == CLIENTS else [])])
     judged[rank.column] = None

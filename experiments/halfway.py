@@ -23,7 +23,7 @@ from servegym.evaluation.headroom.study import BOUND, FOUND
 from servegym.evaluation.markdown import table
 from servegym.evaluation.panels.statistics import bootstrap
 from servegym.evaluation.panels.tables import TDG, by_cell
-from servegym.evaluation.scoring.best_found import best_found
+from servegym.evaluation.scoring.cases import best_found
 from servegym.scenarios.values import load_title
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.bounds.cache import cached_bound
@@ -12,11 +13,7 @@ from servegym.evaluation.bounds.clairvoyant import Bound, check_scenario, groups
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.running import Progress
 from servegym.evaluation.summary import SHARE_OF_BOUND
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.scenario import Scenario
 
 MOST_REQUESTS = 2000  # requests of a run: at load 1.4, a minute of solving and 430 MiB
 Bounds = dict[tuple[float, int], Bound]  # by load and seed

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.bounds.shares import Bounds, find_bounds, why_no_bounds
@@ -20,9 +22,6 @@ from servegym.evaluation.panels.part import Part, parts_of
 from servegym.evaluation.repeats import times_of
 from servegym.evaluation.running import Progress, Runner
 from servegym.scenarios.values import load_title
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 POLICIES = (
     "slide-batching",
@@ -99,8 +98,6 @@ def run_schedulers(
     asked: Headroom, directory: Path, progress: Progress, runner: Runner, fresh: bool = False
 ) -> pd.DataFrame:
     """The rows of `run_comparison` of each part; kept in folders of the directory, as those of an evaluation."""
-    import pandas as pd
-
     tables: list[pd.DataFrame] = []
     done = 0
     for part in asked.parts:
@@ -131,8 +128,6 @@ def headroom_rows(
     Columns: those of `CELL`, seed, policy, tdg_ratio, slo_attainment, by. What was found is run again here. Where a
     scheduler gains more than the search found, its run is the best found; `by` says whose it is.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     cases = iter(zip(asked.cases, found, strict=True))
     for which, part in enumerate(asked.parts):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.measured.figures import METRICS, means_of
 from servegym.evaluation.measured.fitting import Fitted, Setting, fit
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DRAWS = 6  # most choices of runs for each number
 
@@ -30,8 +27,6 @@ def errors_left(
     """One row a draw and judged run: fitted (number of runs), run, and `means_error`. Of the runs that clients did not
     give up on, none to all but one are fitted. progress: told how many draws are done, of all.
     """
-    import pandas as pd
-
     rows, chosen = [], list(draws(settings))
     for done, drawn in enumerate(chosen):
         progress(done, len(chosen))

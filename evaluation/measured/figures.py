@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.measured.runs import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 METRICS = ("e2e", "itl", "ttft")
 STATISTICS = ("mean", "p50", "p90", "p99")
@@ -54,8 +51,6 @@ def _served(run: Run, stage: str) -> np.ndarray:
 
 def compare(run: Run, simulated: pd.DataFrame) -> pd.DataFrame:
     """One row a stage and figure, COLUMNS; error_percent is signed, of the measured."""
-    import pandas as pd
-
     rows = []
     for stage in run.stages:
         measured, found = (figures_of(requests, run, stage) for requests in (run.requests, simulated))
@@ -66,8 +61,6 @@ def compare(run: Run, simulated: pd.DataFrame) -> pd.DataFrame:
 
 def errors_of(served: Iterable[tuple[Run, str, pd.DataFrame]]) -> pd.DataFrame:
     """`compare` of each (run, name of the case, simulated requests), with case, gpu, model and overloaded."""
-    import pandas as pd
-
     parts = [
         compare(run, requests).assign(case=case, gpu=run.gpu, model=run.model, overloaded=run.overloaded)
         for run, case, requests in served

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import WorkloadError
 from servegym.evaluation.measured.engine_terms import EngineTerms
@@ -21,9 +21,6 @@ from servegym.evaluation.measured.serving import simulated
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import Profile
 from servegym.simulator.features.front_end import FrontEnd
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Before any run is seen: 0 and, as standard deviations, log of the factor, seconds of CPU, seconds of the client.
 PRIOR = np.array([0.1, 0.001, 0.010])

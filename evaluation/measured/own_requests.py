@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import WorkloadError
 from servegym.evaluation.measured.tools import LENGTHS, tool_of
 from servegym.traces import files
 from servegym.traces.cells import Chunk
 from servegym.traces.reading import NONE, UNITS, Reading, suggested
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
 TIMES = ("arrival_s", "ttft_s", "e2e_s")
@@ -74,8 +71,6 @@ def checked(rows: Chunk, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _frame(file: Path, names: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.concat([chunk.frame for chunk in files.chunks(file, names)], ignore_index=True)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from servegym.evaluation.measured.figures import METRICS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 150
 TITLES = {"e2e": "end to end", "itl": "between tokens", "ttft": "to the first token"}
@@ -22,8 +20,6 @@ MARGIN = 1.4
 
 def plot(errors: pd.DataFrame, path: Path) -> Path:
     """Means of each run and stage, one panel a metric; hollow: the client gave up on requests. Returns `path`."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(12.0, 4.9), layout="constrained")
     panels = figure.subplots(1, len(METRICS))
     models = list(dict.fromkeys(zip(errors["model"], errors["gpu"], strict=True)))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.measured.own_requests import requests_of
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.traces.reading import Reading
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BLOCK_TOKENS = 16
 COLUMNS = (

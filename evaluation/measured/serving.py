@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
 from servegym.baselines.registry import router, scheduler
 from servegym.evaluation.measured.engine_terms import EngineTerms
@@ -15,9 +14,6 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.memory.grouped_prefixes import refused_with
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VLLM = "vllm-v1"
 

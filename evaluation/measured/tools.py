@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import WorkloadError
 from servegym.traces.cells import Chunk
@@ -43,8 +44,6 @@ INFERENCE_PERF = {
 
 def vllm_bench(rows: Chunk) -> Chunk:
     """the result of `vllm bench serve --save-detailed`"""
-    import pandas as pd
-
     lists: dict[str, list[Any]] = {}
     for name in VLLM:
         value = rows.frame[name].iloc[0] if name in rows else None
@@ -72,8 +71,6 @@ def vllm_bench(rows: Chunk) -> Chunk:
 
 def aiperf(rows: Chunk) -> Chunk:
     """AIPerf's records, a line a request"""
-    import pandas as pd
-
     columns: dict[str, Any] = {}
     for name, column in AIPERF.items():
         cells = rows.frame[column] if column in rows else pd.Series([None] * len(rows), dtype=object)
@@ -99,8 +96,6 @@ def aiperf(rows: Chunk) -> Chunk:
 
 def guidellm(rows: Chunk) -> Chunk:
     """the report of `guidellm benchmark` in JSON, all its benchmarks one after the other"""
-    import pandas as pd
-
     found: list[dict[str, Any]] = []
     for number, benchmark in enumerate(rows.frame["benchmarks"].iloc[0], start=1):
         requests = benchmark.get("requests") if isinstance(benchmark, dict) else None

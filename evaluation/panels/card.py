@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.baselines.artifact.entries import observation_of
 from servegym.baselines.learned.derived import LearnedPolicy
@@ -19,9 +21,6 @@ from servegym.evaluation.summary import BETTER, REFERENCE, SAME, WORSE
 from servegym.evaluation.summary import UNKNOWN as ONE_SEED
 from servegym.scenarios.values import load_title
 from servegym.simulator.policies.policy import Policy
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CARD_FILE = "model_card.md"
 MOST_LOSSES = 20  # cells listed one by one

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.baselines.artifact import Artifact, load_artifact
 from servegym.errors import ExperimentError
@@ -24,9 +26,6 @@ from servegym.scenarios.building import workload_of
 from servegym.scenarios.fleets import title_of
 from servegym.scenarios.values import load_title
 from servegym.simulator.policies.policy import Policy
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KINDS = ("scheduler", "router", "scaler")
 RUNS_FOLDER = "runs"
@@ -281,8 +280,6 @@ def run_evaluation(
     A row has trace, device, policy, load, seed and the columns of `run_comparison`. Arguments, errors and what an
     interrupt leaves as there; each part has its own ledger in a folder of `directory`.
     """
-    import pandas as pd
-
     evaluation.check_repeats()
     done, tables = 0, []
     for part in evaluation.parts:

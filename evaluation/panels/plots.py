@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import TDG, score_array, select
 from servegym.evaluation.plots import COLOURS, DASHES, DOTS_PER_INCH, MARKERS
 from servegym.scenarios.values import load_title
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 THRESHOLDS = np.linspace(0, 1, 101)
 MARK_EVERY = 10  # thresholds
@@ -29,9 +28,6 @@ def plot_differences(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.Dat
 
     cells, groups: of `cells_table` and `groups_table`.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
     compared = [label for label in evaluation.candidates if label != evaluation.baseline_label]
     means = select(groups, "load")
     loads = list(cells["load"].unique())
@@ -91,8 +87,6 @@ def _difference_panel(
 
 def plot_profile(evaluation: Evaluation, runs: pd.DataFrame, path: Path) -> Path:
     """For each policy the share of runs with a TDG ratio above each threshold, with a 95 % band. Returns `path`."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.6, 4.6), layout="constrained")
     axes = figure.subplots()
     for index, label in enumerate(evaluation.candidates):

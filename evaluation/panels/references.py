@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.bounds.shares import find_bounds, why_no_bounds, with_shares
@@ -13,9 +14,6 @@ from servegym.evaluation.headroom.kept import kept_best
 from servegym.evaluation.panels.evaluation import Evaluation, counted_on
 from servegym.evaluation.running import Progress
 from servegym.evaluation.summary import SHARE_OF_BEST
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def why_none(evaluation: Evaluation) -> str | None:
@@ -30,8 +28,6 @@ def with_bounds(
 
     Raises ExperimentError where a workload has none.
     """
-    import pandas as pd
-
     in_all, done, tables = sum(len(part.workloads) for part in evaluation.parts), 0, []
     for part in evaluation.parts:
         bounds = find_bounds(part, directory, counted_on(progress, done, in_all))
@@ -53,8 +49,6 @@ def with_headroom(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) -
     The best of a scenario is what the ledger in the directory has, or a run of the evaluation that gains more. NaN
     where there is no ledger. Raises ExperimentError as `check_kind`, and for a ledger that is damaged or in use.
     """
-    import pandas as pd
-
     check_kind(evaluation)
     unsearched, tables = 0, []
     for part in evaluation.parts:

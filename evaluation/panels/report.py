@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels.evaluation import Evaluation
@@ -15,9 +17,6 @@ from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.summary import REFERENCE
 from servegym.scenarios.values import load_title
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DIFFERENCES_CAPTION = (
     "Black: mean over the cells of a load, with its interval; grey: each cell, by trace. To the right of the line a "
@@ -63,8 +62,6 @@ def evaluation_report(
 
 
 def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame(rows)
 
 
@@ -81,8 +78,6 @@ def _held_out(evaluation: Evaluation, cells: pd.DataFrame) -> list[str]:
 
 def _groups(groups: pd.DataFrame) -> Iterator[str]:
     """A table over all cells for each score; those of loads, traces and devices below it, folded."""
-    import pandas as pd
-
     for score in groups["score"].unique():
         yield page.paragraph(describe(score))
         for by in GROUPS:
@@ -107,8 +102,6 @@ def _groups(groups: pd.DataFrame) -> Iterator[str]:
 
 def _cells(cells: pd.DataFrame) -> Iterator[str]:
     """A folded table for each trace and device: a row a policy, a column a load; and the differences."""
-    import pandas as pd
-
     for (trace, device), of_part in cells.groupby(["trace", "device"], sort=False):
         policies = list(of_part["policy"].unique())
         tables: list[str] = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.intervals import Interval
@@ -15,9 +16,6 @@ from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.repeats import COLUMN, over_of
 from servegym.evaluation.summary import BETTER, MEANS, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise
 from servegym.scenarios.values import load_title
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ATTAINMENT = "slo_attainment"
 ALL = "all"
@@ -42,8 +40,6 @@ def cells_table(evaluation: Evaluation, runs: pd.DataFrame) -> pd.DataFrame:
     seeds the percentiles of a bootstrap cover the mean in 85 % of all cases, t in 95 %. `held_out` says of a learned
     policy what is new to it in the cell.
     """
-    import pandas as pd
-
     tables = []
     for part in evaluation.parts:
         of_part = (runs["trace"] == part.trace_name) & (runs["device"] == part.profile.name)
@@ -80,8 +76,6 @@ def groups_table(evaluation: Evaluation, runs: pd.DataFrame) -> pd.DataFrame:
     (probability that it scored more), NaN for the baseline itself; each with the bounds x_ci_low and x_ci_high of the
     stratified bootstrap. verdict: whether the interval of the difference leaves out 0.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for score in scores_of(runs, evaluation.rank):
         for by in GROUPS:
@@ -173,8 +167,6 @@ def overview(evaluation: Evaluation, runs: pd.DataFrame, groups: pd.DataFrame) -
 
     groups: of `groups_table`, whose intervals and verdicts these are.
     """
-    import pandas as pd
-
     tables = {}
     for by in (ALL, "load") if len(runs["load"].unique()) > 1 else (ALL,):
         of_runs = {ALL: runs} if by == ALL else dict(list(runs.groupby(by, sort=False)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.measures import BY_COLUMN
@@ -11,9 +12,6 @@ from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import ATTAINMENT, TDG
 from servegym.evaluation.summary import SHARE_OF_BEST, SHARE_OF_BOUND
 from servegym.scenarios.values import load_title
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCORES = {
     TDG: "TDG ratio: gain over ideal gain.",

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.recommend.choosing import Chosen, Sized
 from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.recommend.trials import Trial, Trials
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHARE, DIFFERENCE = "share", "share_difference"
 MEANS = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "ttlt_p50_s", "output_tokens_per_s")
@@ -31,8 +29,6 @@ def judged(trials: Trials, chosen: Chosen, price_per_hour: float | None = None) 
     interval), held (windows in which the target holds), windows, share_difference (to the default with as many engines,
     window by window, with its interval), MEANS, cost_per_hour and cost_per_million_tokens (nan: no price is known).
     """
-    import pandas as pd
-
     best, default = (chosen.fleet(one) for one in (chosen.best, chosen.default))
     asked: list[tuple[str, Setup, int]] = [(RECOMMENDED, chosen.best.setup, best)]
     if chosen.best.setup != chosen.default.setup:
@@ -80,8 +76,6 @@ def columns(name: str, values: np.ndarray) -> dict[str, float]:
 def curve(trials: Trials, chosen: Chosen) -> pd.DataFrame:
     """role (recommended, default), engines and share with its interval, from one engine fewer than recommended to one
     more than the default takes."""
-    import pandas as pd
-
     best, default = (chosen.fleet(one) for one in (chosen.best, chosen.default))
     few, many = max(1, min(best, default) - 1), max(best, default) + 1
     sizes = sorted(set(np.linspace(few, many, min(many - few + 1, 8)).round().astype(int).tolist()) | {best, default})

@@ -6,9 +6,10 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.recommend.choosing import Chosen, choose
@@ -26,9 +27,6 @@ from servegym.scenarios.building import whole_in
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SLO = "ttft_s=2,tpot_s=0.1"  # where nothing else is asked for
 

@@ -5,9 +5,12 @@ what each setup gains.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from servegym.evaluation.plots import COLOURS, DASHES, GRID, MARKERS
 from servegym.evaluation.recommend.judging import DEFAULT, DIFFERENCE, RECOMMENDED, SHARE
@@ -20,18 +23,11 @@ from servegym.evaluation.reports.plots import HEIGHT, WIDTH
 from servegym.evaluation.reports.svg import inline_svg
 from servegym.evaluation.targets import Target
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 GREY = "#7F7F7F"
 
 
 def plot_match(match: Match) -> Figure:
     """Errors of the simulation, by figure: with the profile as it is, and after fitting."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     axes = figure.subplots()
     places = np.arange(len(match.figures))
@@ -53,9 +49,6 @@ def plot_match(match: Match) -> Figure:
 
 def plot_curve(of: OfDevice, target: Target) -> Figure:
     """The share served as the target says, against the number of engines."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     axes = figure.subplots()
     for number, (role, rows) in enumerate(of.curve.groupby("role", sort=False)):
@@ -77,8 +70,6 @@ def plot_curve(of: OfDevice, target: Target) -> Figure:
 
 def plot_setups(of: OfDevice, target: Target) -> Figure:
     """The difference of each setup to the default with the same number of engines, with its interval."""
-    from matplotlib.figure import Figure
-
     rows = of.table[~of.table["role"].str.startswith(DEFAULT)]
     figure = Figure(figsize=(WIDTH, 1.0 + 0.42 * len(rows)), layout="constrained")
     axes = figure.subplots()
@@ -133,8 +124,6 @@ NOTES = (
 
 def recommend_report(found: Recommendation, path: str | Path) -> Path:
     """Write the page and return its path."""
-    import pandas as pd
-
     best, target = found.best, found.question.target
     tables = (
         page.section(of.device, page.table(pd.DataFrame(table_rows(of, target)), "whole")) for of in found.of_devices

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.comparison_rows import NAME, NOTES, class_tables, comparison_rows, difference_title
@@ -17,9 +19,6 @@ from servegym.evaluation.reports.figures_table import unit_of
 from servegym.evaluation.reports.notes import CLOSED_LOOP_NOTE, COMPARISON_NOTES, LOAD_NOTE, profile_notes
 from servegym.evaluation.reports.svg import inline_svg
 from servegym.evaluation.summary import classes_of, conclusion, rank_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CAPTION = (
     "Higher is better: how much of the ideal gain, and how many of the requests within their SLOs, remain as {} "
@@ -58,8 +57,6 @@ def compare_report(comparison: Comparison, summary: pd.DataFrame, cells: pd.Data
 
 
 def _section(title: str, at_point: pd.DataFrame, slo: str) -> str:
-    import pandas as pd
-
     first = at_point.iloc[0]
     differences = [
         {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.reports.memory import kv_blocks
 from servegym.evaluation.reports.timeline_events import (
@@ -28,9 +27,6 @@ from servegym.simulator.records.types import (
 )
 from servegym.simulator.runs.results import Result
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 ENDED, SUSPENSION, LOST, RUNNING = "ended", "suspended", "lost", "running"
 
 
@@ -43,8 +39,6 @@ def iterations(result: Result) -> pd.DataFrame:
     batch); prefill_requests, decode_requests, prefill_tokens, decode_tokens; kv_blocks (in use when it started, its
     own included).
     """
-    import pandas as pd
-
     events = timeline_events(result)
     starts = events[events["kind"] == BATCH_START]
     table = pd.DataFrame({"engine": starts["engine"], "start_s": starts["time_s"]})
@@ -74,8 +68,6 @@ def pieces(result: Result) -> pd.DataFrame:
     iteration (its row in `iterations`), engine, start_s, end_s, how ("ended", "suspended", "lost": its requests were
     taken back; "running" when the run stopped).
     """
-    import pandas as pd
-
     events = timeline_events(result)
     events = events[np.isin(events["kind"], (BATCH_START, BATCH_END, SUSPENDED, RESUMED, FAILED, RETURNED, MOVED, OFF))]
     engines = [pool for pool in result.scenario.deployment.pools for _ in range(pool.engines)]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from servegym.evaluation.plots import COLOURS, DASHES, GRID
 from servegym.evaluation.reports.plots import HEIGHT, WIDTH, dress
 from servegym.simulator.runs.results import Result
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "ttlt": "TTLT"}
 CURVE_POINTS = 400  # points of a distribution: one for each half millimetre of its height
@@ -48,8 +47,6 @@ def latencies(result: Result, name: str) -> Latencies:
 
 def plot_latencies(result: Result) -> Figure:
     """A panel for each latency with an SLO: the share of requests (all that arrived) at or below a value."""
-    from matplotlib.figure import Figure
-
     found = {name: latencies(result, name) for name in LATENCIES}
     drawn = {name: each for name, each in found.items() if each.of_priority}
     figure = Figure(figsize=(WIDTH, 1.15 * HEIGHT), layout="constrained")
@@ -98,8 +95,6 @@ def distribution(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _plain_ticks(axes: Axes, ratio: float) -> None:
     """0.05, 0.1, 0.2 where there is room for them, else 0.01, 0.1, 1. ratio: of the axis's ends."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     subs = (1, 1.5, 2, 3, 5, 7) if ratio < 10 else (1, 2, 5) if ratio < 200 else (1,)
     axes.xaxis.set_major_locator(LogLocator(10, subs=subs))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

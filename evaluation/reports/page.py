@@ -7,14 +7,12 @@ import math
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.reports.style import CSS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NONE = "-"
 # The browser refuses to load anything that is not in the file.
@@ -81,8 +79,6 @@ def inline_png(path: str | Path, description: str) -> str:
 def table(frame: pd.DataFrame, kind: str = "") -> str:
     """The first column names the row, the others are numbers. kind: "units", the second column is text; "facts", all
     are; "whole", cells do not wrap."""
-    import pandas as pd
-
     shown = frame.map(text_of)
     with pd.option_context("display.max_colwidth", None):
         html = shown.to_html(index=False, border=0, escape=True, justify="unset", na_rep=NONE)
@@ -91,8 +87,6 @@ def table(frame: pd.DataFrame, kind: str = "") -> str:
 
 def facts(document: Mapping[str, Any]) -> str:
     """A nested document as a table of names and values; an inner name stands behind the name of its parent."""
-    import pandas as pd
-
     return table(pd.DataFrame(flat(document), columns=["", "value"]), "facts")
 
 

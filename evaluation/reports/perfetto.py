@@ -14,9 +14,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.reports.iterations import iterations, pieces
 from servegym.evaluation.reports.memory import kv_blocks
@@ -43,9 +44,6 @@ from servegym.simulator.records.types import (
     STARTED,
 )
 from servegym.simulator.runs.results import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ITERATIONS_THREAD = 1
 REQUEST_CATEGORY = "request"  # async events are told apart by category and id

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.reports.timeline_events import request_events
 from servegym.simulator.records.types import (
@@ -20,9 +19,6 @@ from servegym.simulator.records.types import (
     TOKEN,
 )
 from servegym.simulator.runs.results import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WAITING, PREFILL, DECODE, TRANSFER, AT_ROUTER = PHASES = ("waiting", "prefill", "decode", "transfer", "held")
 PHASE_STARTED_BY = {
@@ -43,8 +39,6 @@ def phases(result: Result) -> pd.DataFrame:
     router, for the link or for memory there. Phases of no length (evicted and admitted at one instant) are left
     out; those that had not ended when the run stopped end there.
     """
-    import pandas as pd
-
     events, _ = request_events(result)
     only = result.scenario.deployment.engines == 1  # what is taken back from the only engine waits there
     events = events[np.isin(events["kind"], [*PHASE_STARTED_BY, *ENDS])]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from servegym.evaluation.plots import COLOURS, DASHES, GRID
 from servegym.evaluation.reports.iterations import iterations, pieces
@@ -19,11 +21,6 @@ from servegym.evaluation.reports.phases import AT_ROUTER, WAITING, phases
 from servegym.evaluation.reports.timeline_events import timeline_events
 from servegym.simulator.records.types import FINISH, TOKEN
 from servegym.simulator.runs.results import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,8 +203,6 @@ def _means(bins: Bins, spans: pd.DataFrame, column: str | None = None) -> np.nda
 
 def _figure(rows: int = 1) -> tuple[Figure, list[Axes]]:
     """Panels one above the other. Margins are fixed, so that the times of one figure stand below those of another."""
-    from matplotlib.figure import Figure
-
     height = rows * HEIGHT
     figure = Figure(figsize=(WIDTH, height))
     figure.subplots_adjust(left=0.085, right=0.985, bottom=0.5 / height, top=1 - 0.35 / height, hspace=0.4)

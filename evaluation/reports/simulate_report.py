@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.identity import versions
@@ -23,9 +25,6 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.types import POOL
 from servegym.simulator.runs.figures import quantiles
 from servegym.simulator.runs.results import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_ITERATIONS_AGAIN = 100_000  # stepping through them again takes about 8 s
 CAPTIONS = {
@@ -103,8 +102,6 @@ def _headline(summary: Mapping[str, Any], late_tokens: bool) -> dict[str, str]:
 
 def _by_priority(result: Result, late_tokens: bool) -> pd.DataFrame:
     """A row a figure, a column a priority."""
-    import pandas as pd
-
     ratio = RATIOS[TDG if result.scenario.gain.name == "tdg" else GAIN_RATIO].title
     columns: dict[str, dict[str, Any]] = {}
     for priority, of in result.requests.groupby("priority"):
@@ -128,8 +125,6 @@ def _by_priority(result: Result, late_tokens: bool) -> pd.DataFrame:
 
 def _by_class(summary: Mapping[str, Any], late_tokens: bool) -> list[str]:
     """Where there are several classes of SLOs, what each attained; late_tokens: and which share missed a deadline."""
-    import pandas as pd
-
     attained = summary["slo_attainment_by_class"]
     if len(attained) < 2:
         return []
@@ -173,8 +168,6 @@ def _engines(result: Result) -> pd.DataFrame:
 
 
 def _all_figures(summary: Mapping[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame(figures_rows(summary), columns=["figure", "unit", "value"], dtype=object)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 import re
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+import matplotlib
+from matplotlib.figure import Figure
 
 # What an SVG file needs and an SVG element of HTML does not; the links in it would look like outside resources.
 NOT_INLINE = re.compile(r'<metadata>.*?</metadata>|\s+xmlns(:\w+)?="[^"]*"|<!--.*?-->', re.DOTALL)
@@ -24,8 +23,6 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     Black becomes the colour of the text around and the background is left out, so that the page decides on light and
     dark. Text stays text: it can be searched, and is drawn in the reader's font.
     """
-    import matplotlib
-
     file = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.reports.iterations import iterations
 from servegym.simulator.records.types import LEAVE_OUT
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def urgency(result: Result) -> pd.DataFrame:

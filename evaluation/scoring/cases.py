@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +14,13 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.part import Part
-from servegym.evaluation.scoring.best_found import best_found, key_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
 from servegym.simulator.runs.slos import slo_classes
 
+BEST_RUNS = Path(__file__).with_name("best_found.csv")  # written by python -m experiments.best_found
 # The baselines and the panel for a policy, by its kind.
 BASELINES = {"scheduler": ("slide-batching", "expected-gain"), "router": ("min-load", "gorouting")}
 PANELS = {"scheduler": "score", "router": "score_routers"}
@@ -26,6 +29,18 @@ SLO_OF_CLASS = {True: ("ttlt",), False: ("ttft", "tpot")}  # by whether it has a
 FIGURES = (
     "tdg_ratio", "slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "evictions",
 )  # fmt: skip
+
+
+def best_rows() -> list[dict[str, str]]:
+    """Return the rows of `BEST_RUNS`: panel, trace, device, rate, seed, workload (its digest), runs, tdg_ratio."""
+    with BEST_RUNS.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@functools.cache
+def best_found() -> dict[str, float]:
+    """Return the TDG ratio of the best run that a search found, by the digest of its workload, which no two share."""
+    return {row["workload"]: float(row["tdg_ratio"]) for row in best_rows()}
 
 
 class Place(NamedTuple):
@@ -77,7 +92,7 @@ def run_of(place: Place, simulation: Simulation, label: str, judged: bool) -> di
     return {
         "trace": part.trace_name, "device": part.profile.name, "load": place.load, "seed": place.seed,
         "replicate": place.replicate, "policy": label, "judged": judged, "stage": place.stage,
-        "best_found": best_found().get(key_of(simulation.scenario)), "ttft_p99_s": summary["ttft_s"]["p99"],
+        "best_found": best_found().get(simulation.scenario.workload.digest), "ttft_p99_s": summary["ttft_s"]["p99"],
         "missed": missed_by_class(result), "rounds": rounds, "round_us": 1e6 * summary["wall_s"] / max(1, rounds),
         **{name: summary[name] for name in FIGURES},
     }  # fmt: skip

@@ -14,12 +14,11 @@ from servegym.baselines import registry
 from servegym.errors import PolicyError, ServegymError
 from servegym.evaluation.scoring.cases import FULL, QUICK, Cases, Place, run_of
 from servegym.evaluation.scoring.decisions import Log, Traits, simulated, taken_again
-from servegym.evaluation.scoring.processes import Line, Process
+from servegym.evaluation.scoring.processes import Line, Process, Say
 from servegym.evaluation.scoring.results import Run, score_of
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.simulation import Simulation
 
-Say = Callable[..., None]
 Judge = Callable[[int, Place], Run]
 LONGEST_LABEL = 100
 

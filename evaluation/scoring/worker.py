@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from servegym.errors import PolicyError
 from servegym.evaluation.policy_checks import worker as checker
 from servegym.evaluation.scoring.cases import Cases
 from servegym.evaluation.scoring.decisions import Log, place_of_log, simulated, traits_of, written_down
-
-if TYPE_CHECKING:
-    from servegym.simulator.policies.policy import Policy
-
-    Say = Callable[..., None]
-else:
-    Say = Callable
+from servegym.evaluation.scoring.processes import Say
+from servegym.simulator.policies.policy import Policy
 
 LARGEST_FILE = 2**26  # bytes: kernels in the cache have less
 

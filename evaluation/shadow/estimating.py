@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.measured.engine_terms import EngineTerms
@@ -19,13 +19,9 @@ from servegym.evaluation.measured.fitting import Fitted, fit
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import scenario_of
 from servegym.evaluation.shadow.served import Served
+from servegym.latency_models.profile import Profile
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from servegym.latency_models.profile import Profile
 
 NOTHING_BESIDE = EngineTerms("none", "the fitted profile has all")
 GAIN = Gain(first_weight=1.0)  # TDG, a first token worth as much as any

@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import WorkloadError
 from servegym.evaluation.measured.runs import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s", "tokens_in_time", "outcome", "router")
 FINISHED = "finished"
@@ -78,8 +75,6 @@ def read_served(
 
 def _table(path: Path) -> pd.DataFrame:
     """All lines, in order of arrival; a last line that is not complete is still being written."""
-    import pandas as pd
-
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:

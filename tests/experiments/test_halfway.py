@@ -6,7 +6,7 @@ import pytest
 
 from experiments import halfway
 from servegym.errors import ExperimentError
-from servegym.evaluation.scoring.best_found import best_found
+from servegym.evaluation.scoring.cases import best_found
 
 
 def rows(seeds):

@@ -4,13 +4,13 @@ import pytest
 
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.panel import load_panel
-from servegym.evaluation.scoring.best_found import best_found, rows_in
+from servegym.evaluation.scoring.cases import best_found, best_rows
 
 
 @pytest.mark.parametrize("name", ["score", "leaderboard"])
 def test_every_scenario_of_a_panel_has_a_row(name: str) -> None:
     panel = load_panel(name)
-    rows = [row for row in rows_in() if row["panel"] == name]
+    rows = [row for row in best_rows() if row["panel"] == name]
     assert len(rows) == panel.cells * panel.seeds
     assert [int(row["seed"]) for row in rows] == list(range(panel.first_seed, panel.first_seed + len(rows)))
     # Those of its first trace and device, drawn again: the others take seconds.

@@ -1,60 +1,39 @@
-"""What a search with foresight found in each scenario of some panels: the table, and the command that writes it.
+"""Write the table of the best runs that a search with foresight found in the scenarios of panels, for scores.
 
-python -m servegym.evaluation.scoring.best_found --panel score --budget 500
+python -m experiments.best_found --panel score --budget 500
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import functools
 import sys
 from pathlib import Path
 
 from servegym.evaluation.headroom.kept import search_all
 from servegym.evaluation.headroom.study import Headroom
 from servegym.evaluation.panels.panel import load_panel
-from servegym.simulator.inputs.scenario import Scenario
+from servegym.evaluation.scoring.cases import BEST_RUNS, best_rows
 
-TABLE = Path(__file__).with_name("best_found.csv")
 COLUMNS = ("panel", "trace", "device", "rate", "seed", "workload", "runs", "tdg_ratio")
 
 
-@functools.cache
-def best_found() -> dict[str, float]:
-    """The TDG ratio of the best run that was found, by `key_of` its scenario."""
-    return {row["workload"]: float(row["tdg_ratio"]) for row in rows_in()}
-
-
-def rows_in() -> list[dict[str, str]]:
-    with TABLE.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def key_of(scenario: Scenario) -> str:
-    """What a scenario of a panel is known by: its requests, which no two have in common."""
-    return scenario.workload.digest
-
-
 def found_in(panel: str, budget: int, ledgers: Path) -> list[dict[str, str]]:
-    """Search every scenario of a panel, on from what the ledgers have: its rows of the table."""
+    """Search every scenario of a panel, on from what the ledgers have, and return its rows of the table."""
     asked = Headroom(load_panel(panel), ("expected-gain",))
 
-    def tell(done: int, runs: int) -> None:
+    def show(done: int, runs: int) -> None:
         print(f"\r{panel}: {done} of {runs} runs", end="", file=sys.stderr)
 
     rows = []
-    for case, best in zip(asked.cases, search_all(asked.cases, ledgers, budget, tell), strict=True):
+    for case, best in zip(asked.cases, search_all(asked.cases, ledgers, budget, show), strict=True):
         of, scenario = case.identity, case.scenario
         ideal = float(scenario.gain.ideal(scenario.workload).sum())
-        numbers = (
-            f"{of['rate_per_s']:.6g}/s",
-            of["seed"],
-            key_of(scenario),
-            best.evaluations,
-            f"{best.gain / ideal:.6f}",
-        )
-        rows.append(dict(zip(COLUMNS, map(str, (panel, of["trace"], of["device"], *numbers)), strict=True)))
+        cells = (
+            panel, of["trace"], of["device"], f"{of['rate_per_s']:.6g}/s", of["seed"], scenario.workload.digest,
+            best.evaluations, f"{best.gain / ideal:.6f}",
+        )  # fmt: skip
+        rows.append(dict(zip(COLUMNS, map(str, cells), strict=True)))
     return rows
 
 
@@ -68,8 +47,8 @@ def main() -> None:
     given = parser.parse_args()
     panels = given.panel or ["score", "leaderboard"]
     new = [row for panel in panels for row in found_in(panel, given.budget, given.ledgers)]
-    rows = [row for row in rows_in() if row["panel"] not in panels] + new
-    with TABLE.open("w", newline="", encoding="utf-8") as file:
+    rows = [row for row in best_rows() if row["panel"] not in panels] + new
+    with BEST_RUNS.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
