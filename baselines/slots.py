@@ -7,6 +7,7 @@ A scheduler writes (tier, key) of each request and calls `fill_slots`. It has th
 memory `SCRATCH`, and its state per request begins with `STATE`. Choosing b of n takes O(n log b).
 """
 
+from servegym.baselines.heaps import offer
 from servegym.baselines.remaining_time import remaining_s
 from servegym.policy import (
     EVICT_FOR_ALL,
@@ -134,49 +135,12 @@ def mark_decodes(context, ranks, s, slots, all_decodes):
 
 @kernel
 def keep_best(ranks, s, n, slots):
-    """Unmark all but the `slots` best of the marked positions. Returns their number; they are in s.heap.
-
-    s.heap is a heap of the best so far with the worst at its root.
-    """
+    """Unmark all but the `slots` best of the marked positions. Returns their number; they are in s.heap."""
     size = 0
     for position in range(n):
-        if s.marked[position] != 1:
-            continue
-        if size < slots:
-            s.heap[size] = position
-            size += 1
-            rise(s.heap, ranks, size - 1)
-        elif ranks_before(ranks, position, s.heap[0]):
-            s.marked[s.heap[0]] = 0
-            s.heap[0] = position
-            sink(s.heap, ranks, size)
-        else:
+        if s.marked[position] == 1:
+            size = offer(s.heap, size, slots, position, ranks)
             s.marked[position] = 0
+    for i in range(size):
+        s.marked[s.heap[i]] = 1
     return size
-
-
-@kernel
-def rise(heap, ranks, child):
-    """Move an entry of the heap up while it ranks after its parent."""
-    while child > 0:
-        parent = (child - 1) // 2
-        if not ranks_before(ranks, heap[parent], heap[child]):
-            return
-        heap[parent], heap[child] = heap[child], heap[parent]
-        child = parent
-
-
-@kernel
-def sink(heap, ranks, size):
-    """Move the root of the heap down while a child ranks after it."""
-    parent = 0
-    while True:
-        child = 2 * parent + 1
-        if child >= size:
-            return
-        if child + 1 < size and ranks_before(ranks, heap[child], heap[child + 1]):
-            child += 1
-        if not ranks_before(ranks, heap[parent], heap[child]):
-            return
-        heap[parent], heap[child] = heap[child], heap[parent]
-        parent = child

@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.learned.routing import CACHES, LAYOUTS, QUEUES, SESSIONS, measure_of
-from servegym.baselines.observations.caching import observe_caching, observe_costs
+from servegym.baselines.observations.caching import observe_caching
 from servegym.baselines.observations.routing import observe_routing
-from servegym.baselines.observations.sessions import observe_caching_sessions, observe_costs_sessions
+from servegym.baselines.observations.sessions import observe_caching_sessions
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
@@ -42,14 +42,10 @@ def show_request(episode, observation, mask, base):
     if route.engine == HOLD or (refused and episode.refuses == 0) or run.requests[r].computed_tokens > 0:
         return False
     context = router_context_of(run, router_state, status.now_s)
-    if episode.shows_sessions == 1 and episode.offset >= 0:
-        observe_costs_sessions(context, r, route.engine, episode.slots, episode.offset, observation)
-    elif episode.shows_sessions == 1:
-        observe_caching_sessions(context, r, route.engine, episode.slots, observation)
-    elif episode.counts_cached == 1 and episode.offset >= 0:
-        observe_costs(context, r, route.engine, episode.slots, episode.offset, observation)
+    if episode.shows_sessions == 1:
+        observe_caching_sessions(context, r, route.engine, episode.slots, episode.offset, observation)
     elif episode.counts_cached == 1:
-        observe_caching(context, r, route.engine, episode.slots, observation)
+        observe_caching(context, r, route.engine, episode.slots, episode.offset, observation)
     else:
         observe_routing(context, r, route.engine, 0, episode.slots, observation)
     for e in range(episode.slots):

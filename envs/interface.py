@@ -25,8 +25,8 @@ class Interface(abc.ABC):
     """
 
     stop_at: ClassVar[int]
-    observe: ClassVar[Compiled]
-    act: ClassVar[Compiled]
+    observe: Compiled
+    act: Compiled
     layout: Layout
     action_space: gym.Space[Any]
     choices: int = 0

@@ -10,9 +10,9 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.learned.scaling import (
-    DAY,
     LAYOUTS,
     NOW,
+    OBSERVERS,
     ROLES,
     choice_of,
     choices_of,
@@ -21,9 +21,6 @@ from servegym.baselines.learned.scaling import (
     roles_of,
     wanted_of,
 )
-from servegym.baselines.observations.day import observe_day
-from servegym.baselines.observations.roles import observe_roles
-from servegym.baselines.observations.tiers import observe_tiers
 from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, observe
 from servegym.envs.interface import Interface
@@ -32,7 +29,7 @@ from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from servegym.scenarios.presets import EPISODES, PRESETS
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import kernel, specialised
 from servegym.simulator.fleet.scaling import scaler_context_of
 from servegym.simulator.inputs.cluster import cluster_of
 from servegym.simulator.inputs.scenario import Scenario
@@ -43,90 +40,62 @@ from servegym.simulator.runs.simulation import Simulation
 
 DEFAULTS: dict[str, Any] = {"engines": 4, "tiers": 4, "sees": NOW}
 
-
-@kernel
-def show_base(moves, base):
-    """Write the base scaler's choices as an action."""
-    for e in range(base.shape[0]):
-        base[e] = choice_of(moves[e])
-
-
-@observe
-def show_tiers(episode, observation, mask, base):
-    """Write the cluster at a check and the base scaler's decisions."""
-    run, router_state, _ = restore_run(episode.address)
-    context = scaler_context_of(run, router_state, run.status[0].now_s)
-    observe_tiers(context, router_state.moves, episode.slots, observation)
-    show_base(router_state.moves, base)
-    return True
-
-
-@observe
-def show_day(episode, observation, mask, base):
-    """Write what `show_tiers` does, the time of day, and the number of engines that the base wants."""
-    run, router_state, _ = restore_run(episode.address)
-    context = scaler_context_of(run, router_state, run.status[0].now_s)
-    observe_day(context, router_state.moves, episode.offset, episode.slots, observation)
-    show_base(router_state.moves, base)
-    return True
-
-
-@observe
-def show_roles(episode, observation, mask, base):
-    """Write what `show_tiers` does, and the roles of the engines and of the base scaler's decisions."""
-    run, router_state, _ = restore_run(episode.address)
-    context = scaler_context_of(run, router_state, run.status[0].now_s)
-    observe_roles(context, router_state.moves, episode.offset, episode.slots, observation)
-    show_base(router_state.moves, base)
-    places = places_of(router_state)
-    for e in range(base.shape[0]):
-        base[e] += role_of(router_state.moves[e]) * places
-    return True
+write_observation = OBSERVERS[NOW]  # placeholder: or another of `OBSERVERS`
+HAS_ROLES = False  # placeholder: whether the choices of an engine include its role
 
 
 @kernel
 def places_of(router_state):
-    """How many choices of a tier or the pool, open or closed, an engine has: 2 (tiers + 1)."""
+    """Return how many choices of a tier or the pool, open or closed, an engine has: 2 (tiers + 1)."""
     return 2 * (router_state.known.tiers.shape[0] - 1)  # known.tiers has two rows that are no tiers
+
+
+@observe
+def show_cluster(episode, observation, mask, base):
+    """Write the cluster at a check, and the base scaler's decisions: a template."""
+    run, router_state, _ = restore_run(episode.address)
+    context = scaler_context_of(run, router_state, run.status[0].now_s)
+    write_observation(context, router_state.moves, episode.offset, episode.slots, observation)
+    for e in range(base.shape[0]):
+        base[e] = choice_of(router_state.moves[e])
+        if HAS_ROLES:
+            base[e] += role_of(router_state.moves[e]) * places_of(router_state)
+    return True
 
 
 @act
 def move_engines(episode, action):
-    """Set tier and closing of each engine from its number; out of range, the base scaler's decision stands."""
-    _, router_state, _ = restore_run(episode.address)
-    for e in range(episode.slots):
-        choice, move = int(action[e]), router_state.moves[e]
-        if 0 <= choice < places_of(router_state) and choice != choice_of(move):
-            give_choice(move, router_state.known.snapshots[e], choice, places_of(router_state), False)
+    """Set tier, closing and role of each engine from its number: a template.
 
-
-@act
-def change_engines(episode, action):
-    """Set tier, closing and role of each engine from its number; out of range, the base scaler's decision stands."""
+    Out of range, the base scaler's decision stands.
+    """
     _, router_state, _ = restore_run(episode.address)
     places = places_of(router_state)
+    choices = 2 * places if HAS_ROLES else places
     for e in range(episode.slots):
         choice, move = int(action[e]), router_state.moves[e]
-        if 0 <= choice < 2 * places and choice != choice_of(move) + role_of(move) * places:
-            give_choice(move, router_state.known.snapshots[e], choice, places, True)
+        of_base = choice_of(move) + (role_of(move) * places if HAS_ROLES else 0)
+        if 0 <= choice < choices and choice != of_base:
+            give_choice(move, router_state.known.snapshots[e], choice, places, HAS_ROLES)
 
 
 class TierScaling(Interface):
-    """The decision at a check as the tier of each engine and whether it is closed."""
+    """The decision at a check: the tier of each engine, whether it is closed and, if `sees` is ROLES, its role."""
 
     stop_at = AT_CHECKS
-    sees = NOW
-    observe = show_tiers
-    act = move_engines
 
-    def __init__(self, engines: int, tiers: int):
+    def __init__(self, engines: int, tiers: int, sees: str = NOW):
         if not (isinstance(engines, int) and 2 <= engines <= 4096):
             raise EnvError(f"engines={engines}: it should be a whole number, 2 to 4096")
         if not (isinstance(tiers, int) and 1 <= tiers <= TIERS):
             raise EnvError(f"tiers={tiers}: it should be a whole number, 1 to {TIERS}")
-        self.engines, self.tiers = engines, tiers
-        self.layout = LAYOUTS[self.sees](engines)
-        self.action_space = gym.spaces.MultiDiscrete([choices_of(tiers, roles_of(self.sees))] * engines)
+        if sees not in LAYOUTS:
+            raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, LAYOUTS))}")
+        self.engines, self.tiers, self.sees, roles = engines, tiers, sees, roles_of(sees)
+        self.observe = specialised(show_cluster, write_observation=OBSERVERS[sees], HAS_ROLES=roles > 1)
+        self.act = specialised(move_engines, HAS_ROLES=roles > 1)
+        self.layout = LAYOUTS[sees](engines)
+        self.action_space = gym.spaces.MultiDiscrete([choices_of(tiers, roles)] * engines)
 
     def prepare(self, scenario: Scenario) -> Scenario:
         cluster, scaler = cluster_of(scenario.deployment), scenario.scaler
@@ -139,46 +108,21 @@ class TierScaling(Interface):
         if scaler is None or all(parameter.name != "interval_s" for parameter in scaler.parameters):
             name = "no scaler" if scaler is None else f"scaler {scaler.name}, which is never asked"
             raise EnvError(f"a scenario with {name}; it should have one with a parameter interval_s, such as polyserve")
-        return scenario
-
-    def begin(self, simulation: Simulation, episode: np.record) -> None:
-        episode.slots, episode.offset = self.engines, wanted_of(simulation.settings.scaler)
-
-    def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
-        names = [tier_names(int(choice) // 2 - 1) + (" closed" if choice % 2 else "") for choice in action]
-        return "tiers of the engines " + ", ".join(names)
-
-
-class DayScaling(TierScaling):
-    """TierScaling with the time of day in the observation."""
-
-    sees = DAY
-    observe = show_day
-
-
-class RoleScaling(TierScaling):
-    """TierScaling with the role of each engine in observation and action, for scenarios in which roles change."""
-
-    sees = ROLES
-    observe = show_roles
-    act = change_engines
-
-    def prepare(self, scenario: Scenario) -> Scenario:
-        scenario = super().prepare(scenario)
-        if all(pool.role_change_s is None for pool in cluster_of(scenario.deployment).pools):
+        if self.sees == ROLES and all(pool.role_change_s is None for pool in cluster.pools):
             raise EnvError(
                 "a scenario in which all roles are fixed; with sees='roles' it should have prefill and decode engines, "
                 "and role_change_s"
             )
         return scenario
 
+    def begin(self, simulation: Simulation, episode: np.record) -> None:
+        episode.slots, episode.offset = self.engines, wanted_of(simulation.settings.scaler)
+
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
         places = choices_of(self.tiers)
-        roles = ["prefill" if choice < places else "decode" for choice in action]
-        return super().in_words(action % places, simulation, filled) + "; roles " + ", ".join(roles)
-
-
-INTERFACES = {NOW: TierScaling, DAY: DayScaling, ROLES: RoleScaling}  # by the argument `sees`
+        names = [tier_names(int(choice) // 2 - 1) + (" closed" if choice % 2 else "") for choice in action % places]
+        roles = ", ".join("prefill" if choice < places else "decode" for choice in action)
+        return f"tiers of the engines {', '.join(names)}" + (f"; roles {roles}" if self.sees == ROLES else "")
 
 
 class TierScalingEnv(ServingEnv):
@@ -253,10 +197,7 @@ def scaling_of(engines: int | None, tiers: int | None, sees: str | None, options
     preset = PRESETS.get(options.get("preset", ""))
     given = DEFAULTS | (preset.arguments if preset is not None else {})
     engines, tiers = given["engines"] if engines is None else engines, given["tiers"] if tiers is None else tiers
-    sees = given["sees"] if sees is None else sees
-    if sees not in INTERFACES:
-        raise EnvError(f"sees={sees!r}: it should be one of {', '.join(map(repr, INTERFACES))}")
-    return INTERFACES[sees](engines, tiers)
+    return TierScaling(engines, tiers, given["sees"] if sees is None else sees)
 
 
 def random_tiers(engines: int) -> ServingSpec:

@@ -192,8 +192,6 @@ HEADS: dict[str, Callable[[Any, Any], DecisionHead]] = {
     "Scheduling": _scheduling,
     "ClusterRouting": _routing,
     "TierScaling": _scaling,
-    "DayScaling": _scaling,
-    "RoleScaling": _scaling,
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.baselines.learned.artifact import load
+from servegym.baselines.artifact.files import load_policy
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.observations.fields import Layout
@@ -175,7 +175,7 @@ def start_of(problem: Problem) -> Network:
     if config.start is None:
         base_bias = head.base_bias and head.base_bias.times(config.network.base_bias)
         return first_network(problem.shape, base_bias, np.random.default_rng(config.seed))
-    policy = load(config.start)
+    policy = load_policy(config.start)
     network = policy.network if isinstance(policy, LearnedPolicy) else None
     if network is None or network.shape != problem.shape:
         found = "no network" if network is None else f"a network of {network.shape}"

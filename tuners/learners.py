@@ -13,7 +13,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from servegym.baselines.learned.artifact import load
+from servegym.baselines.artifact.files import load_policy
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
 from servegym.simulator.records.statuses import AT_ROUTES
@@ -146,7 +146,7 @@ def policy_arguments(problem: Problem) -> dict[str, Any]:
 
 def start_from(model: BaseAlgorithm, problem: Problem, path: str) -> None:
     """Copy the weights of a policy's network into the model's actor. Raises TrainingError if they do not fit."""
-    network = getattr(load(path), "network", None)
+    network = getattr(load_policy(path), "network", None)
     if network is None or network.shape != problem.shape:
         shape = "no network" if network is None else network.shape.to_json()
         raise TrainingError(f"start: {path} has {shape}; it should have {problem.shape.to_json()}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from servegym.baselines.learned.artifact import save
+from servegym.baselines.artifact import files
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network
 from servegym.tuners.config import TrainingConfig
@@ -58,7 +58,7 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
     assert state.best is not None
     row = state.best_row
     policy = problem.head.policy(state.best) if policy is None else policy
-    save(policy, folder.path / POLICY, provenance(problem, **validation_provenance(row)))
+    files.save_policy(policy, folder.path / POLICY, provenance(problem, **validation_provenance(row)))
     title = f"{problem.config.name}: {problem.head.base.label} with what was learned upon it"
     plot_curve(state.rows, title, folder.path / PICTURE)
     last = state.rows[-1]
@@ -88,7 +88,7 @@ def save_policy(problem: Problem, network: Network, path: Path, **how: Any) -> L
     how: further provenance: steps, minutes, validation.
     """
     policy = problem.head.policy(network)
-    save(policy, path, provenance(problem, **how))
+    files.save_policy(policy, path, provenance(problem, **how))
     return policy
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from servegym.baselines.learned.artifact import save
+from servegym.baselines.artifact.files import save_policy
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Shape
 from servegym.errors import TrainingError
@@ -71,7 +71,7 @@ def export_module(
         _check_is_a_row(module, layers, shape)
     policy = head.policy(network_of(layers, shape))
     provenance = {"trained_on": dict(trained_on) if trained_on else _cases_of(made.source), "versions": versions()}
-    save(policy, path, provenance | {"environment": type(made.interface).__name__})
+    save_policy(policy, path, provenance | {"environment": type(made.interface).__name__})
     return policy
 
 

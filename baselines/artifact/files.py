@@ -73,6 +73,23 @@ def load_artifact(path: str | Path, name: str = "") -> Artifact:
         raise ArtifactError(f"{path}: {error}") from None
 
 
+def save_policy(policy: Policy, path: str | Path, provenance: Mapping[str, Any]) -> Path:
+    """Write one policy as an artifact, and return the path. Raises ArtifactError as `save_artifact`.
+
+    policy: one with a network, or a registered one with its settings. provenance: how it was made, as JSON (an
+    evaluation reads `trained_on`, its training data).
+    """
+    return save_artifact(Artifact({policy.kind: policy}, provenance=provenance), path)
+
+
+def load_policy(path: str | Path, name: str = "") -> Policy:
+    """Return the policy of an artifact that has exactly one. Raises ArtifactError as `load_artifact`."""
+    artifact = load_artifact(path, name)
+    if len(artifact.policies) > 1:
+        raise ArtifactError(f"{path}: it has {len(artifact.policies)} policies; it should have one")
+    return next(iter(artifact.policies.values()))
+
+
 def _weights_names(stem: str, policies: Mapping[str, Policy]) -> dict[str, str]:
     """Return the name of each policy's weights file, by role."""
     several = sum(len(policy.weights) > 0 for policy in policies.values()) > 1

@@ -11,13 +11,9 @@ from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_
 from servegym.baselines.learned.forward import SLOTS, forward
 from servegym.baselines.learned.memory import split, split_network
 from servegym.baselines.learned.network import Network
-from servegym.baselines.observations.caching import caching_layout, observe_caching, observe_costs
+from servegym.baselines.observations.caching import caching_layout, observe_caching
 from servegym.baselines.observations.routing import observe_routing, routing_layout
-from servegym.baselines.observations.sessions import (
-    caching_sessions_layout,
-    observe_caching_sessions,
-    observe_costs_sessions,
-)
+from servegym.baselines.observations.sessions import caching_sessions_layout, observe_caching_sessions
 from servegym.policy import STAY, Policy, kernel, router, specialised, takes
 
 QUEUES, CACHES, SESSIONS = "routing", "caching", "caching-sessions"
@@ -48,18 +44,6 @@ MEASURE = -1  # placeholder: the number of its state per engine that the base co
 def observe(context, request, chosen, slots, measure, observation):
     """Write the observation of layout `QUEUES`; a placeholder for the others."""
     observe_routing(context, request, chosen, 0, slots, observation)
-
-
-@kernel
-def observe_caches(context, request, chosen, slots, measure, observation):
-    """Write the observation of layout `CACHES`, for a base without `MEASURE`."""
-    observe_caching(context, request, chosen, slots, observation)
-
-
-@kernel
-def observe_sessions(context, request, chosen, slots, measure, observation):
-    """Write the observation of layout `SESSIONS`, for a base without `MEASURE`."""
-    observe_caching_sessions(context, request, chosen, slots, observation)
 
 
 @router
@@ -97,12 +81,8 @@ def routed(
     check_base(base, "router")
     layout = LAYOUTS[sees](network.shape.slots if slots is None else slots)
     check_network(network, layout, 1, f"a routing on {base.name}", "shared")
-    measure = measure_of(base)
-    upon_costs = {CACHES: observe_costs, SESSIONS: observe_costs_sessions}
-    seen = {QUEUES: observe, CACHES: observe_caches, SESSIONS: observe_sessions}[sees]
-    if measure >= 0:
-        seen = upon_costs.get(sees, seen)
-    constants = {"PARAMETERS": len(base.parameters), "MEASURE": measure}
+    seen = {QUEUES: observe, CACHES: observe_caching, SESSIONS: observe_caching_sessions}[sees]
+    constants = {"PARAMETERS": len(base.parameters), "MEASURE": measure_of(base)}
     function = specialised(routed_router, base=base.function, observe=seen, **constants)
     memory = network.shape.room + layout.slots + half(layout.size)
     return derived("routing", base, name, function, network.numbers, memory, network=network, layout=layout)

@@ -70,8 +70,11 @@ HAS_ROLES = False  # placeholder: whether the choices of an engine include its r
 
 @kernel
 def observe(context, moves, wanted, slots, observation):
-    """Write the observation of layout `NOW`; a placeholder for `DAY`."""
+    """Write the observation of layout `NOW`; a placeholder for the other `OBSERVERS`."""
     observe_tiers(context, moves, slots, observation)
+
+
+OBSERVERS = {NOW: observe, DAY: observe_day, ROLES: observe_roles}
 
 
 @scaler
@@ -125,8 +128,7 @@ def scaled(base: Policy, network: Network, slots: int | None = None, name: str =
         raise PolicyError(f"a scaling: {outputs} outputs; there should be {right}")
     check_network(network, layout, outputs, f"a scaling on {base.name}", "shared")
     constants = {"PARAMETERS": len(base.parameters), "WANTED": wanted_of(base), "HAS_ROLES": sees == ROLES}
-    seen = {NOW: observe, DAY: observe_day, ROLES: observe_roles}[sees]
-    function = specialised(scaled_scaler, base=base.function, observe=seen, **constants)
+    function = specialised(scaled_scaler, base=base.function, observe=OBSERVERS[sees], **constants)
     memory = network.shape.room + network.shape.output_size + half(layout.size)
     return derived("scaling", base, name, function, network.numbers, memory, network=network, layout=layout)
 

@@ -56,16 +56,17 @@ def caching_layout(slots: int) -> Layout:
 
 
 @kernel
-def observe_caching(context, r, chosen, slots, out):
-    """Write `caching_layout(slots)` of request r into out, float32, with `base_gap` 0.
+def observe_caching(context, r, chosen, slots, measure, out):
+    """Write `caching_layout(slots)` of request r into out, float32.
 
-    context, chosen: as for `observe_routing`.
+    context, chosen: as for `observe_routing`. measure: the number of its state per engine that the base compares; below
+    0: none.
     """
-    write_caching(context, r, chosen, slots, CACHING_WHOLE, out)
+    write_caching(context, r, chosen, slots, measure, CACHING_WHOLE, out)
 
 
 @kernel
-def write_caching(context, r, chosen, slots, whole, out):
+def write_caching(context, r, chosen, slots, measure, whole, out):
     """Write `observe_caching` into an observation with `whole` numbers of the request; others write the rest."""
     write_routing(context, r, chosen, 0, slots, (whole, CACHING_SLOT), True, out)
     known, request = context.known, context.requests[r]
@@ -88,19 +89,14 @@ def write_caching(context, r, chosen, slots, whole, out):
         out[at + BASE_GAP] = 0.0
     out[LATER_TURN] = request.session_engine >= 0
     out[UNCACHED], out[BEST_SPARE] = log_share(fewest, TOKENS_BITS), best
+    if measure >= 0:
+        write_gaps(context, request, measure, slots, whole, out)
 
 
 @kernel
-def observe_costs(context, r, chosen, slots, measure, out):
-    """Write `observe_caching`, with `base_gap`. measure: the number of its state per engine that the base compares."""
-    write_costs(context, r, chosen, slots, measure, CACHING_WHOLE, out)
-
-
-@kernel
-def write_costs(context, r, chosen, slots, measure, whole, out):
-    """Write `observe_costs` into an observation with `whole` numbers of the request."""
-    write_caching(context, r, chosen, slots, whole, out)
-    snapshots, request, least = context.known.snapshots, context.requests[r], LARGEST
+def write_gaps(context, request, measure, slots, whole, out):
+    """Write `base_gap` of each engine."""
+    snapshots, least = context.known.snapshots, LARGEST
     for e in range(snapshots.shape[0]):
         if takes(snapshots[e], request):
             least = min(least, context.state[e, measure])

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from servegym.baselines.heaps import offer
 from servegym.baselines.observations.engine import ENGINE_FIELDS, observe_engine
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.baselines.observations.scales import (
@@ -17,7 +18,7 @@ from servegym.baselines.observations.scales import (
     squash,
     write_zeros,
 )
-from servegym.policy import LEAVE_OUT, is_decoding, kernel, left_of, next_deadline_s, ranks_before, sort
+from servegym.policy import LEAVE_OUT, is_decoding, kernel, left_of, next_deadline_s, sort
 
 QUEUE_WHOLE_FIELDS = (
     *ENGINE_FIELDS,
@@ -92,36 +93,6 @@ def fill_with(decodes, requests, queue, ranks, slots, heap):
         if ranks[position].tier < LEAVE_OUT and is_decoding(requests[queue[position]]) == decodes:
             filled = offer(heap, filled, slots, position, ranks)
     return filled
-
-
-@kernel
-def offer(heap, filled, slots, position, ranks):
-    """Put a position into the heap if there is room or it ranks before the worst, and return the new size."""
-    if filled < slots:
-        heap[filled] = position
-        filled += 1
-        if filled == slots:
-            for parent in range(slots // 2 - 1, -1, -1):
-                sink(heap, slots, parent, ranks)
-    elif ranks_before(ranks, position, heap[0]):
-        heap[0] = position
-        sink(heap, slots, 0, ranks)
-    return filled
-
-
-@kernel
-def sink(heap, size, parent, ranks):
-    """Move an entry of the heap down while a child ranks after it."""
-    position = heap[parent]
-    while True:
-        child = 2 * parent + 1
-        if child + 1 < size and ranks_before(ranks, heap[child], heap[child + 1]):
-            child += 1
-        if child >= size or not ranks_before(ranks, position, heap[child]):
-            heap[parent] = position
-            return
-        heap[parent] = heap[child]
-        parent = child
 
 
 @kernel

@@ -7,6 +7,7 @@ constant part of a batch, so that a policy can serve devices that it was not tra
 
 import numpy as np
 
+from servegym.baselines.heaps import offer
 from servegym.baselines.observations.engine import (
     NO_WORK,
     NONE_URGENT,
@@ -26,7 +27,6 @@ from servegym.baselines.observations.queue import (
     REQUEST_FIELDS,
     observe_filled,
     observe_slots,
-    offer,
 )
 from servegym.baselines.observations.scales import (
     COUNT_BITS,

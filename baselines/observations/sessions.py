@@ -8,7 +8,6 @@ from servegym.baselines.observations.caching import (
     CACHING_WHOLE,
     CACHING_WHOLE_FIELDS,
     write_caching,
-    write_costs,
 )
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.baselines.observations.scales import COUNT_BITS, log_share, squash
@@ -67,14 +66,7 @@ def observe_scheduling_sessions(context, ranks, constant_s, order, slots, out):
 
 
 @kernel
-def observe_caching_sessions(context, r, chosen, slots, out):
+def observe_caching_sessions(context, r, chosen, slots, measure, out):
     """Write `observe_caching`, with the session of the request."""
-    write_caching(context, r, chosen, slots, CACHING_WHOLE + SESSION, out)
-    write_session(context.requests[r], context.now_s, out, CACHING_WHOLE)
-
-
-@kernel
-def observe_costs_sessions(context, r, chosen, slots, measure, out):
-    """Write `observe_costs`, with the session of the request."""
-    write_costs(context, r, chosen, slots, measure, CACHING_WHOLE + SESSION, out)
+    write_caching(context, r, chosen, slots, measure, CACHING_WHOLE + SESSION, out)
     write_session(context.requests[r], context.now_s, out, CACHING_WHOLE)

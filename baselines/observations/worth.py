@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.baselines.observations.queue import offer
+from servegym.baselines.heaps import offer
 from servegym.baselines.observations.scales import share
 from servegym.baselines.schedulers.expected_gain import ROUNDING
 from servegym.baselines.time_budgets import FROM_EARLY_FIRST_TOKEN, counted_deadline_s

@@ -115,11 +115,12 @@ def cost_with(context, request, overlap_weight, e, known):
 
 
 @kernel
-def tokens_for(context, request, overlap_weight, e, least, wins_tie):
-    """Return how many cached prompt tokens engine e needs for a cost below `least`, or equal if it wins a tie."""
+def tokens_to_beat(context, request, overlap_weight, e, best):
+    """Return how many cached prompt tokens engine e needs to come before engine `best` by cost."""
+    snapshots, record, least = context.known.snapshots, context.requests[request], context.state[best, MEASURE]
     if overlap_weight < LOW_WEIGHT or least == math.inf:
         return 0
-    snapshot, record = context.known.snapshots[e], context.requests[request]
+    snapshot, wins_tie = snapshots[e], goes_first(snapshots, context.state, e, best)
     most_to_prefill = (least - cost(snapshot, record, overlap_weight, 0.0)) * snapshot.block_tokens / overlap_weight
     context_tokens = record.prompt_tokens + record.num_output_tokens
     own = context.state[e, UNCACHED] + context_tokens
@@ -133,43 +134,51 @@ def tokens_for(context, request, overlap_weight, e, least, wins_tie):
 
 
 @kernel
+def better(context, request, overlap_weight, e, best, all_of_them):
+    """Return the better of engine e, which is looked up only if it may be, and `best` (-1: none yet).
+
+    A look-up visits a hundred chunks. Engine e is ruled out without one if it costs more even with all chunks cached,
+    or lacks the one chunk that it would need; it gets a cost between the least and its own.
+    """
+    snapshots, state = context.known.snapshots, context.state
+    if not takes(snapshots[e], context.requests[request]):
+        return best
+    if best >= 0 and not all_of_them:
+        if state[e, MEASURE] > state[best, MEASURE]:
+            return best
+        tokens = tokens_to_beat(context, request, overlap_weight, e, best)
+        if not may_have(context.known, request, e, tokens):
+            state[e, MEASURE] = cost_with(context, request, overlap_weight, e, tokens - 1)
+            return best
+    look_up(context, request, overlap_weight, e)
+    return e if best < 0 or is_below(snapshots, state, e, best, MEASURE) else best
+
+
+@kernel
 def look_up_near(context, request, overlap_weight, all_of_them):
     """Look up the prompt at each engine that may have the least cost (or at all of them).
 
-    Other engines that take the request get a cost between the least and their own.
-
-    A look-up visits a hundred chunks, so most engines are ruled out without one: a much busier engine, even with all
-    chunks cached; an engine that lacks the one chunk that it would need; an idle engine with the same shared prefixes
-    as others that loses the tie. So first comes the engine to which the session was sent last, which may have most of
-    the prompt, then the one with the least cost if all were cached. After them few others are left.
+    First comes the engine to which the session was sent last, which may have most of the prompt, then the one with the
+    least cost if all were cached: after them few others may be better.
     """
-    snapshots, state, record, least = context.known.snapshots, context.state, context.requests[request], math.inf
-    last, nearest, best = record.session_engine, -1, -1
-    for e in range(snapshots.shape[0]):
+    snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
+    n, nearest = snapshots.shape[0], -1
+    for e in range(n):
         if takes(snapshots[e], record) and (nearest < 0 or state[e, MEASURE] < state[nearest, MEASURE]):
             nearest = e
-    if not 0 <= last < snapshots.shape[0]:
-        last = nearest
-    for k in range(-2, snapshots.shape[0]):
-        e = last if k == -2 else (nearest if k == -1 else k)
-        ahead = k + ENGINES_AHEAD
-        if best >= 0 and ahead < snapshots.shape[0] and state[ahead, MEASURE] <= least:
-            wins_tie = goes_first(snapshots, state, ahead, best)
-            tokens = tokens_for(context, request, overlap_weight, ahead, least, wins_tie)
+    if nearest < 0:
+        return
+    last = record.session_engine if 0 <= record.session_engine < n else nearest
+    best = better(context, request, overlap_weight, last, -1, all_of_them)
+    if nearest != last:
+        best = better(context, request, overlap_weight, nearest, best, all_of_them)
+    for e in range(n):
+        ahead = e + ENGINES_AHEAD  # prefetch for its look-up
+        if ahead < n and state[ahead, MEASURE] <= state[best, MEASURE]:
+            tokens = tokens_to_beat(context, request, overlap_weight, ahead, best)
             ask_for_known(context.known, request, ahead, tokens)
-        if k == last or nearest == k or (k == -1 and nearest == last) or not takes(snapshots[e], record):
-            continue
-        if best >= 0 and not all_of_them:
-            if state[e, MEASURE] > least:
-                continue
-            wins_tie = goes_first(snapshots, state, e, best)
-            tokens = tokens_for(context, request, overlap_weight, e, least, wins_tie)
-            if not may_have(context.known, request, e, tokens):
-                state[e, MEASURE] = cost_with(context, request, overlap_weight, e, tokens - 1)
-                continue
-        look_up(context, request, overlap_weight, e)
-        if best < 0 or is_below(snapshots, state, e, best, MEASURE):
-            best, least = e, state[e, MEASURE]
+        if e != last and e != nearest:
+            best = better(context, request, overlap_weight, e, best, all_of_them)
 
 
 @router

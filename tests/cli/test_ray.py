@@ -132,7 +132,7 @@ def test_a_worker_that_dies_is_replaced(runner, tmp_path):
 def test_evolution_learns_the_same_weights(runner, cluster, servegym, tmp_path):
     pytest.importorskip("cmaes")
     pytest.importorskip("stable_baselines3")
-    from servegym.baselines.learned.artifact import load
+    from servegym.baselines.artifact.files import load_policy
     from servegym.tuners import evolution
     from servegym.tuners.config import to_text
     from tests.tuners.test_evolution import config_of
@@ -141,7 +141,7 @@ def test_evolution_learns_the_same_weights(runner, cluster, servegym, tmp_path):
     (tmp_path / "mine.yaml").write_text(to_text(config_of()))
     done = servegym("train", "mine.yaml", "--out", "there", "--ray", cluster.address)
     assert done.status == 0, done.stderr
-    assert load(tmp_path / "there/policy.json").weights == here.weights
+    assert load_policy(tmp_path / "there/policy.json").weights == here.weights
     curves = [
         pd.read_json(tmp_path / name / "curve.jsonl", lines=True).drop(columns="minutes") for name in ("here", "there")
     ]

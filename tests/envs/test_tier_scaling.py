@@ -11,7 +11,7 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.scaling import choice_of, choices_of, scaled
 from servegym.envs.agents import BaseAgent, play
 from servegym.envs.env import ServingEnv
-from servegym.envs.tier_scaling import RoleScaling, TierScalingEnv
+from servegym.envs.tier_scaling import TierScalingEnv
 from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.inputs.scenario import Scenario
@@ -208,7 +208,7 @@ def test_an_action_changes_roles_that_may_change() -> None:
 
 def test_the_preset_sets_what_the_environment_is_made_for() -> None:
     env = TierScalingEnv(preset="turning-roles", requests=20)
-    assert isinstance(env.interface, RoleScaling) and (env.interface.engines, env.interface.tiers) == (4, 1)
+    assert (env.interface.sees, env.interface.engines, env.interface.tiers) == ("roles", 4, 1)
     later = TierScalingEnv(preset="turning-roles", requests=20, sees="day")
     assert later.action_space.nvec.tolist() == [4] * 4
 
@@ -233,7 +233,7 @@ def test_a_network_that_sees_roles_decides_alike_in_the_environment_and_compiled
 def test_the_bias_towards_the_base_chooses_as_the_base_does() -> None:
     scenario = roles_source()(np.random.default_rng(3))
     interface = roles_env(scenario).interface
-    head = HEADS["RoleScaling"](interface, roles_source())
+    head = HEADS["TierScaling"](interface, roles_source())
     shape = Shape.shared_by(interface.layout, head.outputs, hidden=())
     weight = np.zeros((head.outputs, len(interface.layout.whole_fields) + len(interface.layout.slot_fields)))
     weight[:, list(head.base_bias.columns)] = head.base_bias.weights

@@ -5,7 +5,7 @@ import pytest
 
 from experiments import scaler_day
 from experiments.scaler_day import DAY_S, STATIC, Judged, Place, cheaper, chosen, rows_of
-from servegym.baselines.learned.artifact import save
+from servegym.baselines.artifact.files import save_policy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.scaling import choices_of, scaled
 from servegym.baselines.observations.day import day_layout
@@ -54,7 +54,7 @@ def test_a_learned_scaler_has_the_number_of_its_base(tmp_path) -> None:
     """Its base looks ahead as far as engines take to start."""
     base = scaler("forecast:day_s=1440,engine_rate=2")
     shape = Shape.shared_by(day_layout(8), choices_of(1), hidden=())
-    path = save(scaled(base, Network.zeros(shape), sees="day"), tmp_path / "one.json", {"training": "mine"})
+    path = save_policy(scaled(base, Network.zeros(shape), sees="day"), tmp_path / "one.json", {"training": "mine"})
     scenario = scaler_day.scenario_of(f"learned:{path}", 2.5, Place(10.0), 0)
     chosen_numbers = scenario.scaler.chosen()
     assert (chosen_numbers["engine_rate"], chosen_numbers["ahead_s"], chosen_numbers["day_s"]) == (2.5, 10.0, 1440.0)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 
-from servegym.baselines.learned.artifact import load
+from servegym.baselines.artifact.files import load_policy
 from servegym.baselines.registry import router, scheduler
 from servegym.envs.agents import play
 from servegym.envs.env import ServingEnv
@@ -107,7 +107,7 @@ def test_cloning_comes_closer_to_its_teacher(environment, tmp_path):
         dataclasses.replace(config, hyperparameters=more), tmp_path, progress=lambda s, t: shares.append(s)
     )
     assert shares == [0.5, 1.0]
-    assert load(tmp_path / "policy.json").weights == policy.weights
+    assert load_policy(tmp_path / "policy.json").weights == policy.weights
     problem = problem_of(config)
     settings = cloning.CloningConfig(**config.hyperparameters)
     env, teacher = taught(environment, settings.teacher)

@@ -17,7 +17,7 @@ pytest.importorskip("cmaes")
 pytest.importorskip("stable_baselines3")
 
 from servegym.baselines.artifact.document import read_document
-from servegym.baselines.learned.artifact import load
+from servegym.baselines.artifact.files import load_policy
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.errors import TrainingError
@@ -126,7 +126,7 @@ def test_the_search_finds_the_best_weights(separable):
 def test_training_writes_what_it_found(tmp_path):
     said = []
     policy = evolution.train(config_of(), tmp_path, progress=lambda share, text: said.append((share, text)))
-    assert load(tmp_path / "policy.json").weights == policy.weights
+    assert load_policy(tmp_path / "policy.json").weights == policy.weights
     rows = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert [row["steps"] for row in rows] == [0, 24, 48, 72]
     assert rows[0]["difference"] == 0.0

@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 import servegym
-from servegym.baselines.learned.artifact import load
+from servegym.baselines.artifact.files import load_policy
 from servegym.errors import ServegymError, TrainingError
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.panel import load_panel
@@ -43,7 +43,7 @@ def test_a_model_of_stable_baselines3_decides_the_same_as_a_policy(algorithm: st
         done = terminated or truncated
     result = servegym.Simulation(dataclasses.replace(scenario, scheduler=policy)).run()
     assert result.summary["tdg_ratio"] == pytest.approx(info["tdg_ratio"], abs=1e-9)
-    assert load(tmp_path / "mine.json").kind == "scheduler"
+    assert load_policy(tmp_path / "mine.json").kind == "scheduler"
 
 
 def test_what_it_was_trained_on_is_written_and_looked_at(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_code_of_the_page_writes_a_policy(tmp_path: Path, monkeypatch: pytes
     (code,) = [code for code in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "export_sb3(" in code]
     monkeypatch.chdir(tmp_path)
     exec(code, {})
-    assert load("mine.json").base is not None
+    assert load_policy("mine.json").base is not None
 
 
 def test_what_is_no_policy_is_told(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.artifact.document import read_document
-from servegym.baselines.learned.artifact import load
+from servegym.baselines.artifact.files import load_policy
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.provenance import TrainedOn
 from servegym.scenarios.demand import STEADY
@@ -26,7 +26,7 @@ PANELS = {"scheduler": "held_out", "router": "held_out_routers"}
 
 
 def test_there_is_one_for_batches_and_one_for_routes():
-    assert {load(FOLDER / f"{name}.json").kind for name in NAMES} == {"scheduler", "router"}
+    assert {load_policy(FOLDER / f"{name}.json").kind for name in NAMES} == {"scheduler", "router"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,14 +45,14 @@ def test_it_is_what_its_configuration_trains(name):
 def test_it_was_trained_on_nothing_it_is_judged_on(name):
     path = FOLDER / f"{name}.json"
     trained_on = TrainedOn.from_json(read_document(path)["provenance"]["trained_on"], str(path))
-    panel = load_panel(PANELS[load(path).kind])
+    panel = load_panel(PANELS[load_policy(path).kind])
     assert not set(trained_on.traces) & set(panel.traces)
     assert all(last < panel.first_seed for _, last in trained_on.seeds)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_gains_more_than_its_base_under_overload(name):
-    policy = load(FOLDER / f"{name}.json")
+    policy = load_policy(FOLDER / f"{name}.json")
     engines = {"engines": 4, "router": "min-load"} if policy.kind == "router" else {}
     source = EPISODES.replaced(load=1.4, requests=400, load_profile=(STEADY,), **engines)
     if name in PRESETS:

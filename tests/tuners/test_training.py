@@ -17,7 +17,7 @@ import stable_baselines3
 import torch
 from sb3_contrib import MaskablePPO
 
-from servegym.baselines.learned.artifact import load, save
+from servegym.baselines.artifact.files import load_policy, save_policy
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Network
 from servegym.baselines.registry import scheduler
@@ -62,7 +62,7 @@ def test_a_training_leaves_a_policy_and_how_it_came_about(name: str, tmp_path: P
     config = tiny(name)
     policy = train(config, tmp_path / "run", progress=lambda share, text: said.append((share, text)))
     assert said[-1][0] >= 1.0 and "points of TDG ratio to the base" in said[-1][1]
-    found = load(tmp_path / "run/policy.json")
+    found = load_policy(tmp_path / "run/policy.json")
     assert isinstance(found, LearnedPolicy) and isinstance(policy, LearnedPolicy)
     assert found.network == policy.network
     rows = rows_of(tmp_path / "run")
@@ -165,7 +165,7 @@ def test_a_stopped_process_is_gone_on_with(how: signal.Signals, tmp_path: Path) 
     assert again.returncode == 0, again.stderr
     assert steps + 100 <= json.loads(again.stdout)["steps"] < steps + 100 + 2 * 4 * PPO["n_steps"]
     assert rows_of(tmp_path / "run")[0]["steps"] == 0
-    assert load(tmp_path / "run/policy.json")
+    assert load_policy(tmp_path / "run/policy.json")
 
 
 def test_a_checkpoint_that_was_not_finished_is_passed_over(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_it_is_annealed(tmp_path: Path) -> None:
 def test_it_starts_from_a_policy(tmp_path: Path) -> None:
     problem = problem_of(tiny("maskable-ppo-cluster-routing"))
     network = Network.random(problem.shape, np.random.default_rng(0))
-    save(problem.head.policy(network), tmp_path / "first.json", {})
+    save_policy(problem.head.policy(network), tmp_path / "first.json", {})
     train(tiny("maskable-ppo-cluster-routing", start=str(tmp_path / "first.json")), tmp_path / "run")
     judge = Judge(problem.head, problem.validation_source, problem.config.validation)
     verdict = judge.judge(problem.head.policy(network))

@@ -51,10 +51,7 @@ def see_routing(context, r, chosen, decode, slots, out):
 
 @compiled(types.void(ROUTER_CONTEXT, types.int64, types.int64, types.int64, types.int64, SEEN))
 def see_caching(context, r, chosen, slots, measure, out):
-    if measure < 0:
-        caching_page.observe_caching(context, r, chosen, slots, out)
-    else:
-        caching_page.observe_costs(context, r, chosen, slots, measure, out)
+    caching_page.observe_caching(context, r, chosen, slots, measure, out)
 
 
 @compiled(types.void(REQUEST, types.float64, SEEN))
