@@ -129,10 +129,7 @@ def pace(context, request, e):
     estimates, snapshot = context.estimates, context.known.snapshots[e]
     if snapshot.role == ROLE_PREFILL:
         return 0.0
-    batch = estimates.scratch[0]
-    batches.clear(batch)
-    batch.decode_requests = snapshot.decodes + snapshot.prefills + 1
-    own = request.prompt_tokens + request.num_output_tokens
-    batch.decode_cached_tokens = snapshot.decode_tokens + snapshot.prefill_tokens + own
-    batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
+    batch, own = estimates.scratch[0], request.prompt_tokens + request.num_output_tokens
+    tokens = snapshot.decode_tokens + snapshot.prefill_tokens + own
+    batches.set_decodes(batch, snapshot.decodes + snapshot.prefills + 1, tokens)
     return squash(estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e]), request.tpot_slo_s)

@@ -175,15 +175,12 @@ def observe_snapshot(now_s, request, snapshot, tiers, span_s, out, at):
     out[at + IN_POOL] = in_pool
     gap = 0.0 if in_pool else (snapshot.tier - tier_of(request, tiers)) / TIERS
     out[at + TIER_GAP] = min(1.0, max(-1.0, gap))
-    out[at + PREFILLS], out[at + DECODES] = (
-        log_share(snapshot.prefills, COUNT_BITS),
-        log_share(snapshot.decodes, COUNT_BITS),
-    )
+    out[at + PREFILLS] = log_share(snapshot.prefills, COUNT_BITS)
+    out[at + DECODES] = log_share(snapshot.decodes, COUNT_BITS)
     out[at + BUSY] = squash(max(0.0, snapshot.busy_until_s - now_s), span_s)
     out[at + FREE_KV] = share(snapshot.free_blocks, snapshot.total_blocks)
-    taken = (snapshot.prefill_tokens + request.prompt_tokens + request.num_output_tokens) / max(
-        snapshot.block_tokens, 1
-    )
+    tokens = snapshot.prefill_tokens + request.prompt_tokens + request.num_output_tokens
+    taken = tokens / max(snapshot.block_tokens, 1)
     out[at + KV_AFTER] = min(1.0, max(-1.0, (snapshot.free_blocks - taken) / max(snapshot.total_blocks, 1)))
 
 

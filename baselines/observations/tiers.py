@@ -143,10 +143,8 @@ def observe_place(snapshot, move, out, at):
 def observe_load(e, requests, known, estimates, out, at):
     """Write an engine's requests by tier, its memory, and the time of its decodes."""
     snapshot, tiers = known.snapshots[e], known.tiers
-    out[at + PREFILLS], out[at + DECODES] = (
-        log_share(snapshot.prefills, COUNT_BITS),
-        log_share(snapshot.decodes, COUNT_BITS),
-    )
+    out[at + PREFILLS] = log_share(snapshot.prefills, COUNT_BITS)
+    out[at + DECODES] = log_share(snapshot.decodes, COUNT_BITS)
     out[at + FREE_KV] = share(snapshot.free_blocks, snapshot.total_blocks)
     if snapshot.decodes > 0:
         out[at + DECODE_CONTEXT] = log_share(snapshot.decode_tokens / snapshot.decodes, TOKENS_BITS)
@@ -164,11 +162,9 @@ def observe_load(e, requests, known, estimates, out, at):
     for k in range(snapshot.prefills):
         own += tier_of(requests[known.prefilling[e, k]], tiers) == snapshot.tier
     out[at + OWN] = share(own, snapshot.decodes + snapshot.prefills)
-    batch = estimates.scratch[0]
-    batches.clear(batch)
-    batch.decode_requests, batch.decode_cached_tokens = snapshot.decodes, snapshot.decode_tokens
     if snapshot.decodes > 0:
-        batch.longest_decode_cached = snapshot.decode_tokens / snapshot.decodes
+        batch = estimates.scratch[0]
+        batches.set_decodes(batch, snapshot.decodes, snapshot.decode_tokens)
         iteration_s = estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e])
         out[at + ITERATION] = squash(iteration_s, tiers[snapshot.tier].tpot_slo_s)
 

@@ -28,11 +28,7 @@ def min_tokens(context, request, route):
 @router
 def min_cycle_time(context, request, route):
     """Send to the shortest iteration: all decodes at their mean context, and prompts up to the token budget."""
-    snapshots, estimates, max_num_batched_tokens = (
-        context.known.snapshots,
-        context.estimates,
-        P.read(context).max_num_batched_tokens,
-    )
+    snapshots, estimates, p = context.known.snapshots, context.estimates, P.read(context)
     batch, record = estimates.scratch[0], context.requests[request]
     prefill_tokens, decodes, decode_tokens = record.prompt_tokens, 0, 0
     if record.computed_tokens > 0:
@@ -44,7 +40,7 @@ def min_cycle_time(context, request, route):
         batch.decode_cached_tokens = snapshot.decode_tokens + decode_tokens
         if batch.decode_requests > 0:
             batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
-        room = max(0, max_num_batched_tokens - snapshot.decodes - decodes)
+        room = max(0, p.max_num_batched_tokens - snapshot.decodes - decodes)
         chunk = min(snapshot.prefill_tokens + prefill_tokens, room)
         if chunk > 0:
             batches.add(batch, chunk, 0, False)

@@ -155,12 +155,8 @@ def first_token_in_time(context, e, due_s, own_s, s_per_token):
 @kernel
 def admits(context, request, e, asked, tpot_s, assumed):
     """Return whether the request and the requests of engine e would be in time there."""
-    snapshot, record, row, now_s = (
-        context.known.snapshots[e],
-        context.requests[request],
-        context.state[e],
-        context.now_s,
-    )
+    snapshot, record, row = context.known.snapshots[e], context.requests[request], context.state[e]
+    now_s = context.now_s
     if snapshot.role == ROLE_DECODE:  # the end of the running iteration, and an iteration with it (section 4.6)
         peak = peak_with(context, e, record, assumed)
         iteration_s = decoding_s(context, e, snapshot.requests + 1, peak)

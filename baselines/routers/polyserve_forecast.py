@@ -146,21 +146,11 @@ def sorted_peaks(context, e, n, assumed):
 
 
 @kernel
-def set_decodes(batch, n, tokens):
-    """Set `batch` to n decodes with `tokens` cached tokens in all."""
-    batches.clear(batch)
-    batch.decode_requests = n
-    if n > 0:
-        batch.decode_cached_tokens = tokens
-        batch.longest_decode_cached = tokens / n
-
-
-@kernel
 def decoding_s(context, e, n, tokens):
     """Return the estimated time of an iteration of n decodes with `tokens` cached tokens in all, s."""
     estimates = context.estimates
     batch = estimates.scratch[0]
-    set_decodes(batch, n, tokens)
+    batches.set_decodes(batch, n, tokens)
     return estimates.batch_s[context.known.snapshots[e].pool](batch, estimates.coefficients[e])
 
 
@@ -226,7 +216,7 @@ def prefill_time(context, e, tokens, decodes, decode_tokens, tpot_s, budget, wit
         alone_s = prefill_alone_s(tokens, 0, budget, batch, batch_s, coefficients)
         full = max(tokens, budget)
         return alone_s, prefill_alone_s(full, 0, budget, batch, batch_s, coefficients) / full
-    set_decodes(estimates.scratch[0], decodes, decode_tokens)
+    batches.set_decodes(estimates.scratch[0], decodes, decode_tokens)
     most = budget - decodes
     if most < 1:
         return np.inf, np.inf

@@ -37,11 +37,8 @@ def decodes_s(context, e, more, more_tokens):
     """Return the estimated time of a batch of engine e's decodes and `more` others with `more_tokens` of context, s."""
     snapshot, estimates = context.known.snapshots[e], context.estimates
     batch = estimates.scratch[0]
-    batches.clear(batch)
-    batch.decode_requests = snapshot.decodes + more
-    if batch.decode_requests > 0:  # without decodes, the reported context is of requests that have finished since
-        batch.decode_cached_tokens = snapshot.decode_tokens + more_tokens
-        batch.longest_decode_cached = batch.decode_cached_tokens / batch.decode_requests
+    # Without decodes, the reported context is of requests that have finished since, and does not count.
+    batches.set_decodes(batch, snapshot.decodes + more, snapshot.decode_tokens + more_tokens)
     return estimates.batch_s[snapshot.pool](batch, estimates.coefficients[e])
 
 

@@ -81,6 +81,16 @@ def add(sums, tokens, cached, decoding):
 
 
 @kernel
+def set_decodes(sums, n, tokens):
+    """Set `sums` to those of n decodes with `tokens` cached tokens in all, each with the mean."""
+    clear(sums)
+    sums.decode_requests = n
+    if n > 0:
+        sums.decode_cached_tokens = tokens
+        sums.longest_decode_cached = tokens / n
+
+
+@kernel
 def estimate_alone(scratch, tokens, cached, decoding, estimator):
     """Return the estimated time of a batch of this request alone, in s, the constant part included."""
     clear(scratch)

@@ -42,10 +42,8 @@ def fresh_engines(
         elif pool.role_change_s is not None and interval_s > 0:
             engine["tier"] = pool.tier or 0
         operators = pool.operators or WHOLE
-        engine["preemption"]["layers"], engine["preemption"]["operators"] = (
-            operators.layers,
-            len(operators.coefficients),
-        )
+        engine["preemption"]["layers"] = operators.layers
+        engine["preemption"]["operators"] = len(operators.coefficients)
         engine["preemption"]["check_s"], engine["preemption"]["jitter_s"] = operators.check_s, operators.jitter_s
         engine["ahead"]["on"] = pool.async_scheduling
         engine["lockstep"]["first"] = first - pool.engines + np.arange(pool.engines) // pool.lockstep * pool.lockstep
@@ -105,23 +103,16 @@ def as_fitted(estimator: EstimatorModel) -> np.ndarray:
     return fitted
 
 
+# Fields of ENGINE_SNAPSHOT that begin as those of ENGINE.
+SHARED = ("off", "index", "pool", "role", "tier", "up", "block_tokens", "total_blocks", "free_blocks", "role_change_s")
+
+
 def fresh_snapshots(engines: np.ndarray) -> np.ndarray:
     """Return ENGINE_SNAPSHOT[engines] at the start of a run."""
     snapshots = zeros(len(engines), layout.ENGINE_SNAPSHOT)
     snapshots["closed"] = engines["off"]
-    for field in (
-        "off",
-        "index",
-        "pool",
-        "role",
-        "tier",
-        "up",
-        "block_tokens",
-        "total_blocks",
-        "free_blocks",
-    ):
+    for field in SHARED:
         snapshots[field] = engines[field]
-    snapshots["role_change_s"] = engines["role_change_s"]
     snapshots["role_fixed"] = np.isnan(engines["role_change_s"])
     snapshots["publishes"] = engines["cache"]["publishes"]
     adapters = engines["adapters"]

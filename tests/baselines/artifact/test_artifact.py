@@ -10,7 +10,7 @@ import pytest
 from servegym.baselines.artifact import Artifact, ArtifactError, load_artifact, save_artifact
 from servegym.baselines.artifact.document import SCHEMAS, _validator, parse_document
 from servegym.baselines.artifact.entries import entry_of
-from servegym.baselines.learned import artifact
+from servegym.baselines.artifact.files import load_policy, save_policy
 from servegym.baselines.registry import (
     decode_scheduler,
     router,
@@ -44,11 +44,11 @@ WAYS = {
 @pytest.mark.parametrize("kind", POLICIES)
 def test_a_policy_comes_back_as_it_was(kind, tmp_path):
     policy = POLICIES[kind]()
-    path = artifact.save(policy, tmp_path / "best.json", PROVENANCE)
+    path = save_policy(policy, tmp_path / "best.json", PROVENANCE)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["best.json", "best.safetensors"]
-    again = artifact.load(path)
+    again = load_policy(path)
     assert again.label == "learned:best" and again.function is policy.function
-    assert artifact.load(path, name=policy.name) == policy
+    assert load_policy(path, name=policy.name) == policy
     document = json.loads(path.read_text())
     assert document["provenance"] == PROVENANCE
     assert document["policies"][policy.kind]["learned"]["way"] == WAYS.get(kind, kind)
@@ -59,13 +59,13 @@ def test_a_policy_comes_back_as_it_was(kind, tmp_path):
 @pytest.mark.parametrize("kind", HEURISTICS)
 def test_a_heuristic_is_a_file_too(kind, tmp_path):
     policy = HEURISTICS[kind]()
-    path = artifact.save(policy, tmp_path / "best.json", {})
+    path = save_policy(policy, tmp_path / "best.json", {})
     assert [p.name for p in tmp_path.iterdir()] == ["best.json"]
-    assert artifact.load(path) == policy
+    assert load_policy(path) == policy
 
 
 def test_names_and_kinds_in_the_registry(tmp_path):
-    path = artifact.save(POLICIES["routing"](), tmp_path / "a,b=c:d.json", {})
+    path = save_policy(POLICIES["routing"](), tmp_path / "a,b=c:d.json", {})
     assert router(f"learned:{path}").label == "learned:a,b=c:d"
     with pytest.raises(PolicyError, match=r"d\.json: it has a router; it should have a scheduler"):
         scheduler(f"learned:{path}")
@@ -142,7 +142,7 @@ def test_an_artifact_has_policies_of_the_right_kinds():
 
 
 def test_a_document_from_before_a_parameter_decides_as_then(tmp_path):
-    path = artifact.save(controller(), tmp_path / "best.json", PROVENANCE)
+    path = save_policy(controller(), tmp_path / "best.json", PROVENANCE)
     changed(path, **{f"{OF}parameters__step_tokens": None})
     assert load_artifact(path).scheduler.base.chosen()["step_tokens"] == 0
 
@@ -154,7 +154,7 @@ def test_the_schemas_are_schemas(version):
 
 @pytest.mark.slow
 def test_the_command_line_takes_it_as_any_policy(tmp_path):
-    path = artifact.save(controller(), tmp_path / "best.json", PROVENANCE)
+    path = save_policy(controller(), tmp_path / "best.json", PROVENANCE)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.artifact import ArtifactError, load_artifact
-from servegym.baselines.learned import artifact
+from servegym.baselines.artifact.files import load_policy, save_policy
 from servegym.baselines.learned.ranking import scored
 from servegym.baselines.registry import (
     scheduler,
@@ -76,7 +76,7 @@ safetensors = pytest.importorskip("safetensors.numpy")
     ],
 )  # fmt: skip
 def test_documents_that_are_refused(changes, message, tmp_path):
-    path = artifact.save(controller(), tmp_path / "best.json", PROVENANCE)
+    path = save_policy(controller(), tmp_path / "best.json", PROVENANCE)
     changed(path, **changes)
     with pytest.raises(ArtifactError, match=message) as error:
         load_artifact(path)
@@ -85,7 +85,7 @@ def test_documents_that_are_refused(changes, message, tmp_path):
 
 
 def test_wrong_parts_that_are_large_or_deep_are_one_line_too(tmp_path):
-    path = artifact.save(scheduler("edf"), tmp_path / "best.json", {})
+    path = save_policy(scheduler("edf"), tmp_path / "best.json", {})
     document = json.loads(path.read_text())
     for traces in (["x"] * 30_000 + [1], json.loads("[" * 500 + "]" * 500), [{"a": "b" * 100_000}]):
         path.write_text(json.dumps(document | {"workload": {"traces": traces}}))
@@ -114,7 +114,7 @@ def test_texts_that_are_no_artifact(text, message, tmp_path):
 
 
 def test_weights_that_are_no_file_of_the_right_size(tmp_path):
-    path = artifact.save(controller(), tmp_path / "best.json", PROVENANCE)
+    path = save_policy(controller(), tmp_path / "best.json", PROVENANCE)
     weights = tmp_path / "best.safetensors"
     with weights.open("ab") as stream:
         stream.write(bytes(2**17))
@@ -133,11 +133,11 @@ def test_weights_that_are_no_file_of_the_right_size(tmp_path):
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize("name", ["best.json", "best.safetensors"])
 def test_files_that_were_cut_off(name, share, tmp_path):
-    path = artifact.save(controller(), tmp_path / "best.json", PROVENANCE)
+    path = save_policy(controller(), tmp_path / "best.json", PROVENANCE)
     data = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(data[: int(share * len(data))])
     with pytest.raises(PolicyError, match="may have been cut off"):
-        artifact.load(path)
+        load_policy(path)
 
 
 @pytest.mark.parametrize(
@@ -153,38 +153,38 @@ def test_files_that_were_cut_off(name, share, tmp_path):
     ],
 )
 def test_weights_that_are_refused(change, message, tmp_path):
-    path = artifact.save(controller(), tmp_path / "best.json", PROVENANCE)
+    path = save_policy(controller(), tmp_path / "best.json", PROVENANCE)
     file = tmp_path / "best.safetensors"
     tensors = {k: v for k, v in (safetensors.load(file.read_bytes()) | change).items() if v is not None}
     data = safetensors.save(tensors)
     file.write_bytes(data)
     changed(path, policies__scheduler__learned__weights__sha256=hashlib.sha256(data).hexdigest())
     if message is None:
-        assert artifact.load(path).network.layers[1][1].tolist() == [0.0, 1.0]
+        assert load_policy(path).network.layers[1][1].tolist() == [0.0, 1.0]
         return
     with pytest.raises(PolicyError, match=message):
-        artifact.load(path)
+        load_policy(path)
 
 
 @pytest.mark.parametrize(
     ("save", "message"),
     [
-        (lambda folder: artifact.save(controller(), folder / "best.txt", {}), "saved to a .json file"),
+        (lambda folder: save_policy(controller(), folder / "best.txt", {}), "saved to a .json file"),
         (
-            lambda folder: artifact.save(controller(), folder / "no" / "best.json", {}),
+            lambda folder: save_policy(controller(), folder / "no" / "best.json", {}),
             "cannot be written: No such file",
         ),
         (
-            lambda folder: artifact.save(controller(), folder / "best.json", {"x": {1, 2}}),
+            lambda folder: save_policy(controller(), folder / "best.json", {"x": {1, 2}}),
             "workload is not JSON",
         ),
         (
-            lambda folder: artifact.save(controller(), folder / "best.json", {"x": np.nan}),
+            lambda folder: save_policy(controller(), folder / "best.json", {"x": np.nan}),
             "workload is not JSON",
         ),
-        (lambda folder: artifact.save(scored(scheduler("edf"), 3), folder / "best.json", {}), "has no network to save"),
+        (lambda folder: save_policy(scored(scheduler("edf"), 3), folder / "best.json", {}), "has no network to save"),
         (
-            lambda folder: artifact.save(controller().with_settings(gamma=3), folder / "best.json", {}),
+            lambda folder: save_policy(controller().with_settings(gamma=3), folder / "best.json", {}),
             "save it without settings",
         ),
     ],
