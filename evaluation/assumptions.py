@@ -45,8 +45,8 @@ def workload_of(
     token: mean prompt tokens over mean output tokens, as in the gain. profile: a device that is slow makes some recipes
     relax SLOs. read_by: fields of a spec; some say how trace files are read. Raises WorkloadError.
     """
-    said = {name: value for name, value in (read_by or {}).items() if name in READ_BY and value is not None}
-    reading = Reading(**said)
+    given = {name: value for name, value in (read_by or {}).items() if name in READ_BY and value is not None}
+    reading = Reading(**given)
     workloads = [
         build_workload(
             trace,

@@ -16,9 +16,8 @@ from servegym.simulator.runs.slos import violated
 
 LOOKS = 24  # checks of a run, to stop it early once it has failed
 
-Failed = Callable[
-    [SimulationState, Workload, float], np.ndarray
-]  # bool[requests] at a time; once failed, a request stays so
+# bool[requests] at a time, s: which have failed; once failed, a request stays so.
+Failed = Callable[[SimulationState, Workload, float], np.ndarray]
 
 
 class Found(NamedTuple):

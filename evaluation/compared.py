@@ -202,10 +202,10 @@ class Compared:
         for what, texts in (("scaler", self.scalers), ("incident", plain(self.spec.fleet.incidents))):
             if texts:
                 routed += f", {what}{'s' * (len(texts) > 1)} {', '.join(map(str, texts))}"
-        said = {
+        others = {
             name: value for name, value in self.settings.items() if value != DEFAULTS[name] and name not in TITLE_FIELDS
         }
-        routed += "".join(f", {name.replace('_', ' ')} {value}" for name, value in said.items())
+        routed += "".join(f", {name.replace('_', ' ')} {value}" for name, value in others.items())
         return f"{self.trace_name} on {title_of(self.spec)}{routed}, SLOs {self.slo}"
 
     @property

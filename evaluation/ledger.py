@@ -134,7 +134,7 @@ def kept_rows(
     """Run the items without a row in the ledger, keep each row as it comes, and return the rows of all items in order.
 
     items: by key; key_of: the key of a row. The ledger may have rows of other items.
-    progress: told (rows there are, items) at the start and after each run. prepare: called before the first run.
+    progress: called with (rows there are, items) at the start and after each run. prepare: called before the first run.
     An interrupt leaves the rows.
     """
     with ledger:

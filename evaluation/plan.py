@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from servegym.evaluation.ledger import Ledger, Row, kept_rows
 from servegym.evaluation.repeats import COLUMN, Repeats
 from servegym.evaluation.running import Progress, Runner, ThreadRunner
 from servegym.evaluation.targets import Target
+from servegym.latency_models.profile import Profile
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
@@ -61,23 +62,12 @@ class Plan:
     prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        repeated = [device for device in self.devices if self.devices.count(device) > 1]
-        if repeated:
-            raise ExperimentError(f"device {repeated[0]} is named twice")
-        for device, price in self.prices.items():
-            if device not in self.devices:
-                raise ExperimentError(f"a price of {device}, which is not planned; it should be of {self.known}")
-            if not 0 <= price < math.inf:
-                raise ExperimentError(f"a price of {price:g} for {device}: it should be 0 or more, and finite")
+        check_devices(self.devices, self.prices)
         _ = self.of(self.devices[0], 1)
 
     @property
     def devices(self) -> tuple[str, ...]:
         return tuple(map(plain, listed(self.spec.fleet.device)))
-
-    @property
-    def known(self) -> str:
-        return ", ".join(self.devices)
 
     @property
     def rate_per_s(self) -> float | None:
@@ -138,10 +128,7 @@ class Plan:
 
     def price_per_hour(self, device: str) -> float | None:
         """Price of an engine-hour; None: not known."""
-        if device in self.prices:
-            return self.prices[device]
-        costs = self.by_device[device].setup.profile.deployment().costs
-        return None if costs is None else costs.price_per_hour
+        return price_per_hour(self.by_device[device].setup.profile, self.prices.get(device))
 
     def run(self, cell: PlanCell) -> Row:
         """The row of a search: of the cell, engines and rate_per_s (None where there is none: `found` says why), share,
@@ -212,6 +199,24 @@ class Plan:
         if cell_of(row) not in self.cells:
             return f"{cell_of(row)} is not part of this plan"
         return None if "engines" in row and "found" in row else f"{cell_of(row)} does not say what was found"
+
+
+def check_devices(devices: Sequence[str], prices: Mapping[str, float]) -> None:
+    """Raise ExperimentError for a device that is named twice, and for a price that is invalid or of no device."""
+    for device in devices:
+        if devices.count(device) > 1:
+            raise ExperimentError(f"device {device} is named twice")
+    for device, price in prices.items():
+        if device not in devices:
+            raise ExperimentError(f"a price of {device}; it should be of {', '.join(devices)}")
+        if not 0 <= price < math.inf:
+            raise ExperimentError(f"a price of {price:g} for {device}: it should be 0 or more, and finite")
+
+
+def price_per_hour(profile: Profile, given: float | None) -> float | None:
+    """Return the price of an engine-hour: the given one, or that of the profile; None: not known."""
+    costs = profile.deployment().costs
+    return given if given is not None or costs is None else costs.price_per_hour
 
 
 def cell_of(row: Row) -> PlanCell:

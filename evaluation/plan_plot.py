@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from servegym.evaluation.intervals import Interval
-from servegym.evaluation.plots import DOTS_PER_INCH
+from servegym.evaluation.plots import DOTS_PER_INCH, dress
 from servegym.evaluation.repeats import over_of
 
 BAR = "#7A9CC0"  # grey of a middle tone where there is no colour
@@ -44,9 +44,7 @@ def plot_plan(summary: pd.DataFrame, asks_engines: bool, title: str, path: str |
     axes.set_xlim(0, ROOM * float(ends.max()) or 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=asks_engines))
     axes.set_xlabel("engines, enough in every run" if asks_engines else "requests/s, mean over runs")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
+    dress(axes, "x")
     intervals = (
         f". {'±' if asks_engines else 'Lines'}: 95 % intervals over {over_of(summary)}"
         if summary["seeds"].min() > 1
@@ -73,9 +71,9 @@ def label_of(row: pd.Series, asks_engines: bool) -> str:
         return "no number is enough" if asks_engines else f"none found: {row['found']} the rates tried"
     if asks_engines:
         mean = Interval.of(row, "mean_engines")
-        said = f"{row['engines']:.0f}" + (f" (mean {mean.text('.2f')})" if mean.has_width else "")
+        text = f"{row['engines']:.0f}" + (f" (mean {mean.text('.2f')})" if mean.has_width else "")
     else:
-        said = f"{row['rate_per_s']:.3g}"
-    return said + (
+        text = f"{row['rate_per_s']:.3g}"
+    return text + (
         f", costs {row['cost_per_hour']:.4g} an hour" if row["cost_per_hour"] == row["cost_per_hour"] else ""
     )

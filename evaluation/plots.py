@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -89,9 +89,16 @@ def _panel(axes: Axes, summary: pd.DataFrame, column: str) -> None:
     axes.set_xticks(list(place.values()), [_tick(point) if axis == LOAD else f"{point:.0f}" for point in points])
     axes.set_xlim(first - 0.07 * span, last + 0.07 * span)
     axes.set_ylim(0, 1 if is_share else None)
-    axes.grid(axis="y", **GRID)
+    dress(axes)
+
+
+def dress(axes: Axes, axis: Literal["both", "x", "y"] = "y") -> None:
+    """Give a panel the look of all: a light grid behind the data, no box, thousands with commas. axis: of the grid."""
+    axes.grid(axis=axis, **GRID)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_ylim()[1] > 1000:
+        axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
 def _tick(load: float) -> str:

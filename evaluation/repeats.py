@@ -51,11 +51,11 @@ class Repeats(NamedTuple):
     @property
     def notes(self) -> list[str]:
         """What the interval does not say, and what would."""
-        said = [NOT_SAID[self.over]] if self.over in NOT_SAID else []
+        notes = [NOT_SAID[self.over]] if self.over in NOT_SAID else []
         if self.over == WINDOWS and self.runs < self.seeds:
-            said = [f"The file has room for {self.runs} windows that do not overlap, not for {self.seeds}."]
+            notes = [f"The file has room for {self.runs} windows that do not overlap, not for {self.seeds}."]
         more = "--resample draws other traffic from the file's own time."
-        return [" ".join([*said, more])] if said and self.of_file else said
+        return [" ".join([*notes, more])] if notes and self.of_file else notes
 
 
 def times_of(several: Iterable[Repeats], what: str) -> str:

@@ -89,27 +89,24 @@ def _row(
     row |= {COLUMN: runs[COLUMN].iloc[0]} if COLUMN in runs else {}
     row |= {name: runs[name].astype("f8").mean() for name in (*MEANS, *classes_of(runs))}
     for name in judged:
-        row |= _columns(name, student_interval(runs[name]))
+        row |= student_interval(runs[name]).columns(name)
     for share in SHARES:
         if share in runs:
-            row |= _columns(share, student_interval(runs[share]))
+            row |= student_interval(runs[share]).columns(share)
     row["reference"] = reference_label
-    for name in judged:
-        row |= _columns(f"{name}_difference", student_interval(runs[name] - reference[name]))
+    differences = {name: student_interval(runs[name] - reference[name]) for name in judged}
+    for name, difference in differences.items():
+        row |= difference.columns(f"{name}_difference")
     is_reference = runs["scheduler"].iloc[0] == reference_label
-    return row | {"verdict": REFERENCE if is_reference else _verdict(row, rank)}
+    return row | {"verdict": REFERENCE if is_reference else verdict(differences[rank.column], rank.higher)}
 
 
-def _columns(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.mean, f"{name}_ci_low": interval.low, f"{name}_ci_high": interval.high}
-
-
-def _verdict(row: dict[str, Any], rank: Measure) -> str:
-    low, high = row[f"{rank.column}_difference_ci_low"], row[f"{rank.column}_difference_ci_high"]
-    if math.isnan(low):
+def verdict(difference: Interval, higher: bool = True) -> str:
+    """Return what the interval of a difference says: better, worse, or neither. higher: whether more is better."""
+    if math.isnan(difference.low):
         return UNKNOWN
-    above, below = (BETTER, WORSE) if rank.higher else (WORSE, BETTER)
-    return above if low > 0 else below if high < 0 else SAME
+    above, below = (BETTER, WORSE) if higher else (WORSE, BETTER)
+    return above if difference.low > 0 else below if difference.high < 0 else SAME
 
 
 def rank_of(summary: pd.DataFrame) -> Measure:

@@ -84,7 +84,7 @@ def tdg_upper_bound(
         if solved.status == 0:
             break
     else:
-        raise ExperimentError(f"no bound: HiGHS says {solved.message!r}; try wider bins than {width_s:g} s")
+        raise ExperimentError(f"no bound: HiGHS reports {solved.message!r}; try wider bins than {width_s:g} s")
     variables, rows, _ = program.size
     # Sums of floats in the simulator and here differ in their last digits.
     gain = min(solved.upper_bound * (1 + 1e-9), ideal)

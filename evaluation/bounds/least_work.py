@@ -60,19 +60,23 @@ class LeastWork:
         return max(line.constant_s + min(line.prefill_s, line.decode_s) for line in self.lines)
 
     @property
-    def alone_s_per_token(self) -> float:
-        """The largest c for which iterations with n prefill tokens in all, however many, take c n at least.
-
-        Two lines, one of them with a negative constant, combine to a line without a constant; a line whose constant is
-        not negative is used as it is.
+    def without_constants(self) -> list[Line]:
+        """Lines with a constant of 0: those with a constant of 0 or more, without it, and mixtures of two lines whose
+        constants cancel.
         """
-        slopes = [line.prefill_s for line in self.lines if line.constant_s >= 0]
-        for high in self.lines:
-            for low in self.lines:
-                if high.constant_s >= 0 > low.constant_s:
-                    share = low.constant_s / (low.constant_s - high.constant_s)
-                    slopes.append(share * high.prefill_s + (1 - share) * low.prefill_s)
-        return max(slopes, default=0.0)
+        above = [line for line in self.lines if line.constant_s >= 0]
+        below = [line for line in self.lines if line.constant_s < 0]
+        found = [Line(0.0, line.prefill_s, line.decode_s) for line in above]
+        for high, low in itertools.product(above, below):
+            share = low.constant_s / (low.constant_s - high.constant_s)  # of the high one
+            mixed = (share * a + (1 - share) * b for a, b in zip(high[1:], low[1:], strict=True))
+            found.append(Line(0.0, *mixed))
+        return found
+
+    @property
+    def alone_s_per_token(self) -> float:
+        """The largest c for which iterations with n prefill tokens in all, however many, take c n at least."""
+        return max((line.prefill_s for line in self.without_constants), default=0.0)
 
     def prompt_attention_s(self, tokens: np.ndarray) -> np.ndarray:
         """Least attention of a prompt, however it is cut into chunks.

@@ -59,7 +59,7 @@ class KeptSearch:
     ) -> None:
         self.ledger.__exit__(kind, error, trace)
 
-    def tell(self, gains: Sequence[float]) -> None:
+    def keep(self, gains: Sequence[float]) -> None:
         """Keep the gains of `points`; then there are others."""
         before, points = self.best.gain, self.points
         improved = Best(gain=before)
@@ -98,9 +98,9 @@ def search_all(
 ) -> list[Found]:
     """Search each case until it has run `budget` points, or a few more: rounds are finished.
 
-    Rounds of all cases go side by side, so after an interrupt all are equally far. What is found does not depend on
-    the runner, on the other cases, or on how often it was interrupted. progress: told (points run, points to be run).
-    Raises ExperimentError for a budget below 1, and as `KeptSearch`.
+    Rounds of all cases go side by side, so after an interrupt all are equally far. The result does not depend on the
+    runner, the other cases, or interrupts. progress: called with (points run, points to be run). Raises ExperimentError
+    for a budget below 1, and as `KeptSearch`.
     """
     if budget < 1:
         raise ExperimentError(f"a budget of {budget} runs; it should be 1 or more")
@@ -117,7 +117,7 @@ def search_all(
             at = 0
             for search in unfinished:
                 end = at + len(search.points)
-                search.tell(gains[at:end])
+                search.keep(gains[at:end])
                 at = end
 
 
@@ -140,11 +140,11 @@ def kept_best(case: Case, directory: str | Path) -> Found | None:
 
 
 def run_again(case: Case, found: Found) -> Result:
-    """The run that was found, to its end. Raises ExperimentError if it does not gain what the ledger says."""
+    """Return the result of the run that was found. Raises ExperimentError if its gain is not that of the ledger."""
     result = run_of(case.scenario, found.point).result()
     gain = float(result.summary["gain"])
     if not math.isclose(gain, found.gain, rel_tol=1e-12):
         raise ExperimentError(
-            f"{case.file} says a gain of {found.gain!r}, and the run has {gain!r}; --fresh starts over"
+            f"{case.file} has a gain of {found.gain!r}, and the run has {gain!r}; --fresh starts over"
         )
     return result

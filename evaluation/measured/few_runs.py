@@ -25,7 +25,7 @@ def errors_left(
     settings: Sequence[Setting], progress: Callable[[int, int], None] = lambda done, in_all: None
 ) -> pd.DataFrame:
     """One row a draw and judged run: fitted (number of runs), run, and `means_error`. Of the runs that clients did not
-    give up on, none to all but one are fitted. progress: told how many draws are done, of all.
+    give up on, none to all but one are fitted. progress: called with (draws done, all draws).
     """
     rows, chosen = [], list(draws(settings))
     for done, drawn in enumerate(chosen):

@@ -21,7 +21,7 @@ def fitted_document(
     document, base: of the profile that was fitted. Raises ProfileError for a name that no profile can have.
     """
     runs = [run.name for run, _, _ in settings if not run.overloaded]
-    said = f"{len(runs)} measured runs ({', '.join(runs)})"
+    measured_runs = f"{len(runs)} measured runs ({', '.join(runs)})"
     bare = base.device.plus_constant(-base.cpu_overhead_s)
     front_end = dict(document.get("front_end", {}))
     made = {
@@ -31,13 +31,13 @@ def fitted_document(
         "basis": BASIS,
         "cpu_overhead_s": digits(terms.factor * base.cpu_overhead_s + terms.step_cpu_s),
         "cpu_overhead_source": f"{document['cpu_overhead_source']} Times {terms.factor:.4g}, plus "
-        f"{1e3 * terms.step_cpu_s:.3g} ms, fitted to {said}.",
+        f"{1e3 * terms.step_cpu_s:.3g} ms, fitted to {measured_runs}.",
         "device": latency(bare.times(terms.factor)),
         "estimator": latency(base.estimator.times(terms.factor).plus_constant(terms.step_cpu_s)),
         "front_end": front_end
         | {
             "request_s": digits(front_end.get("request_s", 0.0) + terms.client_s),
-            "source": f"fitted to {said}",
+            "source": f"fitted to {measured_runs}",
             "error": "as device_vs_serving: from the client's clock, one number for the way there and back",
         },
         "error": {

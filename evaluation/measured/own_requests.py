@@ -78,8 +78,8 @@ def _own(rows: Chunk, names: list[str], reading: Reading) -> Chunk:
     """A table with NEEDED, of `servegym replay` (its ttlt_s is e2e_s) or a proxy's log; what did not finish has
     failed."""
     reading.check_known((*NEEDED, *OPTIONAL))
-    frame, said = rows.frame, {name: column for name, column in reading.names.items() if column != NONE}
-    for name, column in said.items():
+    frame, named = rows.frame, {name: column for name, column in reading.names.items() if column != NONE}
+    for name, column in named.items():
         if column not in names:
             raise WorkloadError(f"{rows.file} has no column {column}, which --columns names for {name}")
     if "e2e_s" not in names and {"ttlt_s", "status"} <= set(names):
@@ -87,14 +87,14 @@ def _own(rows: Chunk, names: list[str], reading: Reading) -> Chunk:
     if "failed" not in names and {"outcome", "e2e_s"} <= set(names):  # a proxy's log
         done = (frame["outcome"] == FINISHED) & (frame["output_tokens"] >= 1) & frame["ttft_s"].notna()
         frame = frame.assign(failed=~done)
-    frame = frame.assign(**{name: rows.frame[column] for name, column in said.items()})
+    frame = frame.assign(**{name: rows.frame[column] for name, column in named.items()})
     missing = [name for name in NEEDED if name not in frame]
     if missing:
         raise WorkloadError(
             f"{rows.file}: column {missing[0]} is missing; a run has {', '.join(NEEDED)}, or --columns says which "
             f"columns these are, such as {suggested(names)},ttft=COLUMN,e2e=COLUMN"
         )
-    return Chunk(rows.file, 1, frame, said)
+    return Chunk(rows.file, 1, frame, named)
 
 
 def _seconds(rows: Chunk, name: str, reading: Reading) -> np.ndarray:

@@ -139,8 +139,8 @@ def inference_perf(rows: Chunk) -> Chunk:
         failed=error | np.isnan(np.array(firsts, "f8")),
         **{name: rows.frame[names[name]] for name in ("prompt_tokens", "output_tokens") if names[name] is not None},
     )  # fmt: skip
-    said = {"arrival_s": "start_time", **{name: column for name, column in names.items() if column and name != "times"}}
-    return Chunk(rows.file, 1, table, said)
+    found = {name: column for name, column in names.items() if column and name != "times"}
+    return Chunk(rows.file, 1, table, {"arrival_s": "start_time", **found})
 
 
 def dynamo(rows: Chunk) -> Chunk:

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import TDG, score_array, select
-from servegym.evaluation.plots import COLOURS, DASHES, DOTS_PER_INCH, MARKERS
+from servegym.evaluation.plots import COLOURS, DASHES, DOTS_PER_INCH, MARKERS, dress
 from servegym.scenarios.values import load_title
 
 THRESHOLDS = np.linspace(0, 1, 101)
@@ -80,9 +80,7 @@ def _difference_panel(
         (low + high) / 2, places, xerr=(high - low) / 2, fmt="none", ecolor=MEAN_COLOUR, capsize=3, elinewidth=1.3,
         label="95 % interval of the mean", zorder=3,
     )  # fmt: skip
-    axes.grid(axis="x", color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    dress(axes, "x")
 
 
 def plot_profile(evaluation: Evaluation, runs: pd.DataFrame, path: Path) -> Path:
@@ -102,9 +100,7 @@ def plot_profile(evaluation: Evaluation, runs: pd.DataFrame, path: Path) -> Path
     axes.set_ylim(0, 1.01)
     axes.set_xlabel("TDG ratio x, share of the ideal gain", fontsize=9)
     axes.set_ylabel("share of the runs above x", fontsize=9)
-    axes.grid(color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    dress(axes, "both")
     figure.legend(loc="outside right center", frameon=False, fontsize=8, handlelength=3.4)
     band = "; bands hold 95 % at each x" if max(part.repeats.runs for part in evaluation.parts) > 1 else ""
     figure.suptitle(f"Higher is better: more runs with a TDG ratio above x{band}", fontsize=10, x=0.01, ha="left")

@@ -23,9 +23,8 @@ from servegym.evaluation.intervals import CONFIDENCE, Interval
 RESAMPLES = 2000
 RESAMPLING_SEED = 0  # the same resamples each time: the same runs have the same intervals
 
-Statistic = Callable[
-    ..., np.ndarray
-]  # of scores[..., cells, seeds], one or several: a number for each of the first axes
+# Of one or several scores[..., cells, seeds]: a number for each of the first axes.
+Statistic = Callable[..., np.ndarray]
 
 
 def mean(scores: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from servegym.evaluation.measures import BY_COLUMN, LATE_TOKEN, RATIOS, TDG, Mea
 from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.repeats import COLUMN, over_of
-from servegym.evaluation.summary import BETTER, MEANS, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise
+from servegym.evaluation.summary import BETTER, MEANS, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise, verdict
 from servegym.scenarios.values import load_title
 
 ATTAINMENT = "slo_attainment"
@@ -111,17 +111,9 @@ def _policies(evaluation: Evaluation, runs: pd.DataFrame, score: str) -> dict[st
             **statistics.bootstrap(statistics.iqm, own).columns("iqm"),
             **(none if is_baseline else difference).columns("difference"),
             **improvement.columns("improvement"),
-            "verdict": REFERENCE if is_baseline else verdict(difference, sign),
+            "verdict": REFERENCE if is_baseline else verdict(difference, sign > 0),
         }
     return rows
-
-
-def verdict(difference: Interval, sign: int = 1) -> str:
-    """The verdict of a difference's interval: better, worse, or neither. sign: -1 if less is better."""
-    if np.isnan(difference.low):
-        return UNKNOWN
-    low, high = sorted((sign * difference.low, sign * difference.high))
-    return BETTER if low > 0 else WORSE if high < 0 else SAME
 
 
 def select(groups: pd.DataFrame, by: str = ALL, score: str = TDG) -> pd.DataFrame:

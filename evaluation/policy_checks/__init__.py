@@ -1,1 +1,1 @@
-"""Running policies of a user's own on small scenarios, bounds checked, in a process that may crash."""
+"""Checks of a user's policies on small scenarios, with bounds checks, in a process that may crash."""

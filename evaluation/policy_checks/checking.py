@@ -1,4 +1,4 @@
-"""Checking a file of policies before it is run: bounds checked, on small scenarios, in a process of its own."""
+"""Check a file of policies before it is used, with bounds checks on small scenarios, in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 
 from servegym.errors import PolicyError
 
-LIMIT_S = 60  # of one small scenario, which takes about a second
-FOLDER = "checked"  # in the cache, one empty file for each text that has passed
+LIMIT_S = 60  # limit of one small scenario, which takes about a second
+FOLDER = "checked"  # folder in the cache with an empty file for each text that has passed
 
 
 def check_policy(path: Path | str, again: bool = False, limit_s: int = LIMIT_S) -> None:
     """Check the policies that a Python file registers, as `--load-policies` does.
 
-    They are compiled with bounds checks and run on small scenarios (`scenes.py`), with junk in place of all that is not
-    theirs to read (`guards.py`), in a process that may crash or hang: this one does not. A file that has passed is not
-    checked again before it, or the simulator, has changed; `again` does so all the same. limit_s: seconds that one of
-    the scenarios may take.
+    They are compiled with bounds checks and run on small scenarios (`scenes.py`), with junk in place of everything that
+    they may not read (`guards.py`), in a process that may crash or hang. A file that has passed is not checked again
+    until it or the simulator changes.
 
-    Raises PolicyError with what a policy did, and where.
+    again: check it even so. limit_s: most seconds of one scenario. Raises PolicyError with what a policy did, and
+    where.
     """
     file = Path(path).resolve()
     if not file.is_file():
@@ -54,30 +54,31 @@ def problem_of(steps: list[dict[str, Any]], status: int, errors: str, limit_s: f
         name = signal.Signals(-status).name
         return f"({at}): the process was ended by {name}; it should read and write only what it is given"
     if status != 0:
-        return f"({at}): {(errors.strip().splitlines() or ['nothing was said'])[-1]}"
+        return f"({at}): {(errors.strip().splitlines() or ['it printed no error'])[-1]}"
     return None
 
 
 def has_passed(file: Path) -> bool:
-    """Whether this text of a file has passed, before this code."""
+    """Return whether this text of a file has passed the check of this code."""
     return _mark_of(file).exists()
 
 
 def mark_passed(file: Path) -> None:
+    """Remember that this text of a file has passed."""
     passed = _mark_of(file)
     passed.parent.mkdir(parents=True, exist_ok=True)
     passed.touch()
 
 
 def advance_ready() -> None:
-    """Compile the event loop into the cache, where the other process finds it."""
+    """Compile the event loop into the cache for the other process."""
     from servegym.simulator.runs.loops import WHOLE
 
     WHOLE.entry  # noqa: B018
 
 
 def _mark_of(file: Path) -> Path:
-    """The file that marks a policy file as passed, named after its text and the code that checked it."""
+    """Return the file that marks a policy file as passed, named after its text and the code that checked it."""
     from servegym.simulator.compilation.kernels import cache_root, source_digest
     from servegym.simulator.runs.loops import WHOLE
 

@@ -7,7 +7,6 @@ bounds are checked, and guard rows after the last show the use of an index of -1
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +32,7 @@ from servegym.simulator.runs.simulation import Simulation
 
 GUARD_ROWS = 3  # after the end of the arrays, in the second call
 KEPT = ("client", "application", "engine", "task")  # indices into other tables
-SCARCE = 0.5  # free share of an engine's memory below which victims may be asked for
+SCARCE = 0.5  # free share of an engine's memory below which victims are checked
 
 
 class Variant(NamedTuple):
@@ -45,11 +44,12 @@ class Variant(NamedTuple):
 
 
 def variants() -> tuple[Variant, Variant]:
+    """Return the variants of the two calls."""
     return Variant(np.random.default_rng(1), 0, 1e9), Variant(np.random.default_rng(2), GUARD_ROWS, -1e9)
 
 
 def junk(variant: Variant, array: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """A copy of REQUEST[...] with junk in the rows outside `keep` and in the guard rows."""
+    """Return a copy of REQUEST[...] with junk in the rows outside `keep` and in guard rows."""
     copy = _nonsense(variant.mark, len(array) + variant.rows).copy()
     for name in KEPT:
         copy[name][: len(array)] = array[name]
@@ -59,7 +59,7 @@ def junk(variant: Variant, array: np.ndarray, keep: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def _nonsense(mark: float, length: int) -> np.ndarray:
-    """Junk REQUEST[length]: different for each variant, the same at each decision."""
+    """Return junk REQUEST[length]: different for each variant, the same at each decision."""
     random = np.random.default_rng(int(mark > 0))
     rows = np.zeros(length, layout.REQUEST)
     for name in rows.dtype.names or ():
@@ -69,7 +69,7 @@ def _nonsense(mark: float, length: int) -> np.ndarray:
 
 
 def marked(variant: Variant, length: int, dtype: Any) -> np.ndarray:
-    """Output rows and guard rows, filled with a mark that the policy has to overwrite."""
+    """Return output rows and guard rows, filled with a mark that the policy should overwrite."""
     rows = np.zeros(length + variant.rows, dtype)
     for name in ("tier", "key", "victim_tier", "victim_key", "exec_s"):
         rows[name] = variant.mark
@@ -77,38 +77,38 @@ def marked(variant: Variant, length: int, dtype: Any) -> np.ndarray:
 
 
 def scratch_of(variant: Variant, policy: Policy, length: int) -> np.ndarray:
-    """Scratch memory filled with junk."""
+    """Return scratch memory filled with junk."""
     return variant.random.integers(1, 99, (policy.scratch.rows, length + variant.rows)).astype("f8")
 
 
-def ask(policy: Policy, kind: str, function: Any, arguments: Callable[[], tuple]) -> None:
-    """Call a policy's function. Raises PolicyError if it raises, with the line.
+def ask(policy: Policy, function: Any, *arguments: Any) -> None:
+    """Call a policy's function. Raises PolicyError, with the line, if it raises.
 
     If a bounds check gives no line, the function runs again as plain Python, which does.
     """
     try:
-        function.entry(*arguments())
+        function.entry(*arguments)
     except Exception as error:
         failure = failure_of(error, error.__traceback__)
         if not is_of(function, failure.file):
             try:
-                function.py_func(*arguments())
+                function.py_func(*arguments)
             except Exception as again:
                 failure = failure_of(again, innermost(again, function))
             failure = failure._replace(error=f"{type(error).__name__}: {error}")
         if not is_of(function, failure.file):
             failure = failure._replace(file=function.written.__code__.co_filename, line=0)
         where = f"{Path(failure.file).name}, line {failure.line or '?'}, in {failure.function or function.__name__}"
-        raise PolicyError(f"{kind} {policy.label} failed: {where}: {failure.error}") from None
+        raise PolicyError(f"{policy.kind} {policy.label} failed: {where}: {failure.error}") from None
 
 
 def is_of(function: Any, file: str) -> bool:
-    """Whether a file is the policy's own, not one of servegym's that calls it."""
+    """Return whether a file is the policy's own, not one of servegym's that calls it."""
     return file == function.written.__code__.co_filename
 
 
 def innermost(error: BaseException, function: Any) -> Any:
-    """The traceback of an exception up to the last line that is in the file of a function."""
+    """Return the traceback of an exception, cut after the last line that is in the file of a function."""
     trace, last = error.__traceback__, None
     while trace is not None:
         if is_of(function, trace.tb_frame.f_code.co_filename):
@@ -164,29 +164,13 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
         estimator = simulation.estimator_of(e)
         own_queue, own_engine, parameters = queue.copy(), arrays.engines[e : e + 1].copy(), arrays.parameters[e].copy()
         scratch, engine_given = scratch_of(variant, policy, len(queue)), own_engine.tobytes()
-
-        def arguments(
-            limits=limits,
-            ranks=ranks,
-            state=state,
-            estimator=estimator,
-            requests=requests,
-            own_queue=own_queue,
-            own_engine=own_engine,
-            parameters=parameters,
-            scratch=scratch,
-        ) -> tuple:
-            context = SchedulerContext(
-                now_s, own_engine[0], requests, own_queue, state, parameters, estimator, scratch
-            )  # fmt: skip
-            return context, ranks, limits[0]
-
-        ask(policy, "scheduler", policy.function, arguments)
+        context = SchedulerContext(now_s, own_engine[0], requests, own_queue, state, parameters, estimator, scratch)
+        ask(policy, policy.function, context, ranks, limits[0])
         plain_function(leave_out_unlisted)(ranks, limits[0], len(queue))
         decided = ranks.copy()
         if short:
             ranks["keep_tokens"] = 0
-            ask(policy, "scheduler", policy.victims, arguments)
+            ask(policy, policy.victims, context, ranks, limits[0])
         unchanged("requests", given, requests, writer)
         unchanged("the queue", queue.tobytes(), own_queue, writer)
         unchanged("the engine", engine_given, own_engine, writer)
@@ -217,7 +201,7 @@ def check_scheduler(simulation: Simulation, policy: Policy, e: int) -> None:
 
 
 def known_copy(variant: Variant, known: Known) -> Known:
-    """A copy of what a router knows, with junk after the end of each engine's lists of requests."""
+    """Return a copy of what a router knows, with junk after the end of each engine's lists of requests."""
     prefilling, decoding = known.prefilling.copy(), known.decoding.copy()
     for e, snapshot in enumerate(known.snapshots):
         for table, used in ((prefilling, snapshot.prefills), (decoding, snapshot.decodes)):
@@ -228,7 +212,7 @@ def known_copy(variant: Variant, known: Known) -> Known:
 
 
 def known_requests(known: Known, *others: int) -> np.ndarray:
-    """The requests that a router may read: those sent, the first of each held queue, and `others`."""
+    """Return the requests that a router may read: those sent, the first of each held queue, and `others`."""
     lists = []
     for e, snapshot in enumerate(known.snapshots):
         lists += [known.prefilling[e, : snapshot.prefills], known.decoding[e, : snapshot.decodes]]
@@ -237,6 +221,7 @@ def known_requests(known: Known, *others: int) -> np.ndarray:
 
 
 def estimates_copy(estimates: Estimates) -> Estimates:
+    """Return a copy of a router's estimates."""
     return estimates._replace(coefficients=estimates.coefficients.copy(), scratch=np.zeros(2, layout.BATCH))
 
 
@@ -253,12 +238,8 @@ def check_router(simulation: Simulation, policy: Policy, r: int) -> None:
         state, parameters, route = router_state.state.copy(), router_state.parameters.copy(), router_state.route.copy()
         route["engine"], route["decode_engine"], route["tier"] = layout.HOLD, -1, layout.STAY
         estimates = estimates_copy(router_state.estimates)
-
-        def arguments(requests=requests, known=known, state=state, parameters=parameters, route=route,
-                      estimates=estimates, scratch=scratch) -> tuple:  # fmt: skip
-            return RouterContext(now_s, requests, known, state, parameters, estimates, scratch), r, route[0]
-
-        ask(policy, "router", policy.function, arguments)
+        context = RouterContext(now_s, requests, known, state, parameters, estimates, scratch)
+        ask(policy, policy.function, context, r, route[0])
         unchanged("requests", given, requests, writer)
         for name, bytes_given in before.items():
             unchanged(f"known.{name}", bytes_given, getattr(known, name), writer)
@@ -280,21 +261,14 @@ def check_scaler(simulation: Simulation, policy: Policy) -> None:
     for variant in variants():
         requests, known = junk(variant, arrays.requests, keep), known_copy(variant, router_state.known)
         given, snapshots = requests.tobytes(), known.snapshots.tobytes()
-        state, parameters, moves = (
-            router_state.scaler_state.copy(),
-            router_state.scaler_parameters.copy(),
-            router_state.moves.copy(),
-        )
+        state, parameters = router_state.scaler_state.copy(), router_state.scaler_parameters.copy()
+        moves = router_state.moves.copy()
         moves["tier"], moves["closed"] = arrays.engines["tier"], arrays.engines["closed"]
         moves["role"] = arrays.engines["next_role"]
         estimates = estimates_copy(router_state.estimates)
         scratch = scratch_of(variant, policy, arrays.scratch.shape[1])
-
-        def arguments(requests=requests, known=known, state=state, parameters=parameters, moves=moves,
-                      estimates=estimates, scratch=scratch) -> tuple:  # fmt: skip
-            return ScalerContext(now_s, requests, known, state, parameters, estimates, scratch), moves
-
-        ask(policy, "scaler", policy.function, arguments)
+        context = ScalerContext(now_s, requests, known, state, parameters, estimates, scratch)
+        ask(policy, policy.function, context, moves)
         unchanged("requests", given, requests, writer)
         unchanged("known.snapshots", snapshots, known.snapshots, writer)
         seen.append((moves, state))

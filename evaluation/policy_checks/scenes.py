@@ -1,4 +1,4 @@
-"""The small scenarios that a policy is checked on: they exercise what its kind decides."""
+"""Small scenarios for checks of policies, which exercise the decisions of each kind of policy."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ MODEL = LatencyModel.from_values(
 
 
 def small_workload(n: int = 60, seed: int = 0) -> Workload:
-    """Bursts with pauses in which queues run empty (so that queue positions differ from request numbers), more requests
-    at a time than the packer's first window holds, of some clients and classes.
+    """Return bursts with pauses in which queues run empty, so that queue positions differ from request numbers.
+
+    The last burst has more requests than the packer's first window; there are several clients and classes.
     """
     random = np.random.default_rng(seed)
     n_burst = 2 * n
@@ -57,7 +58,7 @@ def pool(
     )  # fmt: skip
 
 
-SCARCE = 40  # blocks: of the largest requests two and a half
+SCARCE = 40  # blocks: two and a half of the largest requests
 
 
 def scenes_for(policy: Policy) -> Iterator[tuple[str, Scenario]]:

@@ -1,6 +1,7 @@
 """The process that checks a file of policies: `python -m servegym.evaluation.policy_checks.worker FILE.py SECONDS`.
 
-A line of JSON for each step: {"at": ...} before what may crash or never end, {"refused": ...} where a policy is.
+It prints a line of JSON for each step: {"at": ...} before a step that may crash or never end, {"refused": ...} for a
+refused policy.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from servegym.simulator.policies.policy import Policy
 
 GENERATORS = ("RandomState", "Random", "Generator")  # of NumPy and Python
-COMPILING_S = 600  # at most, for all that is compiled
+COMPILING_S = 600  # limit of compiling a policy
 
 
-def say(**line: str) -> None:
+def send(**line: str) -> None:
     print(json.dumps(line), flush=True)
 
 
@@ -32,38 +33,38 @@ def main(path: Path, limit_s: int) -> None:
 
     registry.load()
     try:
-        check_file(path, limit_s, say)
+        check_file(path, limit_s, send)
     except ServegymError as error:
-        say(refused=str(error))
+        send(refused=str(error))
 
 
-def check_file(path: Path, limit_s: int, say: Callable[..., None]) -> list[Policy]:
-    """Check what a file registers; shipped policies are loaded. Everything compiled from now on checks bounds.
+def check_file(path: Path, limit_s: int, send: Callable[..., None]) -> list[Policy]:
+    """Check the policies that a file registers, and return them. Everything compiled from now on checks bounds.
 
-    Raises PolicyError with what a policy did that it should not.
+    Raises PolicyError for a policy that did what it should not.
     """
     from servegym.evaluation.policy_checks.scenes import scenes_for
     from servegym.simulator.compilation import kernels as compilation
     from servegym.simulator.runs.loops import WHOLE
 
-    WHOLE.entry  # noqa: B018  The loop itself as it always is: its bounds are its own affair, and this is a minute less
+    WHOLE.entry  # noqa: B018  Load the loop without bounds checks, with which it would compile for a minute.
     compilation.check_bounds()
-    found = loaded(path, limit_s, say)
+    found = loaded(path, limit_s, send)
     for policy in found:
         for function in (policy.function, policy.victims):
             check_no_dice(policy, function)
         for name, scenario in scenes_for(policy):
-            say(at=f"{policy.kind} {policy.name}: {name}")
+            send(at=f"{policy.kind} {policy.name}: {name}")
             serve(policy, scenario, limit_s)
     return found
 
 
-def loaded(path: Path, limit_s: float, say: Callable[..., None]) -> list[Policy]:
-    """The policies that a file registers; SIGALRM ends this process if its top-level code takes too long."""
+def loaded(path: Path, limit_s: float, send: Callable[..., None]) -> list[Policy]:
+    """Return the policies that a file registers; SIGALRM ends this process if its top-level code takes too long."""
     from servegym.evaluation.policy_files import load_policy_files
     from servegym.simulator.policies import policy as policies
 
-    say(at=f"{path.name} itself, as it is imported")
+    send(at=f"{path.name} itself, as it is imported")
     before = policies.registered()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
@@ -82,15 +83,15 @@ def check_no_dice(policy: Policy, function: Compiled) -> None:
             if type(getattr(value, "__self__", None)).__name__ in GENERATORS:
                 raise PolicyError(
                     f"{line_of(function, name.rpartition('.')[2])}: {policy.kind} {policy.label} draws from {name}; "
-                    "what it decides should be the same whenever it is asked the same: servegym.policy has "
+                    "its decision should depend on its arguments alone: servegym.policy has "
                     "uniform(seed, stream, counter)"
                 )
 
 
 def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:
-    """One small scenario, each decision of the policy asked for under guard, and the run as it is.
+    """Run a small scenario, and check each decision of the policy in it.
 
-    Raises PolicyError with what the policy did that it should not. The process ends by SIGALRM after limit_s.
+    Raises PolicyError for a policy that did what it should not. The process ends by SIGALRM after limit_s.
     """
     from servegym.evaluation.policy_checks.guards import check_decision
     from servegym.simulator.policies.compile_errors import ensure_compiled
@@ -102,14 +103,14 @@ def serve(policy: Policy, scenario: Scenario, limit_s: int) -> None:
     for function in (policy.function, policy.victims):
         ensure_compiled(f"{policy.kind} {policy.label}", function)
     simulation = Simulation(scenario)
-    simulation.loop = WHOLE  # which is ready
-    signal.alarm(limit_s)  # ends this process: the only way to interrupt a kernel that never returns
+    simulation.loop = WHOLE  # which is compiled
+    signal.alarm(limit_s)  # ends this process, which alone interrupts a kernel that never returns
     stop_at = {"scheduler": AT_BATCHES, "router": AT_ROUTES, "scaler": AT_CHECKS}[policy.kind]
     try:
         while simulation.advance_to(stop_at):
             check_decision(simulation, policy)
     except PolicyError:
-        # A router or scaler has been asked before its guard is: of a bounds check that says the line.
+        # The loop calls a router or scaler before its guard does, which finds the line of a failed bounds check.
         if simulation.failures and not simulation.failures[0].file:
             check_decision(simulation, policy)
         raise

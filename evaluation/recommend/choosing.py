@@ -13,10 +13,7 @@ from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.recommend.trials import Trial, Trials
 
 MOST_ENGINES = 256
-ROUTERS_KEPT, RESTS_KEPT = (
-    3,
-    10,
-)  # routers and engine settings kept after each was tried alone; then combined
+ROUTERS_KEPT, RESTS_KEPT = 3, 10  # routers and engine settings, each the best alone, that are combined
 RUNGS = ((1, 32), (2, 12))  # windows that a rung takes, and how many setups it keeps; the last rung takes all windows
 # Setups that are bisected beside the default, and how many of them at least change only engine flags.
 LEFT, LEFT_WITHOUT_PLUG_IN = 5, 2

@@ -61,16 +61,11 @@ def _row(trials: Trials, default: Sized, setup: Setup, engines: int, price_per_h
     difference = shares - trials.shares(default.setup, engines, windows)
     cost = np.nan if price_per_hour is None else price_per_hour * engines
     row: dict[str, Any] = {"setup": setup, "label": setup.label(engines), "engines": engines}
-    row |= columns(SHARE, shares) | columns(DIFFERENCE, difference)
+    row |= student_interval(shares).columns(SHARE) | student_interval(difference).columns(DIFFERENCE)
     row |= {"held": int((shares >= 1 - trials.target.most_failed - 1e-9).sum()), "windows": len(shares)}
     row |= {name: float(np.nanmean([one[name] for one in rows])) for name in MEANS}
     tokens_per_hour = 3600 * row["output_tokens_per_s"]
     return row | {"cost_per_hour": cost, "cost_per_million_tokens": 1e6 * cost / tokens_per_hour}
-
-
-def columns(name: str, values: np.ndarray) -> dict[str, float]:
-    """The mean and its 95 % interval, as tables have them."""
-    return student_interval(values).columns(name)
 
 
 def curve(trials: Trials, chosen: Chosen) -> pd.DataFrame:
@@ -84,5 +79,5 @@ def curve(trials: Trials, chosen: Chosen) -> pd.DataFrame:
     for role, setup in list(of.items())[: 1 if chosen.best.setup == chosen.default.setup else 2]:
         for engines in sizes:
             shares = trials.shares(setup, engines, range(len(trials.windows)))
-            rows.append({"role": role, "engines": engines} | columns(SHARE, shares))
+            rows.append({"role": role, "engines": engines} | student_interval(shares).columns(SHARE))
     return pd.DataFrame(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -37,23 +36,11 @@ def least_engines(workload: Workload, engine: Deployment, target: Target) -> int
         return None
     most_failed = math.floor(target.most_failed * len(table) + 1e-9)
     seconds = (
-        np.sort(_least_s(work, line, table, new_tokens(workload)[rows], latency == "ttft")) for line in lines_of(work)
+        np.sort(_least_s(work, line, table, new_tokens(workload)[rows], latency == "ttft"))
+        for line in work.without_constants
     )
     least_s = max((float(of_line[: len(table) - most_failed].sum()) for of_line in seconds), default=0.0)
     return max(1, math.ceil(least_s / span_s - 1e-9))
-
-
-def lines_of(work: LeastWork) -> list[Line]:
-    """Lower bounds on a batch's time that have no constant: lines with a constant of 0 or more, without it, and
-    mixtures of two lines whose constants cancel."""
-    above = [line for line in work.lines if line.constant_s >= 0]
-    below = [line for line in work.lines if line.constant_s < 0]
-    found = [Line(0.0, line.prefill_s, line.decode_s) for line in above]
-    for high, low in itertools.product(above, below):
-        share = low.constant_s / (low.constant_s - high.constant_s)  # of the high one
-        mixed = (share * a + (1 - share) * b for a, b in zip(high[1:], low[1:], strict=True))
-        found.append(Line(0.0, *mixed))
-    return found
 
 
 def new_tokens(workload: Workload) -> np.ndarray:

@@ -82,10 +82,10 @@ class Match:
             "factor": f"x {of.factor:.3g}", "step_cpu_s": f"+ {1e3 * of.step_cpu_s:.2f} ms",
             "client_s": f"+ {1e3 * of.client_s:.2f} ms",
         }  # fmt: skip
-        told = [f"{TERMS[name]} {values[name]}" for name, left in self.left.items() if left <= KNOWN]
-        not_told = [f"{TERMS[name]} (taken as {values[name]})" for name, left in self.left.items() if left > KNOWN]
-        lines = [f"Fitted to the first half: {', '.join(told)}."] if told else []
-        return lines + ([f"The recording does not tell {', nor '.join(not_told)}."] if not_told else [])
+        known = [f"{TERMS[name]} {values[name]}" for name, left in self.left.items() if left <= KNOWN]
+        unknown = [f"{TERMS[name]} (taken as {values[name]})" for name, left in self.left.items() if left > KNOWN]
+        lines = [f"Fitted to the first half: {', '.join(known)}."] if known else []
+        return lines + ([f"The recording does not determine {', nor '.join(unknown)}."] if unknown else [])
 
     def _error_line(self) -> str:
         worst, percent = self.worst, self.worst.error_percent(self.is_fitted)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.errors import ExperimentError
+from servegym.evaluation.plan import check_devices, price_per_hour
 from servegym.evaluation.recommend.choosing import Chosen, choose
 from servegym.evaluation.recommend.judging import curve, judged
 from servegym.evaluation.recommend.least_engines import least_engines
@@ -54,16 +55,9 @@ class Question:
     disaggregated: bool = False
 
     def __post_init__(self) -> None:
-        repeated = [device for device in self.devices if self.devices.count(device) > 1]
-        if repeated:
-            raise ExperimentError(f"device {repeated[0]} is named twice")
+        check_devices(self.devices, self.prices)
         if self.spec.fleet.pools or self.spec.fleet.incidents:
             raise ExperimentError("a recommendation is of equal engines; leave out pools and incidents")
-        for device, price in self.prices.items():
-            if device not in self.devices:
-                raise ExperimentError(f"a price of {device}; it should be of {', '.join(self.devices)}")
-            if not 0 <= price < np.inf:
-                raise ExperimentError(f"a price of {price:g} for {device}: it should be 0 or more, and finite")
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -77,13 +71,6 @@ class Question:
             VLLM, served.router, served.max_num_batched_tokens, served.max_num_seqs,
             long_prefill_token_threshold=served.long_prefill_token_threshold,
         )  # fmt: skip
-
-    def price_per_hour(self, profile: Profile, device: str) -> float | None:
-        """Price of an engine-hour; None: not known."""
-        if device in self.prices:
-            return self.prices[device]
-        costs = profile.deployment().costs
-        return None if costs is None else costs.price_per_hour
 
     def setups(self, recording: Recording) -> list[Setup]:
         """The setups to try, the default first."""
@@ -166,12 +153,12 @@ def recommend(
     question: Question,
     runner: Runner,
     progress: Progress = lambda done, known: None,
-    says: Callable[[Recording, Match | None], Any] = lambda recording, match: None,
+    on_match: Callable[[Recording, Match | None], Any] = lambda recording, match: None,
 ) -> Recommendation:
     """Read the recording, compare it with its simulation where it has times, choose a setup, and judge it.
 
-    progress: called with the runs that are done and the runs known to be needed. says: called once before the search.
-    Raises WorkloadError, ProfileError, PolicyError, DeploymentError and ExperimentError.
+    progress: called with the runs that are done and the runs known to be needed. on_match: called once, before the
+    search. Raises WorkloadError, ProfileError, PolicyError, DeploymentError and ExperimentError.
     """
     profiles = {device: load_profile(device) for device in question.devices}
     recording = question.read()
@@ -181,7 +168,7 @@ def recommend(
         found = match(recording.run, profiles[question.devices[0]], question.spec.fleet.async_scheduling)
         if found.fitted is not None:
             profiles[question.devices[0]] = found.fitted.within(profiles[question.devices[0]])
-    says(recording, found)
+    on_match(recording, found)
     of = [
         _of_device(question, device, profile, windows, tried, runner, progress) for device, profile in profiles.items()
     ]
@@ -197,7 +184,7 @@ def _of_device(
     compile_policies(choosing, tried)
     chosen = choose(choosing, tried, question.engines)
     judging = Trials(base, profile, windows.to_judge, question.target, runner, progress)
-    price = question.price_per_hour(profile, device)
+    price = price_per_hour(profile, question.prices.get(device))
     engine = profile.deployment(1)
     least = [least_engines(window, engine, question.target) for window in windows.to_choose + windows.to_judge]
     table, shares = judged(judging, chosen, price), curve(judging, chosen)

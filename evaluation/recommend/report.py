@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from servegym.evaluation.plots import COLOURS, DASHES, GRID, MARKERS
+from servegym.evaluation.plots import COLOURS, DASHES, MARKERS, dress
 from servegym.evaluation.recommend.judging import DEFAULT, DIFFERENCE, RECOMMENDED, SHARE
 from servegym.evaluation.recommend.matching import Match
 from servegym.evaluation.recommend.recommending import OfDevice, Recommendation
@@ -43,7 +42,7 @@ def plot_match(match: Match) -> Figure:
     axes.set_ylabel("simulated above measured, %")
     if len(series) > 1:
         axes.legend(frameon=False)
-    _dress(axes)
+    dress(axes)
     return figure
 
 
@@ -64,7 +63,7 @@ def plot_curve(of: OfDevice, target: Target) -> Figure:
     axes.set_ylim(0, 1.03)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, loc="lower right")
-    _dress(axes)
+    dress(axes)
     return figure
 
 
@@ -85,7 +84,7 @@ def plot_setups(of: OfDevice, target: Target) -> Figure:
     axes.set_yticks(places, [f"{row.label}, {row.engines} engines" for row in rows.itertuples()])
     axes.invert_yaxis()
     axes.set_xlabel(f"{share_title(target)} above the default's with as many engines")
-    _dress(axes, "x")
+    dress(axes, "x")
     return figure
 
 
@@ -94,12 +93,6 @@ def _bars(rows: pd.DataFrame, name: str, least: float = -np.inf, most: float = n
     mean = rows[name]
     low, high = (rows[f"{name}_ci_{end}"].fillna(mean).clip(least, most) for end in ("low", "high"))
     return [(mean - low).clip(lower=0), (high - mean).clip(lower=0)]
-
-
-def _dress(axes: Axes, axis: str = "y") -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=axis, **GRID)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
 
 
 MATCH = (

@@ -52,10 +52,10 @@ class Setup:
         """The scheduler with its limits, as policies are named."""
         if self.needs_plug_in:
             return self.scheduler
-        said = f"max_num_batched_tokens={self.max_num_batched_tokens},max_num_seqs={self.max_num_seqs}"
+        limits = f"max_num_batched_tokens={self.max_num_batched_tokens},max_num_seqs={self.max_num_seqs}"
         if self.long_prefill_token_threshold:
-            said += f",long_prefill_token_threshold={self.long_prefill_token_threshold}"
-        return f"{self.scheduler}{',' if ':' in self.scheduler else ':'}{said}"
+            limits += f",long_prefill_token_threshold={self.long_prefill_token_threshold}"
+        return f"{self.scheduler}{',' if ':' in self.scheduler else ':'}{limits}"
 
     def label(self, engines: int = 2) -> str:
         """The setup in a line. engines: of one a router says nothing."""

@@ -1,1 +1,1 @@
-"""What a person looks at after a run: a Perfetto timeline, pictures, and one HTML page per run or comparison."""
+"""Reports of runs and comparisons: Perfetto timelines, pictures, HTML pages."""

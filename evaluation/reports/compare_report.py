@@ -22,16 +22,13 @@ from servegym.evaluation.summary import classes_of, conclusion, rank_of
 
 CAPTION = (
     "Higher is better: how much of the ideal gain, and how many of the requests within their SLOs, remain as {} "
-    "grows to the right; whether two schedulers differ is said by the paired differences in the tables, not by bars."
+    "grows to the right. Whether two schedulers differ is shown by the paired differences in the tables, not by bars."
 )
 GROWING = {LOAD: "load", CLIENTS: "the number of clients"}
 
 
 def compare_report(comparison: Comparison, summary: pd.DataFrame, cells: pd.DataFrame, path: str | Path) -> Path:
-    """Write the page and return its path.
-
-    cells: what `run_comparison` returns; summary: of `summarise`.
-    """
+    """Write the page and return its path. cells: of `run_comparison`; summary: of `summarise`."""
     axis = axis_of(summary)
     at_points, caption = list(summary.groupby(axis, sort=False)), CAPTION.format(GROWING[axis])
     lead, note = "A closed loop: each client sends when its last request, or session, has ended.", CLOSED_LOOP_NOTE
@@ -88,13 +85,13 @@ def _section(title: str, at_point: pd.DataFrame, slo: str) -> str:
 
 
 def _judged(at_point: pd.DataFrame) -> list[Measure]:
-    """Of which there are differences, each once."""
+    """Return the measures with differences."""
     served = [SERVED] * (axis_of(at_point) == CLIENTS)
     return list(dict.fromkeys([rank_of(at_point), ATTAINMENT, ratio_of(at_point), *served]))
 
 
 def _all_figures(cells: pd.DataFrame) -> Iterator[str]:
-    """A table for each load (or number of clients): a row a figure, a column a scheduler."""
+    """Yield a table for each load (or number of clients): a row for each figure, a column for each scheduler."""
     axis = axis_of(cells)
     for point, at_point in cells.groupby(axis, sort=False):
         figures = at_point.groupby("scheduler", sort=False)[[*FIGURES, *classes_of(at_point)]]

@@ -40,7 +40,7 @@ SHARES = (
 
 
 def unit_of(name: str) -> str:
-    """Unit of a figure by its name in a summary ("ttft_s.p50") or a row of a comparison ("ttft_p50_s")."""
+    """Return the unit of a figure, by its name in a summary ("ttft_s.p50") or in a comparison ("ttft_p50_s")."""
     whole = name.partition(".")[0]
     if whole.startswith(SHARES):
         return "share"
@@ -48,5 +48,5 @@ def unit_of(name: str) -> str:
 
 
 def figures_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
-    """(name, unit, value) of every figure, in the summary's order."""
+    """Return (name, unit, value) of every figure, in the summary's order."""
     return [(name, unit_of(name), value) for name, value in flat(summary)]

@@ -1,4 +1,4 @@
-"""The iterations of a recorded run as a table: when each ran, what was in its batch, the KV memory it held."""
+"""The iterations of a recorded run as a table: their times, batches and KV memory."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ ENDED, SUSPENSION, LOST, RUNNING = "ended", "suspended", "lost", "running"
 
 
 def iterations(result: Result) -> pd.DataFrame:
-    """One row an iteration, in the order they started.
+    """Return a row for each iteration, in order of their starts.
 
-    engine; start_s, end_s; ended (False: lost with its engine's requests, or still running or suspended when the run
-    stopped; end_s is when it ran last); ran_s (of end_s - start_s, less where it was suspended); suspensions;
-    estimated_s; queued (requests at the engine, the batch included); evicted (requests that gave up memory for this
-    batch); prefill_requests, decode_requests, prefill_tokens, decode_tokens; kv_blocks (in use when it started, its
-    own included).
+    engine; start_s, end_s; ended (False: lost with its engine's requests, or running or suspended when the run stopped;
+    end_s is then when it last ran); ran_s (end_s - start_s without suspensions); suspensions; estimated_s; queued
+    (requests at the engine, including the batch); evicted (requests evicted for this batch); prefill_requests,
+    decode_requests, prefill_tokens, decode_tokens; kv_blocks (in use when it started, including its own).
     """
     events = timeline_events(result)
     starts = events[events["kind"] == BATCH_START]
@@ -53,7 +52,7 @@ def iterations(result: Result) -> pd.DataFrame:
     table["queued"] = starts["tokens"]
     table["evicted"] = _evicted_before(events)
 
-    scheduled = events["kind"] == SCHEDULED  # right after its start
+    scheduled = events["kind"] == SCHEDULED  # these events follow the start of their iteration
     iteration = np.cumsum(events["kind"] == BATCH_START)[scheduled] - 1
     decoding, tokens = _decoding(result)[scheduled], events["tokens"][scheduled]
     for phase, of_phase in (("prefill", ~decoding), ("decode", decoding)):
@@ -63,10 +62,10 @@ def iterations(result: Result) -> pd.DataFrame:
 
 
 def pieces(result: Result) -> pd.DataFrame:
-    """One row for each time an iteration ran, in the order these began: a suspended iteration has several.
+    """Return a row for each uninterrupted part of an iteration, in order of their starts.
 
-    iteration (its row in `iterations`), engine, start_s, end_s, how ("ended", "suspended", "lost": its requests were
-    taken back; "running" when the run stopped).
+    iteration (its row in `iterations`), engine, start_s, end_s, how it ended: "ended", "suspended", "lost" (its
+    requests were taken back), "running" (the run stopped).
     """
     events = timeline_events(result)
     events = events[np.isin(events["kind"], (BATCH_START, BATCH_END, SUSPENDED, RESUMED, FAILED, RETURNED, MOVED, OFF))]
@@ -116,7 +115,7 @@ def pieces(result: Result) -> pd.DataFrame:
 
 
 def _evicted_before(events: np.ndarray) -> np.ndarray:
-    """int64[iterations]: evictions at an engine before its iteration and after the one before."""
+    """Return int64[iterations]: evictions at the engine since the start of its previous iteration."""
     starts = np.flatnonzero(events["kind"] == BATCH_START)
     counts = np.zeros(len(starts), "i8")
     for engine in np.unique(events["engine"][events["kind"] == EVICTED]):
@@ -128,18 +127,18 @@ def _evicted_before(events: np.ndarray) -> np.ndarray:
 
 
 def _blocks_when_started(result: Result, events: np.ndarray) -> np.ndarray:
-    """int64[iterations]: KV blocks in use at the engine, once the batch has taken its own."""
+    """Return int64[iterations]: KV blocks in use at the engine, including those of the batch."""
     starts = events[events["kind"] == BATCH_START]
     blocks = np.zeros(len(starts), "i8")
     for engine, (time_s, in_use) in enumerate(kv_blocks(result)):
         mine = starts["engine"] == engine
-        # At an instant, memory is freed before batches are formed, so the instant's last step includes the batches.
+        # Memory is freed before batches are formed, so the last step of an instant includes the batches.
         blocks[mine] = np.r_[0, in_use][np.searchsorted(time_s, starts["time_s"][mine], "right")]
     return blocks
 
 
 def _decoding(result: Result) -> np.ndarray:
-    """bool[events]: whether an event's request is decoding then: a token is out and one is left to compute."""
+    """Return bool[events]: whether the event's request decodes: it has a token, and one is left to compute."""
     events, position = request_events(result)
     prompt = result.scenario.workload.table["prompt_tokens"][events["request"]]
     emitted = num_output_tokens(events)

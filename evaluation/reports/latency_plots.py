@@ -1,4 +1,4 @@
-"""How TTFT, TPOT and TTLT are distributed over the requests of a run, by priority, beside their SLOs."""
+"""Distributions of TTFT, TPOT and TTLT over the requests of a run, by priority, with their SLOs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from servegym.evaluation.plots import COLOURS, DASHES, GRID
-from servegym.evaluation.reports.plots import HEIGHT, WIDTH, dress
+from servegym.evaluation.plots import COLOURS, DASHES, dress
+from servegym.evaluation.reports.plots import HEIGHT, WIDTH
 from servegym.simulator.runs.results import Result
 
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "ttlt": "TTLT"}
-CURVE_POINTS = 400  # points of a distribution: one for each half millimetre of its height
+CURVE_POINTS = 400  # most points of a curve
 
 
 class Latencies(NamedTuple):
-    """One latency (TTFT, TPOT or TTLT) of the requests that have an SLO on it.
+    """A latency (TTFT, TPOT or TTLT) of the requests that have an SLO on it.
 
-    of_priority: by priority, ascending; inf if a request has not come so far. slo_s: the SLO that all share;
-    None: they differ, and the latencies are multiples of each request's own.
+    of_priority: float64[requests] by priority, ascending; inf: the token has not been emitted. slo_s: the SLO that all
+    share; None: SLOs differ, and latencies are in multiples of them.
     """
 
     of_priority: dict[int, np.ndarray]
@@ -29,7 +29,7 @@ class Latencies(NamedTuple):
 
 
 def latencies(result: Result, name: str) -> Latencies:
-    """Of the requests that have an SLO on it: TTLT, or TTFT and (with more than one token) TPOT."""
+    """Return a latency of the requests that have an SLO on it: TTLT, or else TTFT and TPOT."""
     table = result.requests
     judged = np.isfinite(table["ttlt_slo_s"]) == (name == "ttlt")
     if name == "tpot":
@@ -46,7 +46,7 @@ def latencies(result: Result, name: str) -> Latencies:
 
 
 def plot_latencies(result: Result) -> Figure:
-    """A panel for each latency with an SLO: the share of requests (all that arrived) at or below a value."""
+    """Draw the cumulative distribution of each latency with an SLO, over all requests that arrived."""
     found = {name: latencies(result, name) for name in LATENCIES}
     drawn = {name: each for name, each in found.items() if each.of_priority}
     figure = Figure(figsize=(WIDTH, 1.15 * HEIGHT), layout="constrained")
@@ -79,13 +79,12 @@ def _panel(axes: Axes, name: str, latencies: Latencies) -> None:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(f"{name} (s)" if latencies.slo_s else f"{name} / its SLO")
     _plain_ticks(axes, most / least)
-    axes.grid(axis="x", **GRID)
-    dress(axes)
+    dress(axes, "both")
     axes.legend(loc="best", frameon=False)
 
 
 def distribution(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted values, inf among them, as the points of a curve: (value, share of all at or below it)."""
+    """Return points (value, share of all values at or below it) of a curve. values: sorted, inf included."""
     finite = int(np.count_nonzero(np.isfinite(values)))
     places = (
         np.unique(np.linspace(0, finite - 1, min(finite, CURVE_POINTS)).astype("i8")) if finite else np.empty(0, "i8")
@@ -94,7 +93,7 @@ def distribution(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _plain_ticks(axes: Axes, ratio: float) -> None:
-    """0.05, 0.1, 0.2 where there is room for them, else 0.01, 0.1, 1. ratio: of the axis's ends."""
+    """Set ticks such as 0.05, 0.1, 0.2 or, on a long axis, 0.01, 0.1, 1. ratio: of the axis's ends."""
     subs = (1, 1.5, 2, 3, 5, 7) if ratio < 10 else (1, 2, 5) if ratio < 200 else (1,)
     axes.xaxis.set_major_locator(LogLocator(10, subs=subs))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

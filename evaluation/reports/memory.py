@@ -1,4 +1,4 @@
-"""The KV memory of the engines over a recorded run, put together from what each request held."""
+"""The KV memory of the engines over a recorded run: the sum of what each request held."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ TAKE, GIVE_BACK = (SCHEDULED, LOADED, FOUND), (EVICTED, RECALLED, FINISH)
 
 
 def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(time_s, blocks) for each engine: KV blocks in use from each of these times on, up to the next; 0 before the
-    first.
+    """Return (time_s, blocks) for each engine: steps of the KV blocks in use, from 0 before the first.
 
-    A request that goes to another engine holds its old blocks until its KV has arrived, and its new ones from when
-    the KV is sent. Where prefixes are cached, requests share blocks: see `_shared`.
+    A request that moves to another engine holds its old blocks until its KV has arrived, and its new ones from the
+    moment the KV is sent. With prefix caching requests share blocks: see `_shared`.
     """
     events, _ = request_events(result)
     moving = np.isin(events["kind"], (SENT, STOPPED))
@@ -43,7 +42,7 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
     chunk = np.where(np.isin(events["kind"], TAKE), events["tokens"], 0)
     held = np.where(np.isin(events["kind"], GIVE_BACK), 0, -(-(computed + chunk) // block_tokens))
     same = np.r_[False, events["request"][1:] == events["request"][:-1]][: len(events)]
-    # Blocks of drafts that were rejected stay the request's.
+    # A request keeps the blocks of rejected drafts.
     anew = np.cumsum(~same | np.isin(events["kind"], (*GIVE_BACK, DEPARTED, RECEIVED))) * (int(held.max(initial=0)) + 1)
     held = np.maximum.accumulate(held + anew) - anew
     for e, pool in enumerate(pool_of):
@@ -52,7 +51,7 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
             caching = pool.caches_prefixes(result.scenario.workload)
             held[here] = blocks_held(pool.kv_groups, computed[here], chunk[here], caching)
     before = np.where(same, np.r_[0, held[:-1]][: len(held)], 0)
-    # With its arrival the blocks are free where it came from; where it goes they were taken when it was sent.
+    # When KV arrives its blocks are freed at the source; those at the destination were taken when it was sent.
     received = events["kind"] == RECEIVED
     source = events["engine"][np.flatnonzero(received) - 1]
     stopped = on_link["kind"] == STOPPED
@@ -69,9 +68,10 @@ def kv_blocks(result: Result) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _shared(events: np.ndarray, time_s: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(time_s, blocks) of an engine whose requests share blocks. events: all there; time_s, held: as if none did.
+    """Return (time_s, blocks) of an engine whose requests share blocks.
 
-    While an iteration runs, what its end says were in use. Between two, no more than that, and no more than held.
+    During an iteration: the blocks that its end recorded. Between two: the smaller of that and the blocks held, an
+    upper bound. events: of the engine. time_s, held: steps of the blocks if none were shared.
     """
     ends = np.flatnonzero(events["kind"] == BATCH_END)
     starts = np.flatnonzero(events["kind"] == BATCH_START)
@@ -88,7 +88,7 @@ def _shared(events: np.ndarray, time_s: np.ndarray, held: np.ndarray) -> tuple[n
 
 
 def steps(time_s: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The running sum of changes, as (time, sum) steps; times at which it does not change are left out."""
+    """Return the running sum of changes as (time_s, sum), only where it changes."""
     order = np.argsort(time_s, kind="stable")
     time_s, total = time_s[order], np.cumsum(change[order])
     last = np.r_[time_s[1:] != time_s[:-1], True][: len(time_s)]

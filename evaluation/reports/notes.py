@@ -1,4 +1,4 @@
-"""The limits of a report's figures, stated beside them so that they are not over-interpreted."""
+"""Notes on what a report's figures mean and do not mean."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ERRORS = {
 
 
 def profile_notes(profile: Profile | None) -> list[str]:
-    """What the times are based on. None: the device model is not from a profile."""
+    """Return notes on the origin and error of the times. None: the device model is not from a profile."""
     if profile is None:
-        return ["Nothing was run on a device. Times are those of a device model whose error this report does not know."]
+        return ["Nothing was run on a device. Times are those of a device model whose error is unknown."]
     valid = ", ".join(f"{name.replace('_', ' ')} {low:,} to {high:,}" for name, (low, high) in profile.valid.items())
     return [
         f"Nothing was run on a device. Times are those of the profile {profile.name} ({profile.title}), which rests on "
@@ -49,7 +49,7 @@ def profile_notes(profile: Profile | None) -> list[str]:
 
 
 def run_notes(result: Result) -> list[str]:
-    """What holds for the figures of one run."""
+    """Return notes on the figures of one run."""
     summary, gain = result.summary, result.scenario.gain
     unfinished = summary["requests"] - summary["finished"]
     return [
@@ -64,6 +64,7 @@ def run_notes(result: Result) -> list[str]:
 
 
 def gain_note(gain: Gain) -> str:
+    """Return the definition of a gain."""
     weight = "mean prompt / mean output tokens" if gain.first_weight is None else f"{gain.first_weight:g}"
     weights = f" Weights: the request's, x {weight} for its first token, x {gain.decode_weight:g} for later ones."
     return GAINS[gain.name] + (weights if gain.name in ("tdg", "ta-slo") else "")

@@ -1,4 +1,4 @@
-"""Pieces of a self-contained HTML page. Text from outside (file names, labels) is escaped here."""
+"""Parts of a self-contained HTML page. They escape the texts that they are given."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def page(title: str, body: Iterable[str]) -> str:
-    """A whole document. body: HTML."""
+    """Return a whole document. body: HTML."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -56,18 +56,18 @@ def bullets(texts: Iterable[str]) -> str:
 
 
 def details(title: str, *parts: str) -> str:
-    """A section that is folded until the reader opens it."""
+    """Return a folded section."""
     return f"<details>\n<summary>{escape(title)}</summary>\n{_lines(parts)}</details>"
 
 
 def tiles(figures: Mapping[str, str]) -> str:
-    """Headline figures: a name and a value with its unit each."""
+    """Return headline figures: names, and values with their units."""
     each = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in figures.items())
     return f'<dl class="tiles">\n{_lines(each)}</dl>'
 
 
 def figure(picture: str, caption: str) -> str:
-    """picture: HTML (`inline_svg`, `inline_png`)."""
+    """Return a picture with its caption. picture: HTML (`inline_svg`, `inline_png`)."""
     return f"<figure>\n{picture}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 
@@ -77,8 +77,10 @@ def inline_png(path: str | Path, description: str) -> str:
 
 
 def table(frame: pd.DataFrame, kind: str = "") -> str:
-    """The first column names the row, the others are numbers. kind: "units", the second column is text; "facts", all
-    are; "whole", cells do not wrap."""
+    """Return a table whose first column is text and whose others are numbers.
+
+    kind: "units": the second column is text too; "facts": all columns are text; "whole": cells do not wrap.
+    """
     shown = frame.map(text_of)
     with pd.option_context("display.max_colwidth", None):
         html = shown.to_html(index=False, border=0, escape=True, justify="unset", na_rep=NONE)
@@ -86,12 +88,12 @@ def table(frame: pd.DataFrame, kind: str = "") -> str:
 
 
 def facts(document: Mapping[str, Any]) -> str:
-    """A nested document as a table of names and values; an inner name stands behind the name of its parent."""
+    """Return a nested document as a table of dotted names and values."""
     return table(pd.DataFrame(flat(document), columns=["", "value"]), "facts")
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The leaves of a nested mapping: ("a.b", value)."""
+    """Return the leaves of a nested mapping: ("a.b", value)."""
     found: list[tuple[str, Any]] = []
     for key, value in document.items():
         if isinstance(value, Mapping):
@@ -102,7 +104,7 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]
 
 
 def text_of(value: Any) -> str:
-    """A value for a reader: whole numbers whole, others with four significant digits, none as a dash."""
+    """Return a value as text: whole numbers whole, others with four significant digits, None as a dash."""
     if value is None:
         return NONE
     if isinstance(value, bool | np.bool_):

@@ -1,9 +1,8 @@
-"""A run's timeline as a trace of the Chrome trace event format, which Perfetto and chrome://tracing open.
+"""A run's timeline in the Chrome trace event format, which Perfetto and chrome://tracing open.
 
-An engine is a process. It has a thread of iterations, counters, and a track for each of its requests. A request that
-goes from engine to engine has a track at each; at the engine that receives its KV, the track begins with the transfer.
-Requests that the router holds have a track in a process of the router. Times are microseconds. Events are written one
-by one, as they are made.
+An engine is a process. It has a thread of iterations, counters, and a track for each of its requests. A request has a
+track at each engine that it visits; at the engine that receives its KV, the track begins with the transfer. Requests
+that the router holds have a track in the router's process. Times are in microseconds. Events are written one by one.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ from servegym.simulator.records.types import (
 from servegym.simulator.runs.results import Result
 
 ITERATIONS_THREAD = 1
-REQUEST_CATEGORY = "request"  # async events are told apart by category and id
+REQUEST_CATEGORY = "request"  # category and id identify the track of an async event
 
 Event = dict[str, Any]
 
 
 def write_perfetto(result: Result, path: str | Path) -> Path:
-    """Write the timeline of a run as JSON, compressed where the path ends in .gz. Returns the path.
+    """Write the timeline of a run as JSON, compressed if the path ends in .gz, and return the path.
 
     Raises ExperimentError if no timeline was recorded.
     """
@@ -82,7 +81,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
         with path.open("w", encoding="utf-8") as file:
             yield file
         return
-    # No time stamp in the file: the same run gives the same bytes.
+    # mtime 0: the same run gives the same bytes.
     with (
         path.open("wb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as compressed,
@@ -92,7 +91,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
 
 
 def events(result: Result) -> Iterator[Event]:
-    """Every event of the trace. They are not in order of time: those of one engine, thread or request are."""
+    """Yield every event of the trace, in order of time within each engine, thread or request."""
     yield from _names(result)
     yield from _iterations(result)
     yield from _kv_blocks(result)
@@ -107,12 +106,12 @@ def _us(time_s: float) -> float:
 
 
 def _process(engine: int) -> int:
-    """Process 0 has a meaning of its own to Perfetto (the idle process), so engine 0 is process 1."""
+    """Return an engine's process. Process 0 is the idle process to Perfetto, so engine 0 is process 1."""
     return engine + 1
 
 
 def _router(result: Result) -> int:
-    """The router's process: the one after those of the engines."""
+    """Return the router's process, the one after those of the engines."""
     return _process(result.scenario.deployment.engines)
 
 
@@ -133,7 +132,7 @@ def _names(result: Result) -> Iterator[Event]:
 
 
 def _iterations(result: Result) -> Iterator[Event]:
-    """A slice for each time an iteration ran without a break, and the counters that change with these."""
+    """Yield a slice for each uninterrupted part of an iteration, and the counters that change with these."""
     ran = pieces(result)
     ran["then_idle"] = ran.groupby("engine")["start_s"].shift(-1) != ran["end_s"]
     of_iterations = list(iterations(result).itertuples(index=False))
@@ -171,7 +170,7 @@ def _iterations(result: Result) -> Iterator[Event]:
 
 
 def _kv_blocks(result: Result) -> Iterator[Event]:
-    """A counter of the KV blocks in use."""
+    """Yield a counter of the KV blocks in use."""
     for engine, (time_s, blocks) in enumerate(kv_blocks(result)):
         for at_s, in_use in zip(time_s.tolist(), blocks.tolist(), strict=True):
             yield {
@@ -185,8 +184,7 @@ def _kv_blocks(result: Result) -> Iterator[Event]:
 
 
 def _queue_lengths(result: Result) -> Iterator[Event]:
-    """Counters of the requests that have come to an engine and have neither finished nor gone elsewhere; and of those
-    that the router holds."""
+    """Yield counters of the requests at each engine, and of those that the router holds."""
     change = {ARRIVAL: 1, RECEIVED: 1, FINISH: -1, DEPARTED: -1, RECALLED: -1}
     length = [0] * result.scenario.deployment.engines
     departed: set[int] = set()  # requests that are in no queue
@@ -207,8 +205,8 @@ def _queue_lengths(result: Result) -> Iterator[Event]:
 
 
 def _requests(result: Result) -> Iterator[Event]:
-    """For each place a request was at, a track: a slice from when it came to when it went, its phases in it, and its
-    first token and its end as instants."""
+    """Yield a track for each visit of a request to an engine or the router: a slice with its phases, and its first
+    token and end as instants."""
     table, of_phases = result.requests, phases(result)
     bounds = np.searchsorted(of_phases["request"], np.arange(len(table) + 1))
     end_of_run_s = float(result.arrays.status[0].now_s)
@@ -240,7 +238,7 @@ def _requests(result: Result) -> Iterator[Event]:
 
 
 def _visits(of_request: pd.DataFrame) -> list[tuple[int, float, list[Any]]]:
-    """(engine, start_s, phases) of each place that a request was at, one after the other; engine -1: the router."""
+    """Return (engine, start_s, phases) of each visit of a request, in order; engine -1: the router."""
     visits: list[tuple[int, float, list[Any]]] = []
     for phase in of_request.itertuples(index=False):
         if not visits or visits[-1][0] != phase.engine:
@@ -250,8 +248,8 @@ def _visits(of_request: pd.DataFrame) -> list[tuple[int, float, list[Any]]]:
 
 
 def _moments(result: Result) -> Iterator[Event]:
-    """An instant an eviction, a return from host memory, a loss of all it has, and the start of a transfer, on its
-    request's track."""
+    """Yield an instant on its request's track for each eviction, load from host memory, return to the router, and start
+    of a transfer."""
     timeline, _ = request_events(result)
     for kind, name, tokens in (
         (EVICTED, "evicted", "offloaded_tokens"), (LOADED, "loaded", "tokens"), (RECALLED, "taken back", ""),
@@ -264,8 +262,7 @@ def _moments(result: Result) -> Iterator[Event]:
 
 
 def _incidents(result: Result) -> Iterator[Event]:
-    """An instant on an engine where it fails, returns, is drained, goes into a tier, is off, has started, or has
-    another role."""
+    """Yield an instant when an engine fails, returns, is drained, changes its tier or role, is off or has started."""
     timeline = timeline_events(result)
     for row in timeline[np.isin(timeline["kind"], (FAILED, RETURNED, DRAINED, MOVED, OFF, STARTED, ROLE))]:
         kind, tokens = int(row["kind"]), int(row["tokens"])
@@ -286,4 +283,5 @@ def _incidents(result: Result) -> Iterator[Event]:
 
 
 def _track(engine: int, request: int) -> Event:
+    """Return the fields of all events of a request's track."""
     return {"pid": _process(engine), "tid": ITERATIONS_THREAD, "cat": REQUEST_CATEGORY, "id": str(request)}

@@ -1,4 +1,4 @@
-"""What each request was doing when, in a recorded run: waiting, in prefill, decoding, on its way between engines."""
+"""The phases of each request in a recorded run: waiting, prefill, decode, transfer, held at the router."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ ENDS = (FINISH, REFUSED)
 
 
 def phases(result: Result) -> pd.DataFrame:
-    """One row a phase, by request and then by time: request, engine, phase, start_s, end_s.
+    """Return a row for each phase, by request and then by time: request, engine, phase, start_s, end_s.
 
-    held: at the router, which sends it nowhere yet (engine -1), until it is sent or refused. waiting: at an engine
-    without KV memory, from its arrival or an eviction until it is in a batch. prefill: from then until a token is
-    out. decode: from then until it finishes, is evicted or is taken back. A request runs in these two, also in
-    iterations that leave it out and while its batch is suspended. transfer: from when it leaves the engine that
-    prefilled it until its KV has arrived where it is decoded (engine: that one), with the time it waits for the
-    router, for the link or for memory there. Phases of no length (evicted and admitted at one instant) are left
-    out; those that had not ended when the run stopped end there.
+    held: at the router (engine -1) until it is sent or refused. waiting: at an engine without KV memory, from its
+    arrival or an eviction until it is in a batch. prefill: from then until a token is emitted. decode: from then until
+    it finishes, is evicted or is taken back. Prefill and decode include iterations that leave the request out, and
+    suspensions. transfer: from the end of its prefill until its KV has arrived at the decode engine (engine: that one),
+    including waits for the router, the link and memory. Phases of no length (evicted and admitted at one instant) are
+    left out; those that are under way when the run stops end there.
     """
     events, _ = request_events(result)
-    only = result.scenario.deployment.engines == 1  # what is taken back from the only engine waits there
+    only = result.scenario.deployment.engines == 1  # requests taken back from the only engine wait there
     events = events[np.isin(events["kind"], [*PHASE_STARTED_BY, *ENDS])]
-    # Held with its KV on an engine, a request is on its way; in another held queue, it is held as before.
+    # A request held with its KV on an engine is in transfer; moving to another held queue changes nothing.
     events = events[(events["kind"] != HELD) | ~np.isin(_kind_before(events), (DEPARTED, HELD))]
-    # Later chunks and tokens change nothing, and neither does an eviction of what has run in no batch since the last.
+    # Later chunks and tokens change nothing, nor does an eviction of a request that was in no batch since the last one.
     kind, before = events["kind"], _kind_before(events)
     waits = np.isin(before, (ARRIVAL, EVICTED, RECALLED) if only else (ARRIVAL, EVICTED))
     events = events[np.where(kind == SCHEDULED, waits, ~((kind == EVICTED) & waits))]
@@ -68,11 +67,11 @@ def phases(result: Result) -> pd.DataFrame:
 
 
 def _engines(result: Result, events: np.ndarray, last: np.ndarray, only: bool) -> np.ndarray:
-    """Where each phase is; of a transfer where it goes, or if that is not known where the KV is."""
+    """Return int[events]: the engine of each phase; of a transfer its destination, or its source if that is unknown."""
     engines = events["engine"].copy()
     following = np.r_[events["engine"][1:], -1][: len(events)]
     arrives = np.r_[events["kind"][1:] == RECEIVED, False][: len(events)] & ~last
-    sent = result.arrays.requests["engine"][events["request"]]  # of those that never arrived, where to
+    sent = result.arrays.requests["engine"][events["request"]]  # destinations of transfers under way
     goes = np.where(arrives, following, np.where(last & (sent >= 0), sent, engines))
     engines = np.where(events["kind"] == DEPARTED, goes, engines)
     if not only:
@@ -81,7 +80,7 @@ def _engines(result: Result, events: np.ndarray, last: np.ndarray, only: bool) -
 
 
 def _kind_before(events: np.ndarray) -> np.ndarray:
-    """Kind of the event before, of the same request; -1 at its first."""
+    """Return int[events]: the kind of the request's previous event; -1 at its first."""
     before = np.full(len(events), -1, "i4")
     same = events["request"][1:] == events["request"][:-1]
     before[1:][same] = events["kind"][:-1][same]

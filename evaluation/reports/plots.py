@@ -1,7 +1,7 @@
-"""Pictures of a run over time. Each function gives a matplotlib figure; `figure.savefig(path)` writes it.
+"""Pictures of a run over time, as matplotlib figures; `figure.savefig(path)` writes one.
 
-Time is cut into equal bins: a run has far more events than a picture has columns. Curves and areas differ without
-colour too: by dashes, by hatching, and by position.
+Time is divided into equal bins, as a run has far more events than a picture has columns. Curves and areas also differ
+by dashes, hatching and position, so that they can be read without colour.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from servegym.evaluation.plots import COLOURS, DASHES, GRID
+from servegym.evaluation.plots import COLOURS, DASHES, dress
 from servegym.evaluation.reports.iterations import iterations, pieces
 from servegym.evaluation.reports.memory import kv_blocks
 from servegym.evaluation.reports.phases import AT_ROUTER, WAITING, phases
@@ -25,7 +25,7 @@ from servegym.simulator.runs.results import Result
 
 @dataclasses.dataclass(frozen=True)
 class Bins:
-    """`count` bins of `width_s` seconds from time 0, the last of which is cut off at the run's end, `span_s`."""
+    """`count` bins of `width_s` seconds from time 0; the last ends with the run, at `span_s`."""
 
     width_s: float
     count: int
@@ -33,7 +33,7 @@ class Bins:
 
     @classmethod
     def over(cls, span_s: float, most: int) -> Bins:
-        """At most `most` bins over a run; their width is 1, 2 or 5 times a power of ten seconds."""
+        """Return at most `most` bins over a run, with a width of 1, 2 or 5 times a power of ten seconds."""
         least_s = span_s / most if span_s > 0 else 1.0
         power = 10.0 ** math.floor(math.log10(least_s))
         width_s = next(step * power for step in (1, 2, 5, 10) if step * power >= least_s)
@@ -46,29 +46,26 @@ class Bins:
         return np.r_[self.width_s * np.arange(self.count), self.span_s]
 
     def rates(self, time_s: np.ndarray, value: np.ndarray) -> np.ndarray:
-        """float64[count]: the sum of what happened at instants, per second.
+        """Return float64[count]: the sum of values at instants, per second.
 
-        An instant on an edge belongs to the later bin, the end of the run to the last. The last bin counts as whole:
-        a sliver at the end of a run would otherwise show a spike instead of a rate.
+        An instant on an edge belongs to the later bin, the end of the run to the last. The last bin counts as a whole
+        one, as a rate over a sliver of time would be a spike.
         """
         place = np.minimum((time_s / self.width_s).astype("i8"), self.count - 1)
         return np.bincount(place, value, self.count) / self.width_s
 
     def seconds(self, start_s: np.ndarray, end_s: np.ndarray, value: np.ndarray | float = 1.0) -> np.ndarray:
-        """float64[count]: the integral over each bin of spans, each with a value from its start to its end.
-
-        Spans may overlap: their values add up.
-        """
+        """Return float64[count]: the integral over each bin of the sum of spans. value: of a span."""
         value = np.broadcast_to(value, start_s.shape)
         return np.diff(_integral(start_s, value, self.edges_s) - _integral(end_s, value, self.edges_s))
 
     def means(self, start_s: np.ndarray, end_s: np.ndarray, value: np.ndarray | float = 1.0) -> np.ndarray:
-        """float64[count]: the mean over the time of a bin of the sum of all spans."""
+        """Return float64[count]: the mean over each bin of the sum of spans."""
         return self.seconds(start_s, end_s, value) / np.diff(self.edges_s)
 
 
 def _integral(since_s: np.ndarray, value: np.ndarray, until_s: np.ndarray) -> np.ndarray:
-    """For each time of `until_s`, the integral up to it of steps of `value` that begin at `since_s` and never end."""
+    """Return the integral up to each time of `until_s` of steps of `value` that begin at `since_s` and never end."""
     order = np.argsort(since_s)
     begun = np.searchsorted(since_s[order], until_s, "right")
     height = np.r_[0.0, np.cumsum(value[order])][begun]
@@ -77,15 +74,17 @@ def _integral(since_s: np.ndarray, value: np.ndarray, until_s: np.ndarray) -> np
 
 
 WIDTH, HEIGHT = 9.5, 2.8  # inches, of a figure with one row of panels
-STATE_BINS = 240  # of a curve: about two to a millimetre
-RATE_BINS = 60  # bins of a rate: few enough for many arrivals in each
+STATE_BINS = 240  # most bins of a state: about two to a millimetre
+RATE_BINS = 60  # most bins of a rate: few enough for many arrivals in each
 HATCH = "////"
 BLUE, ORANGE, GREEN = COLOURS[:3]
 
 
 def plot_gain(result: Result) -> Figure:
-    """Gain earned per second, and the gain that arrived: what the requests of each moment are worth if all is in
-    time. The areas under the two are the gain and the ideal gain of the run."""
+    """Draw the gain earned per second, and the ideal gain of the requests that arrived.
+
+    The areas under the two are the gain and the ideal gain of the run.
+    """
     bins, earned, ideal = gain_rates(result)
     figure, (axes,) = _figure()
     axes.stairs(earned, bins.edges_s, fill=True, color=BLUE, alpha=0.45, label="earned")
@@ -95,7 +94,9 @@ def plot_gain(result: Result) -> Figure:
 
 
 def gain_rates(result: Result) -> tuple[Bins, np.ndarray, np.ndarray]:
-    """Gain per second in each bin: earned, when tokens came out; ideal, when their requests arrived."""
+    """Return the bins, the gain earned per second (when tokens are emitted) and the ideal gain per second (when their
+    requests arrive).
+    """
     bins = Bins.over(float(result.arrays.status[0].now_s), RATE_BINS)
     events, requests = timeline_events(result), result.requests
     tokens = events[np.isin(events["kind"], (TOKEN, FINISH))]  # FINISH: of a session
@@ -105,7 +106,7 @@ def gain_rates(result: Result) -> tuple[Bins, np.ndarray, np.ndarray]:
 
 
 def plot_requests(result: Result) -> Figure:
-    """Requests that wait without KV memory, and those that run, over time; means over bins, of all engines."""
+    """Draw the numbers of waiting and running requests over time, of all engines; means over bins."""
     bins, waiting, running = requests_over_time(result)
     figure, (axes,) = _figure()
     axes.stairs(running, bins.edges_s, fill=True, color=BLUE, alpha=0.45, label="running")
@@ -115,7 +116,7 @@ def plot_requests(result: Result) -> Figure:
 
 
 def requests_over_time(result: Result) -> tuple[Bins, np.ndarray, np.ndarray]:
-    """Mean number of requests waiting (at engines or at the router) and running in each bin."""
+    """Return the bins, and the mean numbers of requests waiting (at engines or the router) and running in each."""
     table, bins = phases(result), _state_bins(result)
     waits = table["phase"].isin((WAITING, AT_ROUTER))
     waiting, running = (_means(bins, table[chosen]) for chosen in (waits, ~waits))
@@ -123,7 +124,7 @@ def requests_over_time(result: Result) -> tuple[Bins, np.ndarray, np.ndarray]:
 
 
 def plot_urgency(result: Result, counts: pd.DataFrame) -> Figure:
-    """Urgent and normal requests at an engine's decisions over time, one on the other. counts: `urgency(result)`."""
+    """Draw the urgent and normal requests at decisions over time, stacked. counts: `urgency(result)`."""
     bins = _state_bins(result)
     figure, (axes,) = _figure()
     _stacked(axes, bins, {name: _means(bins, counts, name) for name in ("urgent", "normal")})
@@ -132,8 +133,10 @@ def plot_urgency(result: Result, counts: pd.DataFrame) -> Figure:
 
 
 def plot_kv_memory(result: Result) -> Figure:
-    """KV blocks in use over time, of all there are: the mean of the engines, and from the least to the most of them.
-    Where engines differ in how many they have: their share."""
+    """Draw the KV blocks in use over time: mean, minimum and maximum over engines, and how many there are.
+
+    If engines differ in their number of blocks: shares.
+    """
     bins, in_use = kv_blocks_over_time(result)
     totals = result.arrays.engines["total_blocks"]
     total, unit = int(totals[0]), "KV blocks of an engine"
@@ -153,7 +156,7 @@ def plot_kv_memory(result: Result) -> Figure:
 
 
 def kv_blocks_over_time(result: Result) -> tuple[Bins, np.ndarray]:
-    """float64[engines, bins]: mean KV blocks in use."""
+    """Return the bins, and float64[engines, bins]: mean KV blocks in use."""
     bins, span_s = _state_bins(result), float(result.arrays.status[0].now_s)
     rows = []
     for time_s, blocks in kv_blocks(result):
@@ -163,8 +166,9 @@ def kv_blocks_over_time(result: Result) -> tuple[Bins, np.ndarray]:
 
 
 def plot_batches(result: Result) -> Figure:
-    """Requests and tokens in a batch over time, of prefills and decodes, one on the other: what an iteration that runs
-    at that moment has, on average."""
+    """Draw the tokens and requests of prefills and decodes in a batch over time, stacked; means over running
+    iterations.
+    """
     bins, batch = batches_over_time(result)
     figure, panels = _figure(2)
     for axes, unit in zip(panels, ("tokens", "requests"), strict=True):
@@ -174,8 +178,10 @@ def plot_batches(result: Result) -> Figure:
 
 
 def batches_over_time(result: Result) -> tuple[Bins, dict[str, np.ndarray]]:
-    """prefill_requests, decode_requests, prefill_tokens, decode_tokens of a batch: mean over the time in which some
-    iteration runs; 0 in a bin where none does."""
+    """Return the bins, and prefill_requests, decode_requests, prefill_tokens, decode_tokens of a batch in each.
+
+    They are means over the time in which an iteration runs; 0 if none does.
+    """
     ran, bins = pieces(result), _state_bins(result)
     table = (
         iterations(result)
@@ -183,7 +189,7 @@ def batches_over_time(result: Result) -> tuple[Bins, dict[str, np.ndarray]]:
         .merge(ran, "right", left_index=True, right_on="iteration")
     )
     running = _means(bins, table)
-    some = running > 1e-9  # a difference of sums: a rounding error may remain where nothing runs
+    some = running > 1e-9  # a difference of sums, which may have a rounding error if nothing runs
     columns = [f"{phase}_{unit}" for phase in ("prefill", "decode") for unit in ("requests", "tokens")]
     return bins, {
         column: np.divide(_means(bins, table, column), running, out=np.zeros(bins.count), where=some)
@@ -196,13 +202,13 @@ def _state_bins(result: Result) -> Bins:
 
 
 def _means(bins: Bins, spans: pd.DataFrame, column: str | None = None) -> np.ndarray:
-    """Mean over time of a column of spans (None: of how many there are)."""
+    """Return the mean over time of a column of spans; None: of their number."""
     value = 1.0 if column is None else spans[column].to_numpy().astype("f8")
     return bins.means(spans["start_s"].to_numpy(), spans["end_s"].to_numpy(), value)
 
 
 def _figure(rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """Panels one above the other. Margins are fixed, so that the times of one figure stand below those of another."""
+    """Make panels one above the other, with fixed margins, so that the time axes of all figures align."""
     height = rows * HEIGHT
     figure = Figure(figsize=(WIDTH, height))
     figure.subplots_adjust(left=0.085, right=0.985, bottom=0.5 / height, top=1 - 0.35 / height, hspace=0.4)
@@ -210,7 +216,7 @@ def _figure(rows: int = 1) -> tuple[Figure, list[Axes]]:
 
 
 def _stacked(axes: Axes, bins: Bins, parts: dict[str, np.ndarray]) -> None:
-    """Two parts, the first below and plain, the second above and hatched."""
+    """Draw two parts, the first below and plain, the second above and hatched."""
     below = np.zeros(bins.count)
     for (name, part), colour, hatch in zip(parts.items(), (BLUE, ORANGE), ("", HATCH), strict=True):
         axes.stairs(
@@ -226,12 +232,3 @@ def _over_time(axes: Axes, result: Result, unit: str) -> None:
     axes.set_ylabel(unit)
     dress(axes)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, borderaxespad=0.2)
-
-
-def dress(axes: Axes) -> None:
-    """The look of all panels: a light grid, no box, thousands with commas."""
-    axes.grid(axis="y", **GRID)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    if axes.get_ylim()[1] > 1000:
-        axes.yaxis.set_major_formatter("{x:,.0f}")

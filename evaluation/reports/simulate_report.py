@@ -26,7 +26,7 @@ from servegym.simulator.records.types import POOL
 from servegym.simulator.runs.figures import quantiles
 from servegym.simulator.runs.results import Result
 
-MOST_ITERATIONS_AGAIN = 100_000  # stepping through them again takes about 8 s
+MOST_ITERATIONS_AGAIN = 100_000  # most iterations to step through again, which takes about 8 s
 CAPTIONS = {
     plot_latencies: "How long requests took, by priority: a curve gives the share of requests at or below a time, so "
     "the height at which it meets the dotted line is the share within the SLO; a curve that ends below 1 has requests "
@@ -57,8 +57,8 @@ def simulate_report(
 ) -> Path:
     """Write the page and return its path.
 
-    The run should have its timeline: without it most pictures are left out, and the page says so.
-    profile: the one that the deployment is of, for what its times rest on. arguments: of the command.
+    Without a recorded timeline most pictures are left out, and the page says so. profile: of the deployment, for notes
+    on its times. arguments: of the command.
     """
     scenario, summary = result.scenario, result.summary
     late_tokens = shows_late_tokens(str(scenario.workload.provenance.get("slo", "")))
@@ -101,7 +101,7 @@ def _headline(summary: Mapping[str, Any], late_tokens: bool) -> dict[str, str]:
 
 
 def _by_priority(result: Result, late_tokens: bool) -> pd.DataFrame:
-    """A row a figure, a column a priority."""
+    """Return a row for each figure, a column for each priority."""
     ratio = RATIOS[TDG if result.scenario.gain.name == "tdg" else GAIN_RATIO].title
     columns: dict[str, dict[str, Any]] = {}
     for priority, of in result.requests.groupby("priority"):
@@ -124,7 +124,10 @@ def _by_priority(result: Result, late_tokens: bool) -> pd.DataFrame:
 
 
 def _by_class(summary: Mapping[str, Any], late_tokens: bool) -> list[str]:
-    """Where there are several classes of SLOs, what each attained; late_tokens: and which share missed a deadline."""
+    """Return a section on the attainment of each class of SLOs, if there are several.
+
+    late_tokens: with the share of requests with a late token.
+    """
     attained = summary["slo_attainment_by_class"]
     if len(attained) < 2:
         return []
@@ -135,7 +138,7 @@ def _by_class(summary: Mapping[str, Any], late_tokens: bool) -> list[str]:
 
 
 def _engines(result: Result) -> pd.DataFrame:
-    """The table of engines, without columns that are irrelevant in this run."""
+    """Return the table of engines, without columns that are irrelevant in this run."""
     table = result.engines
     unused = ["rounds"]
     if len(result.scenario.deployment.pools) == 1:
@@ -172,7 +175,7 @@ def _all_figures(summary: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _pictures(result: Result) -> Iterator[str]:
-    """The figures with their captions, and a remark for what cannot be drawn."""
+    """Yield the pictures with their captions, and a remark on those that cannot be drawn."""
     if not result.summary["requests"]:
         yield page.paragraph("No request had arrived when the run stopped.")
         return
@@ -221,14 +224,14 @@ def _what_was_run(result: Result, arguments: Mapping[str, Any]) -> dict[str, Any
 
 
 def _routing(scenario: Scenario) -> dict[str, Any]:
-    """The router and its parameters; nothing for one engine, which needs none."""
+    """Return the router and its parameters; nothing for one engine."""
     if scenario.deployment.engines == 1 or scenario.router is None:
         return {}
     return {"router": scenario.router.label, "router's parameter": scenario.router.values(scenario.fact)}
 
 
 def _moving(scenario: Scenario) -> dict[str, Any]:
-    """The scaler and its parameters, and the incidents; nothing where there are none."""
+    """Return the scaler with its parameters, and the incidents, if there are any."""
     rows: dict[str, Any] = {}
     if scenario.scaler is not None:
         rows |= {"scaler": scenario.scaler.label, "scaler's parameter": scenario.scaler.values(scenario.fact)}

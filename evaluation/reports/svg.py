@@ -1,4 +1,4 @@
-"""A matplotlib figure as SVG that is part of an HTML page: no document around it, ink in the colour of the text."""
+"""A matplotlib figure as an SVG element of an HTML page, in the colour of the text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 import matplotlib
 from matplotlib.figure import Figure
 
-# What an SVG file needs and an SVG element of HTML does not; the links in it would look like outside resources.
+# Parts of an SVG file that an SVG element does not need; their links would look like outside resources.
 NOT_INLINE = re.compile(r'<metadata>.*?</metadata>|\s+xmlns(:\w+)?="[^"]*"|<!--.*?-->', re.DOTALL)
 ID = re.compile(r'\s+id="([^"]*)"')
 REFERENCE = re.compile(r"#([A-Za-z][\w-]*)")
@@ -17,11 +17,11 @@ BLACK = re.compile(r"#000000\b")
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:
-    """An <svg> element. name: of letters and digits, different for each figure of a page; description: for readers who
-    cannot see it.
+    """Return an <svg> element.
 
-    Black becomes the colour of the text around and the background is left out, so that the page decides on light and
-    dark. Text stays text: it can be searched, and is drawn in the reader's font.
+    Black becomes the colour of the surrounding text, and there is no background, so that the page decides on light or
+    dark. Text stays text, which can be searched, in the reader's font. name: of letters and digits, unique in the page.
+    description: for readers who cannot see it.
     """
     file = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):

@@ -1,4 +1,4 @@
-"""Each request's events in a recorded timeline, with the tokens that it had emitted and computed before each."""
+"""Each request's events in a recorded timeline, with its tokens emitted and computed before each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from servegym.simulator.runs.results import Result
 
 
 def timeline_events(result: Result) -> np.ndarray:
-    """The events of the timeline (dtype TIMELINE). Raises ExperimentError where none was recorded."""
+    """Return TIMELINE[events]: the recorded events. Raises ExperimentError if the run has none."""
     status = result.arrays.status[0]
     if not status.recording:
         raise ExperimentError("the run has no timeline; simulate it with record_timeline=True")
@@ -30,10 +30,11 @@ def timeline_events(result: Result) -> np.ndarray:
 
 
 def request_events(result: Result) -> tuple[np.ndarray, np.ndarray]:
-    """(events, positions): those about a request, by request and then in order, and where in the timeline each is.
+    """Return (events, positions): events about a request, by request and then in order, and their places in the
+    timeline.
 
-    Where the only engine fails its requests stay and the timeline has no event for each of them: here they have one
-    of kind RECALLED, at position -1.
+    If the only engine fails its requests stay there, and the timeline has no event for them; an event of kind RECALLED
+    is added for each, at position -1.
     """
     events = timeline_events(result)
     about = (events["request"] >= 0) & ~np.isin(events["kind"], (SUSPENDED, RESUMED))  # these are about a batch
@@ -55,19 +56,19 @@ def request_events(result: Result) -> tuple[np.ndarray, np.ndarray]:
 
 
 def num_output_tokens(events: np.ndarray) -> np.ndarray:
-    """int64[events]: tokens out before each event of `request_events`."""
+    """Return int64[events]: output tokens before each event of `request_events`."""
     return _sum_before((events["kind"] == TOKEN).astype("i8"), _first(events))
 
 
 def computed_tokens(events: np.ndarray) -> np.ndarray:
-    """int64[events]: tokens computed (of the batch that runs: those it will) before each event."""
+    """Return int64[events]: tokens computed before each event, including those of the running batch."""
     tokens = np.where(np.isin(events["kind"], (SCHEDULED, LOADED, FOUND)), events["tokens"], 0).astype("i8")
     tokens = np.where(_is_decode(events), np.minimum(tokens, _tokens_after(events)), tokens)
     return _sum_before(tokens, _first(events) | np.isin(events["kind"], (EVICTED, RECALLED)))
 
 
 def _is_decode(events: np.ndarray) -> np.ndarray:
-    """bool[events]: a request is scheduled that has had nothing computed or taken since its last token."""
+    """Return bool[events]: whether a request is scheduled with nothing computed or lost since its last token."""
     changes = _first(events) | np.isin(events["kind"], (TOKEN, SCHEDULED, EVICTED, RECALLED, LOADED, FOUND))
     last = np.maximum.accumulate(np.where(changes, np.arange(len(events)), 0))
     before = np.r_[0, last[:-1]][: len(events)]
@@ -75,18 +76,20 @@ def _is_decode(events: np.ndarray) -> np.ndarray:
 
 
 def _tokens_after(events: np.ndarray) -> np.ndarray:
-    """int64[events]: at least 1, and tokens out from an event up to the request's being scheduled again: of a decode's
-    chunk that is what was no draft, or accepted."""
+    """Return int64[events]: tokens emitted from the request's last scheduling up to its next one, at least 1.
+
+    Of a decode's chunk with drafts these are the tokens that count as computed: rejected drafts do not.
+    """
     turn = np.cumsum(_first(events) | (events["kind"] == SCHEDULED)) - 1
     return np.maximum(1, np.bincount(turn[events["kind"] == TOKEN], minlength=turn[-1] + 1 if len(turn) else 0)[turn])
 
 
 def _first(events: np.ndarray) -> np.ndarray:
-    """bool[events]: whether an event is the first of its request."""
+    """Return bool[events]: whether an event is the first of its request."""
     return np.r_[True, events["request"][1:] != events["request"][:-1]][: len(events)]
 
 
 def _sum_before(values: np.ndarray, anew: np.ndarray) -> np.ndarray:
-    """The running sum before each place, which starts anew after some of them (for which it is 0)."""
+    """Return the running sum before each place; it restarts from 0 at the places `anew`."""
     before = np.cumsum(values) - values
     return before - np.maximum.accumulate(np.where(anew, before, 0))

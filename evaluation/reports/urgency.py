@@ -1,4 +1,4 @@
-"""How many requests a scheduler considers urgent: its own function, called again at each of its decisions."""
+"""Number of requests that a scheduler considers urgent, found by calling it again at each of its decisions."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from servegym.simulator.runs.simulation import Simulation
 
 
 def urgency(result: Result) -> pd.DataFrame:
-    """One row an iteration: engine, start_s, end_s, and the requests that were urgent and normal when it started;
-    none at engines of a pool whose own scheduler tells no urgent requests.
+    """Return a row for each iteration: engine, start_s, end_s, and how many requests were urgent and normal when it
+    started; 0 at engines whose scheduler has no urgency.
 
-    The timeline does not hold tiers, and what the scheduler thought of each request would make it many times as
-    long. So the scenario is stepped through once more; the scheduler is called on what it sees before each batch,
-    and writes to a plan that is thrown away. Raises ExperimentError for a scheduler without urgency and for a run
-    that its scenario alone does not give (a controller changed its parameters).
+    The timeline has no tiers, which would make it many times as long. So the scenario is stepped through again, and the
+    scheduler is called before each batch. Raises ExperimentError for a scheduler without urgency, and for a run that
+    its scenario does not reproduce (a controller changed its parameters).
     """
     scenario = result.scenario
     if scenario.scheduler.urgent_tier is None:
-        raise ExperimentError(f"{scenario.scheduler.name} tells no urgent requests from normal ones")
+        raise ExperimentError(f"{scenario.scheduler.name} does not distinguish urgent requests from normal ones")
     table = iterations(result)[["engine", "start_s", "end_s"]]
     simulation = Simulation(scenario)
     urgent, normal = np.zeros(len(table), "i8"), np.zeros(len(table), "i8")
     for row, (engine, start_s) in enumerate(zip(table["engine"].tolist(), table["start_s"].tolist(), strict=True)):
         going_on, status = simulation.step(), simulation.arrays.status[0]
-        # Decisions without an iteration: the engine waits, resumes a batch, or is asked while it runs.
+        # Skip decisions without an iteration: the engine waits, resumes a batch, or is running one.
         while going_on and (status.now_s, status.deciding_engine) < (start_s, engine):
             going_on, status = simulation.step(), simulation.arrays.status[0]
         if not going_on or status.deciding_engine != engine or status.now_s != start_s:

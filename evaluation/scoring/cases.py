@@ -1,4 +1,4 @@
-"""The scenarios of a panel, made once, and what its baselines do there; each policy is then run on the same."""
+"""The scenarios of a panel, drawn once for all policies, and the runs of its baselines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BEST_RUNS = Path(__file__).with_name("best_found.csv")  # written by python -m e
 BASELINES = {"scheduler": ("slide-batching", "expected-gain"), "router": ("min-load", "gorouting")}
 PANELS = {"scheduler": "score", "router": "score_routers"}
 QUICK, FULL = "quick", "full"
-SLO_OF_CLASS = {True: ("ttlt",), False: ("ttft", "tpot")}  # by whether it has a TTLT SLO
+SLO_OF_CLASS = {True: ("ttlt",), False: ("ttft", "tpot")}  # by whether the class has a TTLT SLO
 FIGURES = (
     "tdg_ratio", "slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "evictions",
 )  # fmt: skip
@@ -44,7 +44,7 @@ def best_found() -> dict[str, float]:
 
 
 class Place(NamedTuple):
-    """A scenario of a panel. replicate: which of its cell's seeds. stage: in which it is run, `QUICK` or `FULL`."""
+    """A scenario of a panel. replicate: index of the seed in its cell. stage: `QUICK` or `FULL`."""
 
     part: Part
     load: float
@@ -54,9 +54,9 @@ class Place(NamedTuple):
 
 
 class Cases:
-    """kind: of the policies that are judged. baselines: two or more policies of that kind.
+    """The scenarios of a panel. kind: of the judged policies. baselines: two or more policies of that kind.
 
-    Raises ExperimentError, SpecError for a panel there is not, or that such policies cannot be judged on.
+    Raises ExperimentError, SpecError for an unknown panel, or one on which such policies cannot be judged.
     """
 
     def __init__(self, panel: str | None, kind: str, baselines: tuple[str, ...] | None):
@@ -72,13 +72,13 @@ class Cases:
         ]  # fmt: skip
 
     def scenario(self, place: Place, policy: Policy) -> Scenario:
-        """That of a place under a policy of the kind that is judged."""
+        """Return the scenario of a place under a policy of the judged kind."""
         candidate = next(iter(place.part.candidates.values()))._replace(**{self.kind: policy})
         return place.part.scenario(place.load, place.seed, candidate)
 
 
 def places_of(part: Part) -> Iterator[Place]:
-    """Quick: the first seed of the highest load. What was run in it is not run again."""
+    """Yield the places of a part. Quick: the first seed of the highest load; full: all others."""
     for load in part.loads:
         for replicate, seed in enumerate(part.seeds_of(load)):
             quick = load == max(part.loads) and replicate == 0
@@ -86,7 +86,7 @@ def places_of(part: Part) -> Iterator[Place]:
 
 
 def run_of(place: Place, simulation: Simulation, label: str, judged: bool) -> dict[str, Any]:
-    """A run, as numbers and names. Raises what running raises."""
+    """Run a simulation, and return its figures. Raises as `Simulation.run`."""
     part, result = place.part, simulation.run()
     summary, rounds = result.summary, int(result.summary["scheduling_rounds"])
     return {
@@ -99,8 +99,10 @@ def run_of(place: Place, simulation: Simulation, label: str, judged: bool) -> di
 
 
 def missed_by_class(result: Result) -> dict[str, float]:
-    """Of the requests of each class (of equal priority and SLOs), the share that missed an SLO, by both in words:
-    "TTFT of priority 1 (TTFT 1 s, TPOT 50 ms)". What has not come is missed."""
+    """Return the share of requests that missed an SLO, for each SLO of each class (of equal priority and SLOs).
+
+    Names are such as "TTFT of priority 1 (TTFT 1 s, TPOT 50 ms)". Tokens that were never emitted count as missed.
+    """
     columns, missed = result.columns, {}
     classes = slo_classes(result.scenario.workload.table[result.arrived])
     for words, in_class in (classes or {"SLOs of their own": np.ones(len(columns["priority"]), bool)}).items():

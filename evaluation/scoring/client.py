@@ -1,4 +1,4 @@
-"""A scoring server (`server.py`) of this process, started when it is first asked, and asked one thing at a time."""
+"""A scoring server (`server.py`) of this process, started for the first job; it does one job at a time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from servegym.evaluation.scoring.processes import Line, parsed
 
 
 class JobOutput(NamedTuple):
-    """The output of a job, its exit status (below 0: by that signal), and its processor seconds. killed: it took too
-    long.
+    """The output of a job, its exit status (below 0: the signal that ended it), and its processor seconds.
+
+    killed: it took too long.
     """
 
     lines: list[Line]
@@ -26,7 +27,7 @@ class JobOutput(NamedTuple):
 
 
 class Server:
-    """The process is shared by the threads of this one; a fork of this one gets its own."""
+    """A server process for all threads of this process; a fork starts its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,7 +35,7 @@ class Server:
         self._owner = 0
 
     def ask(self, job: dict[str, Any], limit_s: float) -> JobOutput:
-        """All it says of a job. limit_s: after which the server itself is given up, with what it was doing."""
+        """Return the output of a job. limit_s: time after which the server is killed, with its job."""
         with self._lock:
             process = self._started()
             assert process.stdin is not None and process.stdout is not None
@@ -59,7 +60,7 @@ class Server:
                         lines.append(line)
             except BrokenPipeError:
                 pass
-            except BaseException:  # Ctrl-C: its output has no reader from now on
+            except BaseException:  # Ctrl-C: nothing reads the output from now on
                 self._stop()
                 raise
             finally:
@@ -72,7 +73,7 @@ class Server:
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-            # -P: what lies in the current folder is not imported by its bare name.
+            # -P: modules in the current folder are not imported by their bare names.
             command = [sys.executable, "-P", "-m", "servegym.evaluation.scoring.server"]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -82,7 +83,7 @@ class Server:
 
     def _stop(self) -> None:
         if self._process is not None and self._owner == os.getpid():
-            self._process.terminate()  # so that it ends the processes it has started
+            self._process.terminate()  # it then ends the processes that it started
             try:
                 self._process.wait(timeout=5.0)
             except subprocess.TimeoutExpired:

@@ -1,11 +1,11 @@
-"""Record what a policy decides call by call, and replay the decisions in a process without the policy's code.
+"""Record the decisions of a policy call by call, and replay them in a process without the policy's code.
 
-A policy acts on a run by its ranks, limits and routes alone. `written_down` is a policy that decides as another does
-and writes all of it into a log; `taken_again` is a policy that reads it back. The second needs only the log of the
-first: so a run can be repeated, and judged, in a process that has never loaded the first.
+A policy acts on a run only by its ranks, limits and routes. `recorded` is a policy that decides as another does and
+writes its decisions into a log; `replayed` reads them back. So a run can be repeated, and judged, in a process that has
+never loaded the policy.
 
-A log is memory: three numbers (its end, where the next entry goes or is, and whether it was full), and the entries. An
-entry has what was decided about (the length of the queue, or the number of the request), when, and the bytes.
+A log is memory: three numbers (addresses of its end and of the next entry, and whether it was full), then the entries.
+An entry has the kind of decision, its subject (length of the queue, or index of the request), the time, and the bytes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from servegym.simulator.records import types as layout
 from servegym.simulator.records.signatures import router, scheduler, victims
 from servegym.simulator.runs.simulation import Simulation
 
-END, NEXT, WAS_FULL, ENTRIES = 0, 8, 16, 24  # in bytes from the start of a log
-HEAD = 24  # bytes of an entry before what was decided
+END, NEXT, WAS_FULL, ENTRIES = 0, 8, 16, 24  # bytes from the start of a log
+HEAD = 24  # bytes of an entry before the decision
 RANK_BYTES, LIMITS_BYTES, ROUTE_BYTES = (kind.itemsize for kind in (layout.RANK, layout.LIMITS, layout.ROUTE))
 intrinsic: Any = extending.intrinsic
-AT = 0  # index of the log's address in a policy's parameters
-RANKED, GAVE_UP, ROUTED = range(3)
+AT = 0  # placeholder: index of the log's address in a policy's parameters
+RANKED, GAVE_UP, ROUTED = range(3)  # kinds of decisions: ranks, victims, routes
 
 
 @intrinsic
 def address_of(typing_context, value):
-    """Where a record is, or the first of an array."""
+    """Return the address of a record, or of an array's first element."""
 
     def generate(context, builder, signature, arguments):
         (kind,) = signature.args
@@ -49,6 +49,8 @@ def address_of(typing_context, value):
 
 @intrinsic
 def copy_bytes(typing_context, to, source, count):
+    """Copy `count` bytes from one address to another."""
+
     def generate(context, builder, signature, arguments):
         there, here = (builder.inttoptr(address, cgutils.voidptr_t) for address in arguments[:2])
         cgutils.raw_memcpy(builder, there, here, arguments[2], 1)
@@ -59,7 +61,7 @@ def copy_bytes(typing_context, to, source, count):
 
 @intrinsic
 def put(typing_context, address, value):
-    """Write an int64 or a float64."""
+    """Write an int64 or a float64 to an address."""
 
     def generate(context, builder, signature, arguments):
         builder.store(arguments[1], builder.inttoptr(arguments[0], arguments[1].type.as_pointer()))
@@ -70,6 +72,8 @@ def put(typing_context, address, value):
 
 @intrinsic
 def number_at(typing_context, address):
+    """Return the int64 at an address."""
+
     def generate(context, builder, signature, arguments):
         return builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
 
@@ -78,6 +82,8 @@ def number_at(typing_context, address):
 
 @intrinsic
 def time_at(typing_context, address):
+    """Return the float64 at an address."""
+
     def generate(context, builder, signature, arguments):
         return builder.load(builder.inttoptr(arguments[0], ir.DoubleType().as_pointer()))
 
@@ -86,7 +92,7 @@ def time_at(typing_context, address):
 
 @kernel
 def append(log, kind, about, now_s, count):
-    """The address for `count` bytes of a new entry; 0: the log is full, and says so."""
+    """Add the head of an entry, and return the address for its `count` bytes; 0: the log is full, which is noted."""
     entry = number_at(log + NEXT)
     if number_at(log + WAS_FULL) != 0 or entry + HEAD + count > number_at(log + END):
         put(log + WAS_FULL, np.int64(1))
@@ -100,23 +106,24 @@ def append(log, kind, about, now_s, count):
 
 @kernel
 def following(log, kind, about, now_s, count):
-    """The address of the `count` bytes of the next entry. Raises ValueError for one of another decision, or none."""
+    """Return the address of the `count` bytes of the next entry. Raises ValueError for another decision, or none."""
     entry = number_at(log + NEXT)
     if entry + HEAD + count > number_at(log + END):
         raise ValueError("no decision is left")
     if number_at(entry) != kind or number_at(entry + 8) != about or time_at(entry + 16) != now_s:
-        raise ValueError("another decision was written down")
+        raise ValueError("another decision was recorded")
     put(log + NEXT, entry + HEAD + count)
     return entry + HEAD
 
 
 @kernel
 def base(context, ranks, limits):
-    """The function of the policy that is written down."""
+    """Placeholder for the function of the recorded policy."""
 
 
 @kernel
 def note_ranks(log, kind, context, ranks, limits):
+    """Write ranks and limits into the log."""
     length = context.queue.shape[0]
     there = append(log, kind, length, context.now_s, length * RANK_BYTES + LIMITS_BYTES)
     if there != 0:
@@ -146,6 +153,7 @@ def route_noted(context, r, route):
 
 @kernel
 def read_ranks(kind, context, ranks, limits):
+    """Read ranks and limits from the log whose address is the policy's first parameter."""
     length = context.queue.shape[0]
     there = following(np.int64(context.parameters[0]), kind, length, context.now_s, length * RANK_BYTES + LIMITS_BYTES)
     copy_bytes(address_of(limits), there, LIMITS_BYTES)
@@ -169,7 +177,7 @@ def route_read(context, r, route):
 
 
 class Log:
-    """A log in memory. memory: a writable buffer, which other processes may see too."""
+    """A log in a writable buffer, which may be shared with other processes."""
 
     def __init__(self, memory: Any):
         self.bytes = np.frombuffer(memory, "u1")
@@ -177,12 +185,12 @@ class Log:
         self.head = self.bytes[:ENTRIES].view("i8")
 
     def begin(self) -> None:
-        """Back to the first entry."""
+        """Go back to the first entry."""
         self.head[:] = self.address + len(self.bytes), self.address + ENTRIES, 0
 
     @property
     def used(self) -> int:
-        """Bytes from the start of the log to behind the last entry."""
+        """Bytes from the start of the log to the end of the last entry."""
         return int(self.head[1]) - self.address
 
     @property
@@ -190,7 +198,7 @@ class Log:
         return bool(self.head[2])
 
     def copy(self, used: int) -> Log:
-        """A copy of at most `used` bytes of the log, to be read from the first entry."""
+        """Return a copy of the first `used` bytes of the log, to be read from the first entry."""
         copy = Log(self.bytes[: min(max(used, ENTRIES), len(self.bytes))].copy().data)
         copy.begin()
         return copy
@@ -198,7 +206,7 @@ class Log:
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """How a run depends on a policy, apart from its decisions. victims: the policy chooses the victims itself."""
+    """Properties of a policy on which a run depends, apart from its decisions. victims: it ranks victims itself."""
 
     kind: str
     tasks: bool
@@ -207,22 +215,23 @@ class Traits:
 
 
 def traits_of(policy: Policy) -> Traits:
+    """Return the traits of a policy."""
     own_victims = policy.kind == "scheduler" and policy.victims is not last_ranked_first
     return Traits(policy.kind, policy.state.tasks, own_victims, policy.moves_engines)
 
 
-def place_of_log(policy: Policy) -> int:
-    """Index of the log's address in the parameters of a recorded policy: after the policy's own."""
+def log_index(policy: Policy) -> int:
+    """Return the index of the log's address in the parameters of a recorded policy: after the policy's own."""
     return len(policy.parameters) + len(policy.weights) + policy.memory
 
 
-def written_down(policy: Policy) -> Policy:
-    """The policy, recording its decisions in the log whose address is its parameter at `place_of_log`."""
-    place = place_of_log(policy)
+def recorded(policy: Policy) -> Policy:
+    """Return the policy, which records its decisions in the log whose address is its parameter at `log_index`."""
+    index = log_index(policy)
 
     def noted(template: Compiled, function: Compiled) -> Compiled:
-        found = specialised(template, base=function, AT=place)
-        found.written = function.written  # errors name what was written by hand
+        found = specialised(template, base=function, AT=index)
+        found.written = function.written  # for errors, which name the policy's own function
         return found
 
     return dataclasses.replace(
@@ -234,25 +243,25 @@ def written_down(policy: Policy) -> Policy:
     )
 
 
-def taken_again(traits: Traits) -> Policy:
-    """A policy that takes the decisions in the log whose address is its only parameter."""
+def replayed(traits: Traits) -> Policy:
+    """Return a policy that takes its decisions from the log whose address is its only parameter."""
     return Policy(
-        "written-down", traits.kind, "Decisions that were written down.", "",
+        "replayed", traits.kind, "Decisions from a log.", "",
         ranks_read if traits.kind == "scheduler" else route_read,
         victims_read if traits.victims else last_ranked_first,
         state=StateFields(tasks=traits.tasks), moves_engines=traits.moves_engines, memory=1,
     )  # fmt: skip
 
 
-def simulated(scenario: Scenario, kind: str, place: int, log: Log) -> Simulation:
-    """The scenario, made ready, whose policy of that kind has its log at that place of its parameters."""
+def simulated(scenario: Scenario, kind: str, index: int, log: Log) -> Simulation:
+    """Return a simulation of the scenario, whose policy of this kind has its log's address at `index`."""
     simulation = Simulation(scenario)
     if kind == "router":
-        simulation.router_state.parameters[place] = float(log.address)
+        simulation.router_state.parameters[index] = float(log.address)
         return simulation
     first = 0
     for pool in scenario.deployment.pools:
         if pool.scheduler is None:
-            simulation.arrays.parameters[first : first + pool.engines, place] = float(log.address)
+            simulation.arrays.parameters[first : first + pool.engines, index] = float(log.address)
         first += pool.engines
     return simulation

@@ -22,15 +22,14 @@ Evaluate = Callable[[str], Any]
 
 
 def evaluator(file: str | Path) -> Evaluate:
-    """What a framework calls, of the task whose folder a file lies in.
+    """Return the function that a framework calls, for the task in the folder of a file.
 
-    It returns a dictionary: "combined_score", which is to be maximised, each figure of `Score.metrics` by its name, and
-    "artifacts", texts for whoever changes the program. Where OpenEvolve or SkyDiscover is loaded, it is the
-    EvaluationResult of that framework, the same numbers as metrics and the texts as artifacts. A program that is
-    refused has a combined_score of 0, the least there is, and as feedback the line that says why; nothing is raised for
-    it.
+    It returns a dictionary: "combined_score", to be maximised, each figure of `Score.metrics` by its name, and
+    "artifacts", texts that help to improve the program. If OpenEvolve or SkyDiscover is loaded, it returns the
+    EvaluationResult of that framework instead. A program that is refused has a combined_score of 0, the least possible,
+    and the reason as feedback; no error is raised for it.
 
-    Raises ExperimentError, ServegymError for a task that is not what it should be.
+    Raises ExperimentError, ServegymError for an invalid task.
     """
     folder = Path(file).resolve().parent
     settings = settings_of(folder)
@@ -42,7 +41,7 @@ def evaluator(file: str | Path) -> Evaluate:
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """What task.yaml says, as arguments of `score`; a panel's file lies beside it."""
+    """Return the settings in task.yaml as arguments of `score`. The file of a panel may lie beside it."""
     if not (folder / "task.yaml").is_file():
         raise ExperimentError(
             f"{folder} has no task.yaml; an evaluator's folder has one, with panel: score, or another"
@@ -50,13 +49,13 @@ def settings_of(folder: Path) -> dict[str, Any]:
     document, path = load_mapping(folder / "task.yaml", folder, "task", "panel", ExperimentError)
     for name in document:
         if name not in SETTINGS:
-            raise ExperimentError(f"{path.name}: there is no {name} in a task; there are {', '.join(SETTINGS)}")
+            raise ExperimentError(f"{path.name}: a task has no {name}; it has {', '.join(SETTINGS)}")
     beside = folder / str(document.get("panel"))
     return dict(document) | ({"panel": beside} if beside.is_file() else {})
 
 
 def evaluated(program_path: str | Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer as a dictionary."""
+    """Score a program, and return the result as a dictionary."""
     try:
         found = score(Path(program_path), **settings)
     except PolicyError as error:
@@ -66,7 +65,7 @@ def evaluated(program_path: str | Path, settings: Mapping[str, Any]) -> dict[str
 
 
 def answer(result: dict[str, Any]) -> Any:
-    """In the form of the framework that is loaded."""
+    """Return the result in the form of the framework that is loaded."""
     module = next((sys.modules[name] for name in RESULT_MODULES if name in sys.modules), None)
     if module is None:
         return result

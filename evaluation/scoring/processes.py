@@ -1,7 +1,7 @@
-"""Run work that may crash, hang, or be untrusted in a process of its own: its output, exit status and termination.
+"""Run work that may crash, hang, or be untrusted in a process of its own.
 
-There are two: a supervisor, which runs nothing of the work, ends it when its time is up and cannot be reached from the
-sandbox, and under it the one that works.
+There are two processes: a supervisor, which runs none of the work, ends it when its time is up and cannot be reached
+from the sandbox; and its child, which works.
 """
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ from servegym.errors import ServegymError
 from servegym.evaluation.scoring import sandbox
 
 Line = dict[str, Any]
-Say = Callable[..., None]
-Work = Callable[[Say, Iterator[str]], None]
+Send = Callable[..., None]
+Work = Callable[[Send, Iterator[str]], None]
 LONGEST_LINE = 2**16  # bytes
-DESCRIPTORS = 4096  # that may be open
-GRACE_S = 1.0  # to end once nothing more is asked
+DESCRIPTORS = 4096  # most that may be open
+GRACE_S = 1.0  # time to end once the input is closed
 
 
 class Ended(NamedTuple):
-    """status: as `os.waitstatus_to_exitcode` has it, -SIGALRM where its time was up. cpu_s: processor seconds."""
+    """status: as of `os.waitstatus_to_exitcode`; -SIGALRM: its time was up. cpu_s: processor seconds."""
 
     status: int
     cpu_s: float
 
 
 class Process:
-    """work(say, asked) in a process of its own.
+    """work(send, lines) in a process of its own: it gets lines of text (`send`), and sends mappings (`lines`).
 
-    limit_s: after which it is ended. errors: the file that what it prints goes to. writable: it works in a sandbox in
-    which it writes to that folder alone; None: in none. It is told lines (`tell`), which are its `asked`, and what it
-    says is to be taken for what any stranger may have written.
+    limit_s: time after which it is ended. errors: the file for what it prints. writable: the only folder that it can
+    write to, in a sandbox; None: no sandbox. Its output is untrusted.
     """
 
     def __init__(self, work: Work, limit_s: float, errors: Path, writable: Path | None = None):
-        said, saying = os.pipe()
-        asked, asking = os.pipe()
-        gone, going = os.pipe()  # the supervisor alone has `going`: it closes when that ends
+        output, writes = os.pipe()
+        reads, input_ = os.pipe()
+        ended, ends = os.pipe()  # only the supervisor has `ends`, which closes when it ends
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 os.setsid()
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                _close_all_but(saying, asked, going)
-                _supervise(work, limit_s, errors, writable, saying, asked, going)
+                _close_all_but(writes, reads, ends)
+                _supervise(work, limit_s, errors, writable, writes, reads, ends)
             finally:
                 os._exit(1)
-        for end in (saying, asked, going):
+        for end in (writes, reads, ends):
             os.close(end)
-        self._said, self._asking, self._gone = said, asking, gone
+        self._output, self._input, self._closes = output, input_, ended
         self._text, self._ended = b"", False
 
-    def tell(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has ended and will write nothing more
-            os.write(self._asking, f"{text}\n".encode())
+    def send(self, text: str) -> None:
+        """Send it a line."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            os.write(self._input, f"{text}\n".encode())
 
     def lines(self, asker: int | None = None) -> Iterator[Line]:
-        """What it says from now on, each a mapping, until it ends.
+        """Yield the mappings that it sends from now on, until it ends.
 
-        asker: the descriptor of a pipe whose other end whoever wants to know has open; once that is closed, EOFError.
+        asker: descriptor of a pipe; raises EOFError once its other end is closed, as nobody reads the result then.
         """
-        watched = [self._said, self._gone, *([] if asker is None else [asker])]
+        watched = [self._output, self._closes, *([] if asker is None else [asker])]
         while True:
             *whole, self._text = self._text.split(b"\n")
             for text in whole:
@@ -79,33 +79,33 @@ class Process:
             if self._ended or len(self._text) > LONGEST_LINE:
                 return
             ready = select.select(watched, [], [])[0]
-            if self._said in ready:
-                more = os.read(self._said, LONGEST_LINE)
+            if self._output in ready:
+                more = os.read(self._output, LONGEST_LINE)
                 self._text += more
                 self._ended = not more
-            elif self._gone in ready:
+            elif self._closes in ready:
                 self._ended = True
             else:
                 raise EOFError
 
     def end(self) -> Ended:
-        """Close its input, and kill it if it does not end."""
-        os.close(self._asking)
-        if not select.select([self._gone], [], [], GRACE_S)[0]:
+        """Close its input, kill it if it does not end, and return how it ended."""
+        os.close(self._input)
+        if not select.select([self._closes], [], [], GRACE_S)[0]:
             self.kill()
         _, status, used = os.wait4(self.pid, 0)
-        for end in (self._said, self._gone):
+        for end in (self._output, self._closes):
             os.close(end)
         return Ended(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime)
 
     def kill(self) -> None:
-        """Kill the supervisor, the work, and all processes it has started that are in its sandbox or process group."""
+        """Kill the supervisor, the work, and all processes that the work started in its sandbox or process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 def parsed(text: bytes | str) -> Line:
-    """Parse a line of JSON; {} if it is malformed, as from a process killed while writing."""
+    """Parse a line of JSON, and return it; {}: malformed, as of a process that was killed while writing."""
     try:
         line = json.loads(text)
     except ValueError:
@@ -114,7 +114,7 @@ def parsed(text: bytes | str) -> Line:
 
 
 def _supervise(
-    work: Work, limit_s: float, errors: Path, writable: Path | None, saying: int, asked: int, going: int
+    work: Work, limit_s: float, errors: Path, writable: Path | None, writes: int, reads: int, ends: int
 ) -> None:
     """Run in a fork: do the work in another fork, and exit with its status."""
     file = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -127,9 +127,9 @@ def _supervise(
         init = sandbox.fork_init()
     worker = os.fork()
     if worker == 0:
-        os.close(going)
-        _work(work, saying, asked, writable is not None)
-    for end in (saying, asked):
+        os.close(ends)
+        _work(work, writes, reads, writable is not None)
+    for end in (writes, reads):
         os.close(end)
     late = []
 
@@ -142,7 +142,7 @@ def _supervise(
     _, status = os.waitpid(worker, 0)
     signal.setitimer(signal.ITIMER_REAL, 0)
     if init is not None:
-        os.kill(init, signal.SIGKILL)  # and with it all that the work has started
+        os.kill(init, signal.SIGKILL)  # which ends all processes of the sandbox
         os.waitpid(init, 0)
     code = -signal.SIGALRM if late else os.waitstatus_to_exitcode(status)
     if code < 0:
@@ -151,20 +151,21 @@ def _supervise(
     os._exit(code)
 
 
-def _work(work: Work, saying: int, asked: int, in_sandbox: bool) -> None:
+def _work(work: Work, writes: int, reads: int, in_sandbox: bool) -> None:
+    """Do the work, and exit. writes, reads: descriptors of its output and input."""
     status = 1
 
-    def say(**line: Any) -> None:
-        os.write(saying, (json.dumps(line) + "\n").encode())
+    def send(**line: Any) -> None:
+        os.write(writes, (json.dumps(line) + "\n").encode())
 
     try:
         if in_sandbox:
             sandbox.give_up_rights()
-        with os.fdopen(asked, encoding="utf-8") as lines:
-            work(say, lines)
+        with os.fdopen(reads, encoding="utf-8") as lines:
+            work(send, lines)
         status = 0
     except ServegymError as error:
-        say(refused=str(error))
+        send(refused=str(error))
         status = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -1,4 +1,4 @@
-"""Compute a score from the runs of a policy and of its baselines: one number, figures, and feedback in words."""
+"""Compute a score from the runs of a policy and its baselines: one number, figures, and feedback as text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ CELL = ("trace", "device", "load", "seed")
 BY = ("load", "trace", "device")
 FIGURES = ("slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "evictions")
 BEST_FOUND = "the best found"
-NOTABLE = 0.02  # of requests or of the SLOs, a difference that feedback speaks of
+NOTABLE = 0.02  # smallest difference in a share of requests that feedback mentions
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """combined_score: mean over the panel's scenarios of the TDG ratio over the reference's; above 1, it is better than
-    that. Where it stopped early it is of no panel, but for a search to compare programs by: what was not run counts as
-    nothing.
+    """The score of a policy on a panel.
 
-    relative_to: what the reference is. low, high: 95 % interval over the seeds of each cell; nan where there is one.
-    stage: the last that was run, "quick" or "full". stopped: of a score that stopped early why, in words; "" of one of
-    all scenarios. metrics: figures by name. artifacts: in words, for whoever is to
-    make it better. runs: of the policy, a row each, with the figures of each run.
+    combined_score: mean over the panel's scenarios of the TDG ratio divided by the reference's; above 1: better than
+        that. If it was stopped early it is no score of the panel, but lets a search compare programs: scenarios that
+        were not run count as 0.
+    relative_to: the reference. low, high: 95 % interval over the seeds of each cell; nan with one seed.
+    stage: the last one that was run, "quick" or "full". stopped: why it was stopped early; "": all scenarios were run.
+    metrics: figures by name. artifacts: texts that help to improve the policy. runs: the figures of each of its runs.
     """
 
     policy: str
@@ -42,19 +42,19 @@ class Score:
     runs: list[Run] = dataclasses.field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it; a score that stopped early is no number."""
+        """Return all fields; combined_score is None if it was stopped early."""
         return dataclasses.asdict(self) | ({"combined_score": None} if self.stopped else {})
 
 
 def score_of(lines: list[dict[str, Any]]) -> Score:
-    """From what the worker has said."""
+    """Return the score of a policy. lines: what `judging.judge` sent."""
     runs = [line["run"] for line in lines if "run" in line]
     mine = [run for run in runs if run["judged"]]
     cells = {cell_of(run) for run in mine}
     others = [run for run in runs if not run["judged"] and cell_of(run) in cells]
     of = next(line for line in lines if "policy" in line)
     named = list(dict.fromkeys(run["policy"] for run in others))
-    # One kind of reference for all: shares of a best run and ratios to a baseline are not numbers to be averaged.
+    # One kind of reference for all runs: shares of a best run and ratios to a baseline should not be averaged.
     searched = all(run["best_found"] is not None for run in runs)
     shares = {cell_of(run): run["tdg_ratio"] / reference(run, others, searched) for run in mine}
     by_replicate = [
@@ -80,6 +80,7 @@ def score_of(lines: list[dict[str, Any]]) -> Score:
 
 
 def stopped_early(mine: list[Run], share: float, of: dict[str, Any]) -> str:
+    """Return why a policy was stopped early. share: its mean in the scenarios that were run."""
     return (
         f"Stopped early after {len(mine)} of {of['scenarios']} scenarios, those of load "
         f"{max(run['load'] for run in mine):g}: a share of {share:.4f} there is less than {of['least']:g} (least), and "
@@ -88,7 +89,7 @@ def stopped_early(mine: list[Run], share: float, of: dict[str, Any]) -> str:
 
 
 def metrics_of(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...], float]) -> dict[str, float]:
-    """Means over scenarios, by name; beside the policy's those of the baselines."""
+    """Return means over scenarios by name, of the policy and of the baselines."""
     metrics = {"tdg_ratio": mean(run["tdg_ratio"] for run in mine), "share": mean(shares.values())}
     metrics["least_share"] = min(shares.values())
     for field in FIGURES:
@@ -113,12 +114,12 @@ def where(run: Run) -> str:
 
 
 def reference(run: Run, others: list[Run], searched: bool) -> float:
-    """The TDG ratio with which a run is compared: the best one found, or the better baseline's."""
+    """Return the TDG ratio with which a run is compared: the best one found, or the better baseline's."""
     return float(run["best_found"]) if searched else float(better_baseline(run, others)["tdg_ratio"])
 
 
 def better_baseline(run: Run, others: list[Run]) -> Run:
-    """The baselines' run with the highest gain in the scenario of a run."""
+    """Return the baselines' run with the highest gain in the scenario of a run."""
     return max((one for one in others if cell_of(one) == cell_of(run)), key=lambda one: float(one["tdg_ratio"]))
 
 
@@ -137,18 +138,18 @@ def feedback(mine: list[Run], others: list[Run]) -> str:
 
 def differences(run: Run, best: Run) -> str:
     """Describe how the run differs from that of the better baseline."""
-    said = []
+    found = []
     if run["starved"] > best["starved"] + NOTABLE:
-        said.append("more requests starve: it may compute for requests that cannot be in time")
+        found.append("more requests starve: it may compute for requests that cannot be in time")
     elif run["starved"] < best["starved"] - NOTABLE:
-        said.append("fewer requests starve, at the cost of the others: it might give some up")
+        found.append("fewer requests starve, at the cost of the others: it might give some up")
     if run["ttft_p99_s"] > 1.5 * best["ttft_p99_s"]:
-        said.append("its slowest first tokens are later")
+        found.append("its slowest first tokens are later")
     if run["evictions"] > 2 * best["evictions"] + 10:
-        said.append("it evicts far more often: it admits more than fits the KV memory, or its ranks change often")
+        found.append("it evicts far more often: it admits more than fits the KV memory, or its ranks change often")
     if run["slo_attainment"] < best["slo_attainment"] - NOTABLE:
-        said.append("fewer SLOs are met")
-    return f"What differs: {'; '.join(said)}." if said else ""
+        found.append("fewer SLOs are met")
+    return f"What differs: {'; '.join(found)}." if found else ""
 
 
 def missed(run: Run, best: Run) -> str:
@@ -157,13 +158,13 @@ def missed(run: Run, best: Run) -> str:
         return ""
     most = max(run["missed"], key=lambda name: run["missed"][name])
     behind = max(run["missed"], key=lambda name: run["missed"][name] - best["missed"].get(name, 0.0))
-    said = [
+    named = [
         f"{name} by {run['missed'][name]:.3f} of these requests ({best['policy']}: "
         f"{best['missed'].get(name, math.nan):.3f})"
         for name in dict.fromkeys((most, behind))
         if run["missed"][name] > 0
     ]
-    return f"Missed there: {', and '.join(said)}." if said else ""
+    return f"Missed there: {', and '.join(named)}." if named else ""
 
 
 def figures(run: Run) -> str:
@@ -174,7 +175,7 @@ def figures(run: Run) -> str:
 
 
 def scenarios(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...], float]) -> str:
-    """A line for each scenario, the worst first."""
+    """Return a line for each scenario, the worst first."""
     worst_first = sorted(mine, key=lambda run: shares[cell_of(run)])
     return "\n".join(
         f"{shares[cell_of(run)]:.4f} {where(run)}: {run['tdg_ratio']:.4f}, {best['policy']} {best['tdg_ratio']:.4f}"
@@ -184,6 +185,6 @@ def scenarios(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...], 
 
 
 def mean(values: Iterable[float]) -> float:
-    """nan of none."""
+    """Return the mean of the values; nan: there are none."""
     numbers = list(values)
     return math.fsum(numbers) / len(numbers) if numbers else math.nan

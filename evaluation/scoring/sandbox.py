@@ -1,7 +1,7 @@
-"""A sandbox of Linux namespaces for a process that runs untrusted code: the kernel enforces the limits.
+"""A sandbox of Linux namespaces for a process that runs untrusted code; the kernel enforces its limits.
 
-In it there is no network, no process but its own can be named or looked into, all file systems are read-only but one
-folder, and all of its processes end together. It reads what its user can read. Not every system lets a user make one.
+It has no network and sees no other processes, all file systems but one folder are read-only, and all of its processes
+end together. It can read what its user can read. Not every system lets a user make one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ NO_NEW_PRIVILEGES, CAPABILITIES_3 = 38, 0x20080522
 
 
 def enter(writable: Path) -> None:
-    """Put this process, which has one thread, into a sandbox in which that folder can be written to. Processes that it
-    forks from now on are in it as a whole; the first of them is their init, and when that ends, all are killed.
+    """Put this process, which should have one thread, into a sandbox in which only one folder is writable.
 
-    Raises OSError where there is none to be had.
+    Processes that it forks from now on are in the sandbox; the first of them is their init, and when that ends, all are
+    killed. Raises OSError if the system allows no sandbox.
     """
     user, group = os.getuid(), os.getgid()
     _call("unshare", NEW_USER | NEW_MOUNTS | NEW_IPC | NEW_PIDS | NEW_NET)
@@ -39,14 +39,14 @@ def enter(writable: Path) -> None:
 
 
 def give_up_rights() -> None:
-    """Drop the rights that the sandbox itself gives, such as mounting."""
+    """Drop the rights that a sandbox gives, such as mounting."""
     _call("prctl", NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _call("capset", (ctypes.c_uint32 * 2)(CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)())
 
 
 @functools.cache
 def is_there() -> bool:
-    """Whether this system lets its user make a sandbox."""
+    """Return whether this system lets its user make a sandbox."""
     if sys.platform != "linux":
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ def _set_read_only(path: bytes, so: bool, flags: int) -> None:
 
 
 def _call(name: str, *arguments: object) -> None:
-    """A function of the C library. Raises OSError."""
+    """Call a function of the C library. Raises OSError."""
     function = getattr(ctypes.CDLL(None, use_errno=True), name)
     if function(*arguments) != 0:
         error = ctypes.get_errno()

@@ -2,9 +2,10 @@
 
     python -m servegym.evaluation.scoring.server
 
-A line of JSON in is a job, {"do": "check" | "load" | "score", ...}; lines out are what there is to say of it
-(`judging.judge`; of a check `policy_checks.worker`), and last {"end": status, "cpu_s": seconds}: below 0, the signal
-that ended the policy's process. Its errors go to the file that the job names. No code of a policy's file runs here.
+Each line of its input is a job in JSON, {"do": "check" | "load" | "score", ...}. Its output for a job is that of
+`judging.judge` (of a check: of `policy_checks.worker`), and then {"end": status, "cpu_s": seconds}; a status below 0 is
+the signal that ended the policy's process, whose errors go to the file that the job names. No code of a policy's file
+runs here.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from servegym.errors import ServegymError
 from servegym.evaluation.scoring import sandbox
 from servegym.evaluation.scoring.cases import Cases
 from servegym.evaluation.scoring.decisions import Log
-from servegym.evaluation.scoring.judging import Silence, file_judge, judge, named_judge
-from servegym.evaluation.scoring.processes import Process, Say, Work
+from servegym.evaluation.scoring.judging import EndedEarly, file_judge, judge, named_judge
+from servegym.evaluation.scoring.processes import Process, Send, Work
 from servegym.evaluation.scoring.worker import check, play
 
 Job = dict[str, Any]
 JOBS = 0  # the descriptor that jobs come from
-OWN_CACHES = "candidates"  # in the kernels' cache, a folder for each text
-LOG_BYTES = 2**30  # of memory, which is taken as it is used
+OWN_CACHES = "candidates"  # folder in the kernels' cache with a cache for each text
+LOG_BYTES = 2**30  # virtual memory, of which pages are allocated when they are written
 OF_A_CHECK = ("at", "refused", "kind")  # messages that the checking process may send
 
 
 def main() -> None:
     make_ready()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # printed text must not reach the client
+    os.dup2(2, 1)  # printed text should not reach the client
 
-    def say(**line: Any) -> None:
+    def send(**line: Any) -> None:
         out.write(json.dumps(line) + "\n")
         out.flush()
 
@@ -47,13 +48,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         for text in sys.stdin:
-            do(json.loads(text), known, say)
+            do(json.loads(text), known, send)
     except (EOFError, BrokenPipeError, SystemExit):  # the reader is gone
         os._exit(0)
 
 
 def make_ready() -> None:
-    """Compile, or read from the cache, what runs and checks of any policy need: their processes do not share it."""
+    """Compile, or read from the cache, what all runs and checks need, so that forked processes have it."""
     from servegym.baselines import registry
     from servegym.evaluation.policy_checks import guards  # noqa: F401
     from servegym.evaluation.policy_checks.scenes import scenes_for
@@ -67,22 +68,22 @@ def make_ready() -> None:
             simulation.run()
 
 
-def do(job: Job, known: dict[str, Cases], say: Say) -> None:
-    """A job, and its end."""
+def do(job: Job, known: dict[str, Cases], send: Send) -> None:
+    """Do a job, and send its output and its end."""
     status, cpu_s = 0, 0.0
     try:
         if job["do"] == "score":
             cases = cases_of(job, known)
-            status, cpu_s = score_file(job, cases, say) if job["path"] else score_named(job, cases, say)
+            status, cpu_s = score_file(job, cases, send) if job["path"] else score_named(job, cases, send)
         else:
-            status, cpu_s = check_file(job, say)
+            status, cpu_s = check_file(job, send)
     except ServegymError as error:
-        say(refused=str(error))
-    say(end=status, cpu_s=cpu_s)
+        send(refused=str(error))
+    send(end=status, cpu_s=cpu_s)
 
 
 def cases_of(job: Job, known: dict[str, Cases]) -> Cases:
-    """The cases of a panel and its baselines; a panel's file is read again when its text has changed."""
+    """Return the cases of a job's panel and baselines; a panel's file is read again when its text has changed."""
     panel = job["panel"]
     text = Path(panel).read_text(encoding="utf-8") if panel and Path(panel).is_file() else None
     key = json.dumps([panel, text, job["kind"], job["baselines"]])
@@ -91,55 +92,56 @@ def cases_of(job: Job, known: dict[str, Cases]) -> Cases:
     return known[key]
 
 
-def check_file(job: Job, say: Say) -> tuple[int, float]:
-    process = policys_process(functools.partial(check, job, own_cache(job)), job)
+def check_file(job: Job, send: Send) -> tuple[int, float]:
+    """Check or load a file in a process of its own, and return the exit status and processor seconds of that."""
+    process = policy_process(functools.partial(check, job, own_cache(job)), job)
     try:
         for line in process.lines(JOBS):
             if line.keys() <= set(OF_A_CHECK) and all(isinstance(value, str) for value in line.values()):
-                say(**line)
+                send(**line)
     finally:
         ended = process.end()
     return ended
 
 
-def score_file(job: Job, cases: Cases, say: Say) -> tuple[int, float]:
-    """How the policy's process ended that had what it decides repeated here, and its processor seconds."""
+def score_file(job: Job, cases: Cases, send: Send) -> tuple[int, float]:
+    """Score a file: its process decides, and the runs are repeated here. Returns as `check_file`."""
     memory = mmap.mmap(-1, LOG_BYTES)  # shared with the process that is forked now
     log = Log(memory)
-    process = policys_process(functools.partial(play, job, own_cache(job), cases, log), job)
+    process = policy_process(functools.partial(play, job, own_cache(job), cases, log), job)
     judged_all = False
     try:
-        judge(cases, *file_judge(cases, process, log, JOBS), job["least"], say)
+        judge(cases, *file_judge(cases, process, log, JOBS), job["least"], send)
         judged_all = True
-    except Silence:
+    except EndedEarly:
         pass
     finally:
         ended = process.end()
     return (0 if judged_all else ended.status or 1), ended.cpu_s
 
 
-def score_named(job: Job, cases: Cases, say: Say) -> tuple[int, float]:
-    """As `score_file`, for a policy without a file: the only risk is that it takes too long."""
+def score_named(job: Job, cases: Cases, send: Send) -> tuple[int, float]:
+    """Score a policy without a file, whose only risk is that it takes too long. Returns as `check_file`."""
 
-    def work(say_on: Say, asked: Any) -> None:
-        judge(cases, *named_judge(cases, job["name"]), job["least"], say_on)
+    def work(send_on: Send, lines: Any) -> None:
+        judge(cases, *named_judge(cases, job["name"]), job["least"], send_on)
 
     process = Process(work, job["limit_s"], Path(job["errors"]))
     try:
         for line in process.lines(JOBS):
-            say(**line)
+            send(**line)
     finally:
         ended = process.end()
     return ended
 
 
-def policys_process(work: Work, job: Job) -> Process:
-    """The process in which the code of a policy's file runs: in a sandbox, if the system has one."""
+def policy_process(work: Work, job: Job) -> Process:
+    """Start the process in which a policy's file runs: in a sandbox, if the system has one."""
     return Process(work, job["limit_s"], Path(job["errors"]), own_cache(job) if sandbox.is_there() else None)
 
 
 def own_cache(job: Job) -> Path:
-    """The folder of kernels that are compiled for a text, and read for it alone: reading one may run what is in it."""
+    """Return the cache of kernels for a text alone, as loading a kernel may run code that is in it."""
     from servegym.simulator.compilation.kernels import cache_root
 
     folder = cache_root() / OWN_CACHES / hashlib.sha256(Path(job["path"]).read_bytes()).hexdigest()[:20]

@@ -1,7 +1,8 @@
-"""What a policy file may say: the first stage of a score, read from its text before anything of it is run.
+"""Rules for the text of a policy's file, which the first stage of a score checks before any of it is run.
 
-A policy needs what it is given, arithmetic, and what policies are made of. What leads out of that (files, processes,
-other modules' insides) is refused with its line. It keeps honest searches honest; it does not contain malicious code.
+A policy needs its arguments, arithmetic, and the parts of policies. Names that lead elsewhere (files, processes,
+internals of other modules) are refused with their line. The rules keep honest searches honest; they do not contain
+malicious code.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DUNDERS = ("__name__", "__doc__", "__all__", "__future__")
 
 
 def check_source(path: Path) -> None:
-    """Raise PolicyError with the line, and what would be right, for a file that says what no policy needs."""
+    """Raise PolicyError, with the line and what would be right, for a file that contains what no policy needs."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -58,10 +59,7 @@ def _problems(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Name) and _leads_out(node.id):
             yield line, f"uses {node.id}; {NEEDS}"
         elif isinstance(node, ast.Attribute) and _leads_out(node.attr):
-            yield (
-                line,
-                f"uses .{node.attr}; {NEEDS}",
-            )
+            yield line, f"uses .{node.attr}; {NEEDS}"
         elif isinstance(node, ast.Attribute) and _root(node) == "servegym" and not _of_servegym(node):
             yield line, f"uses servegym.{node.attr}; a policy may use {_and(OF_SERVEGYM)} of it"
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del) and _root(node) in own:
@@ -69,7 +67,7 @@ def _problems(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Names that a file has by importing."""
+    """Return the names that a file imports."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -96,7 +94,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _of_servegym(node: ast.Attribute) -> bool:
-    """Of an attribute of servegym itself: whether a policy may use it. Those further in are judged by the first."""
+    """Return whether a policy may use this attribute of servegym; deeper attributes are judged by the first."""
     return not isinstance(node.value, ast.Name) or node.attr in OF_SERVEGYM
 
 

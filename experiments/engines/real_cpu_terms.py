@@ -12,7 +12,7 @@ from pathlib import Path
 from servegym.adapters.replay.measuring import Measured
 from servegym.evaluation.measured.fitting import Fitted, fit
 from servegym.evaluation.measured.runs import Run, read_own
-from servegym.evaluation.shadow.estimating import NOTHING_BESIDE
+from servegym.evaluation.shadow import NOTHING_BESIDE
 from servegym.latency_models.profile import Profile
 
 LOADS = (0.65, 0.95)  # at which other requests are served first, each with a seed of its own

@@ -80,8 +80,7 @@ def serve(url: str, device: str) -> None:
 
 def shadowed(log: Path, device: str, router: str) -> dict[str, Any]:
     """What shadow says of another router."""
-    from servegym.evaluation.shadow.estimating import Candidate, shadow
-    from servegym.evaluation.shadow.served import read_served
+    from servegym.evaluation.shadow import Candidate, read_served, shadow
     from servegym.latency_models.profile import load_profile
 
     return dataclasses.asdict(shadow(read_served(log), load_profile(device), [Candidate(router=router)]))
@@ -90,8 +89,7 @@ def shadowed(log: Path, device: str, router: str) -> dict[str, Any]:
 def at_factors(log: Path, device: str, factors: Sequence[float] = FACTORS) -> dict[float, float]:
     """TDG ratio of the second half of the requests under the policy that runs, by the factor of batch times."""
     from servegym.evaluation.measured.serving import scenario_of
-    from servegym.evaluation.shadow.estimating import GAIN, NOTHING_BESIDE
-    from servegym.evaluation.shadow.served import read_served
+    from servegym.evaluation.shadow import GAIN, NOTHING_BESIDE, read_served
     from servegym.latency_models.profile import load_profile
     from servegym.simulator.runs.simulation import Simulation
 

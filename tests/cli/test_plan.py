@@ -55,7 +55,7 @@ def test_a_rate_for_engines(servegym):
     (("--rate", "5", "--engines", "2"), "--rate and --engines are both given"),
     (("--price", "2"), "a price of '2': it should be DEVICE=PER_HOUR"),
     (("--price", "a100-llama3-8b=dear"), "it should be DEVICE=PER_HOUR"),
-    (("--price", "b200=2"), "a price of b200, which is not planned"),
+    (("--price", "b200=2"), "a price of b200; it should be of"),
     (("--price", "a100-llama3-8b=1", "--price", "a100-llama3-8b=2"), "two prices of a100-llama3-8b"),
     (("--target", "ttft=1"), "attainment=0.99 or violations=0.01"),
     (("--device", "a100-llama3-8b"), "named twice"), (("--rate", "0"), "above 0"), (("--device", "b300"), "b300"),

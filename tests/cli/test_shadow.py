@@ -11,7 +11,7 @@ from servegym.adapters.routing.clients import AdminKey
 from servegym.adapters.routing.operation import Operation
 from servegym.latency_models.profile import load_profile
 from tests.adapters.routing.fakes import proxied
-from tests.evaluation.shadow.test_shadow import DEVICE, simulated_tdg, written
+from tests.evaluation.test_shadow import DEVICE, simulated_tdg, written
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from servegym.cli.tables import show_tables
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
-    from servegym.evaluation.shadow.estimating import Shadow
+    from servegym.evaluation.shadow import Shadow
 
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -89,9 +89,8 @@ def shadow(
     The profile is fitted to the first half of the requests; the second half is simulated under the policy that ran, to
     measure the error of the simulation, and under the others. Nothing is sent to the proxy or to its engines.
     """
-    from servegym.evaluation.shadow.estimating import Candidate
-    from servegym.evaluation.shadow.estimating import shadow as shadow_of
-    from servegym.evaluation.shadow.served import read_served
+    from servegym.evaluation.shadow import Candidate, read_served
+    from servegym.evaluation.shadow import shadow as shadow_of
     from servegym.latency_models.profile import load_profile
 
     if not router and not scheduler:
@@ -156,7 +155,7 @@ def conclusions(found: Shadow, left_out: dict[str, int]) -> str:
 def _save(path: Path, device: str, run: object, found: Shadow) -> None:
     from servegym.evaluation.measured.fitted_profile import fitted_document
     from servegym.evaluation.measured.runs import Run
-    from servegym.evaluation.shadow.estimating import NOTHING_BESIDE
+    from servegym.evaluation.shadow import NOTHING_BESIDE
     from servegym.latency_models.documents import to_text
     from servegym.latency_models.estimators import ESTIMATOR
     from servegym.latency_models.profile import load_profile, profile_document

@@ -82,7 +82,7 @@ def test_it_finds_more_than_the_schedulers_and_no_more_than_the_bound(case, tmp_
     assert best < found.gain <= tdg_upper_bound(case.scenario).gain
     assert run_again(case, found).summary["gain"] == pytest.approx(found.gain, rel=1e-12)
     assert len(found.point.changes) > 0, "over 480 runs single requests are moved too"
-    with pytest.raises(ExperimentError, match="says a gain of"):
+    with pytest.raises(ExperimentError, match="has a gain of"):
         run_again(case, found._replace(gain=found.gain + 1))
 
 

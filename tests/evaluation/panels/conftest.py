@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servegym.baselines.learned import artifact as artifacts
+from servegym.baselines.artifact.files import save_policy
 from servegym.baselines.registry import scheduler
 
 PROVENANCE = {
@@ -21,4 +21,4 @@ PROVENANCE = {
 @pytest.fixture
 def artifact(tmp_path: Path) -> Path:
     """The file of slide-batching with gamma 2, tuned: no weights, so no more than the base install is needed."""
-    return artifacts.save(scheduler("slide-batching:gamma=2"), tmp_path / "mine.json", PROVENANCE)
+    return save_policy(scheduler("slide-batching:gamma=2"), tmp_path / "mine.json", PROVENANCE)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from servegym.api import simulate
-from servegym.baselines.learned import artifact as artifacts
+from servegym.baselines.artifact.files import save_policy
 from servegym.baselines.learned.controller import controlled
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.observations.engine import engine_layout
@@ -174,7 +174,7 @@ def test_a_policy_with_a_network(tmp_path):
     pytest.importorskip("safetensors")
     network = Network.zeros(Shape.dense_on(engine_layout(), 2))
     policy = controlled(scheduler("slide-batching"), ("gamma", "eta"), network)
-    path = artifacts.save(policy, tmp_path / "zeros.json", PROVENANCE)
+    path = save_policy(policy, tmp_path / "zeros.json", PROVENANCE)
     panel = SMALL.replaced({"device": "a100-llama3-8b", "load": 1.2})
     evaluation = Evaluation(panel, ("slide-batching", f"learned:{path}"))
     assert list(evaluation.candidates) == ["slide-batching", "learned:zeros"]

@@ -61,7 +61,7 @@ def test_what_a_recording_does_not_tell():
     found = Match((Figure("ttft", "p50", 1.0, 1.0, 1.0),), Fitted(), {"factor": 0.9, "client_s": 0.1})
     assert found.lines()[:2] == [
         "Fitted to the first half: the way from client to queue + 0.00 ms.",
-        "The recording does not tell the time of every batch (taken as x 1).",
+        "The recording does not determine the time of every batch (taken as x 1).",
     ]
 
 

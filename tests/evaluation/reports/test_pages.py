@@ -85,7 +85,7 @@ def test_the_report_of_a_run_without_timeline(tmp_path: Path) -> None:
     result = Simulation(cramped().scenario).run()
     text = simulate_report(result, tmp_path / "run.html").read_text(encoding="utf-8")
     assert check_page(text).seen.count("svg") == 1
-    assert "not recorded" in text and "whose error this report does not know" in text
+    assert "not recorded" in text and "whose error is unknown" in text
 
 
 @pytest.mark.parametrize("until_s", [0.0, 0.001, 1.0])

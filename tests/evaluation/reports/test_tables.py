@@ -140,7 +140,7 @@ def test_urgency_of_part_of_a_run() -> None:
 
 
 def test_urgency_is_refused_where_there_is_none_or_it_cannot_be_had_again() -> None:
-    with pytest.raises(ExperimentError, match="edf tells no urgent"):
+    with pytest.raises(ExperimentError, match="edf does not distinguish urgent"):
         urgency(cramped("edf"))
     simulation = Simulation(cramped(SLIDE).scenario, record_timeline=True)
     simulation.arrays.parameters[0, 4] = 1  # as a controller would: only-deadline

@@ -20,11 +20,11 @@ from servegym.evaluation.scoring.decisions import (
     ENTRIES,
     HEAD,
     Log,
-    place_of_log,
+    log_index,
+    recorded,
+    replayed,
     simulated,
-    taken_again,
     traits_of,
-    written_down,
 )
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
@@ -63,9 +63,9 @@ def test_a_run_is_repeated_from_what_was_written_down(policy: Policy, log: Log) 
         plain.loop = WHOLE
         plain.run()
         log.begin()
-        noted = run(with_policy(scenario, written_down(policy)), policy.kind, place_of_log(policy), log)
+        noted = run(with_policy(scenario, recorded(policy)), policy.kind, log_index(policy), log)
         own = log.copy(log.used)
-        again = run(with_policy(scenario, taken_again(traits_of(policy))), policy.kind, 0, own)
+        again = run(with_policy(scenario, replayed(traits_of(policy))), policy.kind, 0, own)
         for one in (noted, again):
             assert one.arrays.outcomes.tobytes() == plain.arrays.outcomes.tobytes(), name
             assert one.arrays.status[0].now_s == plain.arrays.status[0].now_s
@@ -82,12 +82,12 @@ class Liar:
     """In the place of a policy's process: it has run one, and then says what it likes."""
 
     def __init__(self, lines: list[Any]):
-        self.said = lines
+        self.output = lines
 
     def lines(self, asker: Any) -> Iterator[Any]:
-        return iter(self.said)
+        return iter(self.output)
 
-    def tell(self, text: str) -> None:
+    def send(self, text: str) -> None:
         pass
 
 
@@ -106,11 +106,11 @@ def judged(log: Log, place: Place, lines: list[Any]) -> dict[str, Any]:
 def test_what_a_process_says_is_worth_nothing(log: Log, place: Place) -> None:
     policy = registry.scheduler("edf")
     log.begin()
-    noted = simulated(OneCase().scenario(place, written_down(policy)), "scheduler", place_of_log(policy), log)
+    noted = simulated(OneCase().scenario(place, recorded(policy)), "scheduler", log_index(policy), log)
     honest, used, whole = noted.run().summary, log.used, log.bytes.copy()
     hello = {"policy": "edf", "traits": vars(traits_of(policy))}
-    said = {"used": used, "tdg_ratio": 9.0, "run": {"tdg_ratio": 9.0}, "wall_s": float("nan"), "judged": True}
-    found = judged(log, place, [hello, {"end": 0}, said])
+    line = {"used": used, "tdg_ratio": 9.0, "run": {"tdg_ratio": 9.0}, "wall_s": float("nan"), "judged": True}
+    found = judged(log, place, [hello, {"end": 0}, line])
     assert found["tdg_ratio"] == honest["tdg_ratio"] and np.isfinite(found["round_us"])
 
     for wrong in (0, -1, used - 8, used + 8, 2**62):
@@ -119,10 +119,10 @@ def test_what_a_process_says_is_worth_nothing(log: Log, place: Place) -> None:
     for byte in (ENTRIES, ENTRIES + 8, ENTRIES + HEAD - 1):  # what was decided, about what, when
         log.bytes[byte] ^= 64
         with pytest.raises(PolicyError, match=r"cannot be repeated from its decisions: .* another decision"):
-            judged(log, place, [hello, said])
+            judged(log, place, [hello, line])
         log.bytes[:] = whole
     for lines in ([], [hello], [hello, {"used": "all"}], [{"policy": 3}]):
-        with pytest.raises(judging.Silence):
+        with pytest.raises(judging.EndedEarly):
             judged(log, place, lines)
     for traits in (
         None,
@@ -139,5 +139,5 @@ def test_a_log_that_is_full_says_so() -> None:
     log, policy = Log(bytearray(200)), registry.scheduler("edf")
     _, scenario = next(iter(scenes_for(policy)))
     log.begin()
-    run(with_policy(scenario, written_down(policy)), "scheduler", place_of_log(policy), log)
+    run(with_policy(scenario, recorded(policy)), "scheduler", log_index(policy), log)
     assert log.was_full and log.used <= 200

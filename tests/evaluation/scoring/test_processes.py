@@ -11,7 +11,7 @@ import pytest
 
 from servegym.errors import PolicyError
 from servegym.evaluation.scoring import sandbox
-from servegym.evaluation.scoring.processes import Process, Say
+from servegym.evaluation.scoring.processes import Process, Send
 
 pytestmark = pytest.mark.slow
 
@@ -30,38 +30,38 @@ def refuse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "status", "said"),
+    ("work", "status", "output"),
     [(crash, -signal.SIGSEGV, []), (hang, -signal.SIGALRM, []), (refuse, 0, [{"refused": "it is late"}]),
      (lambda: 1 / 0, 1, []), (lambda: os._exit(3), 3, [])],
 )  # fmt: skip
 @pytest.mark.parametrize("boxed", [False, True])
-def test_how_it_ended_is_told(work: Callable[[], None], status: int, said: list, boxed: bool, tmp_path: Path) -> None:
+def test_its_end_is_known(work: Callable[[], None], status: int, output: list, boxed: bool, tmp_path: Path) -> None:
     if boxed and not sandbox.is_there():
         pytest.skip("this system lets its user have no namespaces")
-    process = Process(lambda say, asked: work(), 1.0, tmp_path / "errors", tmp_path if boxed else None)
-    assert list(process.lines()) == said
+    process = Process(lambda send, lines_in: work(), 1.0, tmp_path / "errors", tmp_path if boxed else None)
+    assert list(process.lines()) == output
     ended = process.end()
     assert ended.status == status and ended.cpu_s >= 0
     assert ("ZeroDivisionError" in (tmp_path / "errors").read_text("utf-8")) == (status == 1)
 
 
 def test_it_is_asked_and_answers(tmp_path: Path) -> None:
-    def work(say: Say, asked: Iterator[str]) -> None:
-        for line in asked:
-            os.write(1, b"not said\n")
-            say(twice=2 * int(line))
+    def work(send: Send, lines_in: Iterator[str]) -> None:
+        for line in lines_in:
+            os.write(1, b"not sent\n")
+            send(twice=2 * int(line))
 
     process = Process(work, 10.0, tmp_path / "errors")
     lines = process.lines()
     for number in (3, 4):
-        process.tell(str(number))
+        process.send(str(number))
         assert next(lines) == {"twice": 2 * number}
     assert process.end().status == 0
 
 
 def test_the_asker_is_gone(tmp_path: Path) -> None:
     mine, theirs = os.pipe()
-    process = Process(lambda say, asked: hang(), 10.0, tmp_path / "errors")
+    process = Process(lambda send, lines_in: hang(), 10.0, tmp_path / "errors")
     os.close(theirs)
     with pytest.raises(EOFError):
         list(process.lines(mine))
@@ -91,11 +91,11 @@ def test_what_cannot_be_done_in_a_sandbox(tmp_path: Path) -> None:
         "connects": lambda: socket.create_connection(("192.0.2.1", 9), 1.0),
     }
 
-    def work(say: Say, asked: Iterator[str]) -> None:
+    def work(send: Send, lines_in: Iterator[str]) -> None:
         for name, way in ways.items():
             try:
                 way()
-                say(done=name)
+                send(done=name)
             except OSError:
                 pass
 

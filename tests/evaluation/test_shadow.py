@@ -10,8 +10,7 @@ import pytest
 from experiments.engines.shadow_check import at_factors, factor_table
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import WorkloadError
-from servegym.evaluation.shadow.estimating import GAIN, Candidate, Shadow, shadow
-from servegym.evaluation.shadow.served import read_served
+from servegym.evaluation.shadow import GAIN, Candidate, Shadow, read_served, shadow
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.inputs.scenario import Scenario

@@ -1,0 +1,196 @@
+"""What other policies would have gained, simulated on a profile that is fitted to what a proxy has logged.
+
+The first half of the requests calibrates: a factor of batch times, CPU time of a step and the time between client and
+queue are fitted to their mean latencies. The second half judges: simulated under the policy that ran, it shows how far
+off the simulation is; simulated under the others, what they would have gained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from servegym.errors import WorkloadError
+from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.measured.engine_terms import EngineTerms
+from servegym.evaluation.measured.fitting import Fitted, fit
+from servegym.evaluation.measured.runs import Run, mean_itl_s
+from servegym.evaluation.measured.serving import scenario_of
+from servegym.latency_models.profile import Profile
+from servegym.simulator.policies.gains import Gain
+from servegym.simulator.runs.simulation import Simulation
+
+NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s", "tokens_in_time", "outcome", "router")
+FINISHED = "finished"
+LEAST = 40  # requests: fewer are not enough to fit and to judge
+NOTHING_BESIDE = EngineTerms("none", "the fitted profile has all")
+GAIN = Gain(first_weight=1.0)  # TDG, a first token worth as much as any
+BLOCKS = 10  # of successive requests; each is one observation
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """The requests that a proxy served.
+
+    run: the finished ones, with times from the first arrival. in_time: int[requests], how many tokens of each came in
+    time. left_out: number of other requests by outcome, which a simulation cannot reproduce.
+    """
+
+    run: Run
+    in_time: np.ndarray
+    left_out: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A scheduler of the engines and a router before them; None: the one that runs."""
+
+    scheduler: str | None = None
+    router: str | None = None
+
+    def of(self, run: Run) -> Run:
+        """Return the run under this candidate."""
+        return dataclasses.replace(run, scheduler=self.scheduler or run.scheduler, router=self.router or run.router)
+
+    @property
+    def label(self) -> str:
+        return " + ".join(part for part in (self.scheduler, self.router) if part) or "as it runs"
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Figures of the second half of the requests under a policy.
+
+    tdg: its TDG ratio. ttft_s, tpot_s: means. against: mean difference of the TDG ratio to the policy that runs, by
+    blocks. beyond_error: whether that whole interval is farther from 0 than the simulation was from what was measured.
+    """
+
+    label: str
+    tdg: float
+    ttft_s: float
+    tpot_s: float
+    against: Interval
+    beyond_error: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Shadow:
+    """measured: of the policy that ran. simulated: of the same on the fitted profile. error: simulated less measured,
+    by blocks. terms: the fitted ones. requests: number of those judged."""
+
+    terms: Fitted
+    requests: int
+    measured: Estimate
+    simulated: Estimate
+    error: Interval
+    others: tuple[Estimate, ...]
+
+
+def shadow(served: Served, profile: Profile, candidates: Sequence[Candidate]) -> Shadow:
+    """Estimate what each candidate would have gained.
+
+    Raises ServegymError for unknown policies, and as `fit` does.
+    """
+    run = served.run
+    terms = fit([(run, profile, NOTHING_BESIDE)], stages=["1"])
+    fitted, judged = terms.within(profile), run.of_stage("2")
+    blocks = np.arange(judged.sum()) * BLOCKS // judged.sum()
+    weight = run.requests["weight"].to_numpy(float) if "weight" in run.requests else np.ones(len(judged))
+    tokens = run.requests["output_tokens"].to_numpy(float)
+    there = run.requests.assign(gain=weight * served.in_time, ideal_gain=weight * tokens, tpot_s=run.requests["itl_s"])
+
+    def simulated_under(candidate: Candidate) -> pd.DataFrame:
+        return Simulation(scenario_of(candidate.of(run), fitted, NOTHING_BESIDE, gain=GAIN)).run().requests[judged]
+
+    measured, here = there[judged], simulated_under(Candidate())
+    ratios, simulated = _by_block(measured, blocks), _by_block(here, blocks)
+    error = student_interval(simulated - ratios)
+    margin = abs(error.mean)
+
+    def estimate(label: str, requests: pd.DataFrame, base: np.ndarray) -> Estimate:
+        against = student_interval(_by_block(requests, blocks) - base)
+        beyond = max(against.low, -against.high) > margin
+        tdg = float(requests["gain"].sum() / requests["ideal_gain"].sum())
+        return Estimate(label, tdg, float(requests["ttft_s"].mean()), float(requests["tpot_s"].mean()), against, beyond)
+
+    others = tuple(estimate(candidate.label, simulated_under(candidate), simulated) for candidate in candidates)
+    label = f"{run.scheduler} + {run.router}" if run.engines > 1 else run.scheduler
+    return Shadow(
+        terms, int(judged.sum()), estimate(f"{label}, measured", measured, ratios),
+        estimate(f"{label}, simulated", here, simulated), error, others,
+    )  # fmt: skip
+
+
+def _by_block(requests: pd.DataFrame, blocks: np.ndarray) -> np.ndarray:
+    """Return float64[blocks]: the TDG ratio of each block of requests."""
+    gain, ideal = (np.bincount(blocks, requests[name].to_numpy(float)) for name in ("gain", "ideal_gain"))
+    return np.asarray(gain / ideal)
+
+
+def read_served(
+    path: Path,
+    scheduler: str = "vllm-v1",
+    engines: int | None = None,
+    router: str | None = None,
+    last_s: float | None = None,
+    max_num_seqs: int = 256,
+    max_num_batched_tokens: int = 2048,
+    kv_blocks: int | None = None,
+) -> Served:
+    """Read the requests since the policy was last changed, of those that arrived in the last `last_s` seconds.
+
+    path: a log of `servegym proxy --request-log`. engines, router: None: as logged. Raises WorkloadError for an invalid
+    log, or one in which too few requests have finished.
+    """
+    table = _table(path)
+    if last_s is not None:
+        table = table[table["arrival_s"] >= table["arrival_s"].max() - last_s]
+    changes = np.flatnonzero(table["router"].to_numpy()[1:] != table["router"].to_numpy()[:-1])
+    table = table.iloc[changes[-1] + 1 if len(changes) else 0 :]
+    done = (table["outcome"] == FINISHED) & (table["output_tokens"] >= 1) & table["ttft_s"].notna()
+    left_out = {str(name): int(count) for name, count in table["outcome"][~done].value_counts().items()}
+    served = table[done].reset_index(drop=True)
+    if len(served) < LEAST:
+        raise WorkloadError(
+            f"{path}: {len(served)} requests have finished under the policy that runs; it takes {LEAST}"
+        )
+    logged = int(served["engines"].max()) if "engines" in served else 1
+    requests = served.assign(
+        arrival_s=served["arrival_s"] - served["arrival_s"].iloc[0],
+        itl_s=mean_itl_s(served),
+        ttlt_slo_s=served["ttlt_slo_s"].astype(float).fillna(np.inf) if "ttlt_slo_s" in served else np.inf,
+        failed=False,
+        stage=np.arange(len(served)) // -(-len(served) // 2) + 1,  # the first half is 1, the second 2
+    )
+    run = Run(
+        path.stem, "own", "own", 1, engines or logged, 1, "", max_num_seqs, max_num_batched_tokens, kv_blocks, requests,
+        scheduler=scheduler, router=router or str(served["router"].iloc[-1]),
+    )  # fmt: skip
+    return Served(run, requests["tokens_in_time"].to_numpy("i8"), left_out)
+
+
+def _table(path: Path) -> pd.DataFrame:
+    """Read all lines in order of arrival, but for an incomplete last line, which is still being written."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path} cannot be read: {error}") from None
+    rows = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise WorkloadError(f"{path}: line {number} is no JSON object; a log of servegym proxy has one a line")
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    missing = [name for name in NEEDED if name not in table]
+    if missing:
+        raise WorkloadError(f"{path}: {missing[0]} is missing; a log of servegym proxy has {', '.join(NEEDED)}")
+    return table.sort_values("arrival_s", kind="stable").reset_index(drop=True)

@@ -1,1 +1,0 @@
-"""What another policy would have gained where one is running: `servegym shadow`."""
