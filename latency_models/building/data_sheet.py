@@ -107,7 +107,7 @@ class DataSheet:
         take less time at the FP32 peak of all these GPUs but the A100.
         """
         scan = shape.scan
-        inner, convolved = scan.inner / devices, scan.convolved / devices
+        inner, convolved = scan.inner / devices, float(scan.convolved_on(devices))
         flop, numbers, kernels = 0.0, 4.0 * inner + 2 * scan.state, DECODE_KERNELS
         if scan.chunk:
             of_groups = convolved - inner  # 2 G N

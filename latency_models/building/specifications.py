@@ -70,7 +70,7 @@ def kv_cache(
 def _kept(shape: DecoderShape, devices: int) -> tuple[list[Kept], str, str]:
     """The memory of each layer on all devices, its bytes in words, and what some layers keep instead of all tokens."""
     if isinstance(shape, StateShape):
-        state_bytes = shape.state.bytes()
+        state_bytes = devices * shape.state.bytes(devices)
         kept = Kept(state_bytes=state_bytes, checkpoints=shape.state.kind == "Mamba-2")
         counted = f"({shape.layers} layers x {state_bytes} bytes), less one block, which vLLM leaves empty."
         return [kept] * shape.layers, counted, " A request has a state in each layer"

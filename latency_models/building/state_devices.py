@@ -22,7 +22,7 @@ def states(kernels: Kernels, chip: Device, shape: StateShape, devices: int = 1) 
     """
     check_state_cut(shape, devices)
     scan = shape.scan
-    inner, convolved = scan.inner // devices, scan.convolved // devices
+    inner, convolved = scan.inner // devices, scan.convolved_on(devices)
     beside = elementwise(chip, 3 * inner)  # the gate; in Mamba-2 before a norm
     if scan.rank:  # Mamba projects step sizes, and what states read and write, from the convolved channels
         narrow = scan.rank + 2 * scan.state
@@ -45,8 +45,8 @@ def states(kernels: Kernels, chip: Device, shape: StateShape, devices: int = 1) 
 
 
 def check_state_cut(shape: StateShape, devices: int) -> None:
-    """Raise ProfileError if the model cannot be cut for this number of devices."""
-    cut = [("heads", shape.scan.heads), ("groups", shape.scan.groups), ("channels", shape.scan.inner)]
-    for name, number in cut:
+    """Raise ProfileError if the model cannot be cut for this number of devices. One group is copied, as in vLLM."""
+    groups = 0 if shape.scan.groups == 1 else shape.scan.groups
+    for name, number in (("heads", shape.scan.heads), ("groups", groups), ("channels", shape.scan.inner)):
         if devices < 1 or number % devices:
             raise ProfileError(f"{devices} devices cannot share {number} {name} of states evenly")

@@ -103,6 +103,11 @@ class Scan:
     groups: int = 0
     chunk: int = 0
 
+    def convolved_on(self, devices: int) -> int:
+        """Return the convolution's channels on each device. vLLM copies groups until each device has one."""
+        copies = devices - self.groups if self.groups % devices else 0
+        return (self.convolved + 2 * copies * self.state) // devices
+
 
 @dataclass(frozen=True)
 class State:
@@ -121,7 +126,10 @@ class State:
 
     def bytes(self, devices: int = 1, conv_bytes: int = 2) -> int:
         """Return the bytes that each device keeps of a request."""
-        return (self.conv_numbers * conv_bytes + self.numbers * self.number_bytes) // devices
+        conv_numbers = self.conv_numbers // devices
+        if self.scan is not None:
+            conv_numbers = self.conv_numbers // self.scan.convolved * self.scan.convolved_on(devices)
+        return conv_numbers * conv_bytes + self.numbers * self.number_bytes // devices
 
 
 Mixer = Attention | Latent | State

@@ -338,7 +338,9 @@ def test_states_are_cut_by_heads_groups_and_channels(no_data):
     assert half["kv"]["total_blocks"] > 2 * whole["kv"]["total_blocks"]
     one, other = (parse_profile(document, "m").device.evaluate(prefills(1, 8192))[0] for document in (whole, half))
     assert 0.5 * one < other < 0.75 * one
-    for config, said in ((MAMBA2, "2 devices cannot share 1 groups"), (MAMBA2 | {"num_heads": 81}, "81 heads")):
+    one_group, three = MAMBA2, MAMBA2 | {"n_groups": 3}
+    assert kv_cache(model_of(one_group, "m").shape, 80, 2)["total_blocks"] > 0  # each device has a copy of the group
+    for config, said in ((three, "2 devices cannot share 3 groups"), (MAMBA2 | {"num_heads": 81}, "81 heads")):
         with pytest.raises(ProfileError, match=said):
             from_config.build(gpu("h100"), model_of(config, "m"), 2)
     with pytest.raises(ProfileError, match="the model has no experts"):

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,15 @@ def test_states_groups_and_blocks_are_vllms(name: str, caching: bool, tmp_path: 
     assert ours.blocks == AVAILABLE_BYTES // (count * spec.page_size_bytes) - 1  # without the null block
     assert not config.model_config.is_prefix_caching_supported  # vLLM's default is off
     assert spec.block_size == (mine.block_tokens if caching else 8192)
+
+
+@pytest.mark.parametrize(("groups", "devices"), [(1, 2), (1, 8), (8, 2), (8, 8)])
+def test_devices_keep_as_much_as_vllms(groups: int, devices: int) -> None:
+    """A group is copied to each device if there are more devices."""
+    from vllm.model_executor.layers.mamba.mamba_utils import MambaStateShapeCalculator
+
+    sizes = {"num_heads": 128, "head_dim": 64, "state_size": 128, "conv_kernel": 4, "n_groups": groups}
+    convolved, state = MambaStateShapeCalculator.mamba2_state_shape(devices, 8192, **sizes)
+    model = {"model_type": "mamba2", "num_hidden_layers": 1, "hidden_size": 4096, "vocab_size": 100}
+    mixer = read(model | sizes, "m").layers[0].mixer
+    assert mixer.bytes(devices) == 2 * (math.prod(convolved) + math.prod(state))
