@@ -66,6 +66,16 @@ def attempts_of(trials: Iterable[FrozenTrial], count: int) -> list[list[FrozenTr
     return attempts
 
 
+def first_finished(attempts: Iterable[FrozenTrial]) -> FrozenTrial | None:
+    """Find the attempt at an index that counts; None if none is finished."""
+    return next((trial for trial in attempts if trial.state in FINISHED), None)
+
+
+def is_open(attempts: Iterable[FrozenTrial]) -> bool:
+    """Return whether an index has only failed attempts, or none."""
+    return all(trial.state == TrialState.FAIL for trial in attempts)
+
+
 def work(
     study: Study,
     objective: Objective,
@@ -142,13 +152,13 @@ class Worker:
             self._fail_dead()
             trials = self._trials()
             attempts = attempts_of(trials, self.trials)
-            finished = [trial for of in attempts if (trial := next((t for t in of if t.state in FINISHED), None))]
+            finished = [trial for group in attempts if (trial := first_finished(group)) is not None]
             trial = next((trial for trial in trials if trial.state == TrialState.WAITING), None)
             if trial is None:  # else: of a worker that died before it started the trial
-                opened = next((i for i, of in enumerate(attempts) if all(t.state == TrialState.FAIL for t in of)), None)
-                if opened is None:
+                opened = [index for index, group in enumerate(attempts) if is_open(group)]
+                if not opened:
                     return None, finished
-                trial = self._made(opened, attempts[opened])
+                trial = self._new_trial(opened[0], attempts[opened[0]])
             with contextlib.suppress(UpdateFinishedTrialError):
                 self.storage.set_trial_user_attr(trial._trial_id, WORKER, self.name)
                 self.storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
@@ -157,7 +167,7 @@ class Worker:
                 return None, finished  # another worker has it: a database lost the lock
             return trial, finished
 
-    def _made(self, index: int, failed: Sequence[FrozenTrial]) -> FrozenTrial:
+    def _new_trial(self, index: int, failed: Sequence[FrozenTrial]) -> FrozenTrial:
         """Make a WAITING trial of an index. Raises WorkError if too many workers died of the attempts before."""
         dead = [trial for trial in failed if ENDED not in trial.user_attrs]
         if len(dead) > self.retries:

@@ -160,7 +160,7 @@ def test_a_trial_that_another_worker_has_meanwhile_is_not_taken(tmp_path, monkey
     """As when a database is restarted between looking for a trial and taking it, and others are faster."""
     study = opened(tmp_path)
     late = workers.Worker(study, study._storage, "late", 1, sampler_of)
-    made = late._made
+    made = late._new_trial
 
     def taken_meanwhile(index, failed):
         trial = made(index, failed)
@@ -168,7 +168,7 @@ def test_a_trial_that_another_worker_has_meanwhile_is_not_taken(tmp_path, monkey
             study._storage.set_trial_state_values(trial._trial_id, change, [1.0] if change.is_finished() else None)
         return trial
 
-    monkeypatch.setattr(late, "_made", taken_meanwhile)
+    monkeypatch.setattr(late, "_new_trial", taken_meanwhile)
     if state.is_finished():
         assert late.take()[0] is None
     else:
