@@ -9,130 +9,54 @@ page and its picture. Hypotheses and words: ppo_routers.md.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.one_choice import changes_table
+from experiments.ppo_arms import (
+    AFFINITY,
+    ARMS,
+    CONFIG,
+    COST,
+    EVOLUTION,
+    LONG,
+    LONG_SEEDS,
+    MIXED,
+    SESSIONS,
+    Arm,
+    Trained,
+    trained,
+)
 from experiments.prose import sections
-from experiments.session_fleet import ATTAINMENT, FIGURES, TDG, TUNED, Outcomes, by_router, routers
+from experiments.session_fleet import (
+    ATTAINMENT,
+    FIGURES,
+    PLACES,
+    TDG,
+    TUNED,
+    Outcomes,
+    by_router,
+    routers,
+    scenarios_of,
+)
 from servegym.baselines.artifact.files import load_artifact
 from servegym.envs.cluster_routing import random_clusters
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
 from servegym.scenarios.presets import spelled_out
 from servegym.simulator.runs.simulation import Simulation
-from servegym.tuners import evolution
-from servegym.tuners.config import BudgetConfig, TrainingConfig, load_config
-from servegym.tuners.training import train
 
-CONFIG = "maskable-ppo-session-fleet"
 SEEDS, FIRST_SEED = 5, 8_800_000  # of trainings; of the scenarios that all are judged on
-SESSIONS, MIXED = "session-fleet", "mixed-fleet"
 SCENARIOS = {SESSIONS: 8, MIXED: 64}  # judged on
-TRIED = 100
-EVOLUTION, EVOLUTION_CONFIG, EPISODES = "by CMA-ES", "cma-session-fleet", 432
+ELSEWHERE = 6  # scenarios of each place that no training saw
 CHANGED = 16  # decisions an episode
 WITHIN_S = (10, 30, 60, 100, 200, 400)  # the next turn of a session
 CMA = "learned:session-fleet"
-AFFINITY, COST = "prefix-affinity", "predicted-cost"
 DOTS_PER_INCH = 150
-ON_MIXED = {"n_steps": 400, "batch_size": 1600}  # an episode of the mixed fleet has 400 requests
-MIXED_ENVIRONMENTS, MIXED_STEPS = 32, 64_000
 COLOURS = {AFFINITY: "#d95f02", COST: "#1b5e9b"}
-
-
-class Arm(NamedTuple):
-    """What is trained: the fleet, the base router, and what differs from the configuration.
-
-    bias: `network.base_bias`. hyperparameters: those that differ. change: what it tries, empty: the recipe as it ships.
-    A change was tried once, from the seed `TRIED`; one of them is another algorithm.
-    """
-
-    place: str
-    base: str
-    bias: float
-    hyperparameters: Mapping[str, Any] = {}
-    change: str = ""
-
-    @property
-    def name(self) -> str:
-        """Of its trainings' folders."""
-        return "-".join(filter(None, (self.place, self.base, self.change.replace(" ", "-"))))
-
-
-ARMS = (
-    Arm(SESSIONS, AFFINITY, 3.0),
-    Arm(SESSIONS, COST, 6.0),
-    Arm(SESSIONS, COST, 6.0, {"trace_s": 20.0, "horizon_s": 200.0}, "rewards of others"),
-    Arm(SESSIONS, COST, 20.0, {"learning_rate": 0.02, "learning_rate_end": 0.002}, "small residuals"),
-    Arm(SESSIONS, COST, 1.0, {}, EVOLUTION),
-    Arm(MIXED, AFFINITY, 1.0, ON_MIXED),
-    Arm(MIXED, COST, 6.0, ON_MIXED),
-)
-
-
-class Trained(NamedTuple):
-    """An arm's trainings. curves: of each seed, its validations, oldest first. minutes: of processors, of each."""
-
-    arm: Arm
-    curves: Sequence[Sequence[Mapping[str, Any]]]
-    minutes: Sequence[float]
-    policies: Sequence[Path]
-
-    def over_steps(self, figure: str) -> tuple[list[int], list[Interval]]:
-        """A figure of validations less the base's, over seeds: at which steps, and its interval there."""
-        steps = [row["steps"] for row in self.curves[0]]
-        values = np.array([[row[figure] for row in curve] for curve in self.curves])
-        return steps, [student_interval(column) for column in values.T]
-
-
-def config_of(arm: Arm, seed: int, steps: int | None) -> TrainingConfig:
-    """The training of an arm. steps: decisions; where evolution serves whole episodes, it serves `EPISODES`."""
-    if arm.change == EVOLUTION:
-        config = load_config(EVOLUTION_CONFIG)
-        every = dataclasses.replace(load_config(CONFIG).validation, every_steps=EPISODES // 4)
-        scenarios = {**config.scenarios, "router": arm.base}
-        changes: dict[str, Any] = {"scenarios": scenarios, "seed": seed, "validation": every, "name": arm.name}
-        return dataclasses.replace(config, **changes).replaced(steps=EPISODES)
-    config = load_config(CONFIG)
-    scenarios = {**config.scenarios, "router": arm.base}
-    if arm.place == MIXED:
-        del scenarios["rate_per_s"]
-        config = dataclasses.replace(
-            config,
-            environments=MIXED_ENVIRONMENTS,
-            budget=BudgetConfig(MIXED_STEPS),
-            validation=dataclasses.replace(config.validation, every_steps=MIXED_STEPS // 5),
-        )
-    return dataclasses.replace(
-        config,
-        name=arm.name,
-        arguments={**config.arguments, "preset": arm.place},
-        scenarios=scenarios,
-        network=dataclasses.replace(config.network, base_bias=arm.bias),
-        hyperparameters={**config.hyperparameters, **arm.hyperparameters},
-        seed=seed,
-    ).replaced(steps=steps)
-
-
-def trained(arms: Sequence[Arm], folder: Path, seeds: int, steps: int | None) -> Iterator[Trained]:
-    """Train what is not there yet, and read all."""
-    for arm in arms:
-        of_arm = [TRIED] if arm.change else list(range(seeds))
-        runs = [folder / f"{arm.name}-{seed}" for seed in of_arm]
-        for seed, run in zip(of_arm, runs, strict=True):
-            if not (run / "summary.json").is_file():
-                (evolution.train if arm.change == EVOLUTION else train)(config_of(arm, seed, steps), run)
-                print(f"{run.name}: trained", flush=True)
-        curves = [[json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()] for run in runs]
-        minutes = [json.loads((run / "summary.json").read_text())["cpu_minutes"] for run in runs]
-        yield Trained(arm, curves, minutes, [run / "policy.json" for run in runs])
 
 
 def judged(place: str, found: Sequence[Trained]) -> Outcomes:
@@ -195,6 +119,22 @@ def places_table(places: Mapping[str, Outcomes], found: Sequence[Trained]) -> st
     return table(("upon", "attainment", *parts, "TDG", *parts), rows)
 
 
+def elsewhere_table(one: Trained) -> str:
+    """A row a place of session-fleet's page, where an arm was not trained: figures less those of other routers."""
+    others = (one.arm.base, COST, CMA)
+    policies = {name: policy for name, policy in routers().items() if name in others}
+    policies |= {path.parent.name: load_artifact(path).policy("router") for path in one.policies}
+    rows = []
+    for place, changes in PLACES.items():
+        outcomes, cells = by_router(policies, scenarios_of(changes, ELSEWHERE)), []
+        for figure, style in ((ATTAINMENT, ".3f"), (TDG, ".4f")):
+            cells.append(f"{of_arm(outcomes, one)[..., figure].mean():{style}}")
+            cells += [less(outcomes, one, other, figure).text(f"+{style}") for other in others]
+        rows.append((place, *cells))
+    parts = ("less its base", f"less `{COST}`", "less CMA-ES's")
+    return table(("where", "attainment", *parts, "TDG", *parts), rows)
+
+
 def routers_table(outcomes: Outcomes, found: Sequence[Trained]) -> str:
     """A row a router, and one an arm, those that attain most first: means over scenarios (and trainings)."""
     means = {name if name == TUNED else f"`{name}`": outcomes[name].mean(axis=0) for name in routers()}
@@ -228,19 +168,23 @@ def turns_table() -> str:
 
 
 def draw(found: Sequence[Trained], path: Path) -> None:
-    """Attainment and TDG less the base's against decisions, mean and interval over seeds, a column a place."""
+    """Attainment and TDG less the base's against decisions, mean and interval over seeds.
+
+    A column is a place, and whether trainings had `TIMES` the decisions.
+    """
     from matplotlib.figure import Figure
 
-    places = list(dict.fromkeys(one.arm.place for one in found))
-    figure = Figure(figsize=(4.6 * len(places), 5.6), layout="constrained")
-    grid = figure.subplots(2, len(places), squeeze=False, sharex="col")
-    kinds = {"": "-", "rewards of others": "--", "small residuals": ":"}
-    for column, place in enumerate(places):
+    compared = [one for one in found if one.arm.change != EVOLUTION]
+    columns = list(dict.fromkeys((one.arm.place, one.arm.change == LONG) for one in compared))
+    figure = Figure(figsize=(4.6 * len(columns), 5.6), layout="constrained")
+    grid = figure.subplots(2, len(columns), squeeze=False, sharex="col")
+    kinds = {"": "-", LONG: "-", "rewards of others": "--", "small residuals": ":"}
+    for column, (place, is_long) in enumerate(columns):
         for axes, name, words in zip(
             grid[:, column], ("attainment_difference", "difference"), ("SLO attainment", "TDG ratio"), strict=True
         ):
             axes.axhline(0, color="0.6", linewidth=0.8)
-            for one in (one for one in found if one.arm.place == place and one.arm.change != EVOLUTION):
+            for one in (one for one in compared if (one.arm.place, one.arm.change == LONG) == (place, is_long)):
                 steps, intervals = one.over_steps(name)
                 thousands, colour = [step / 1000 for step in steps], COLOURS[one.arm.base]
                 means, bounds = [each.mean for each in intervals], [each[1:] for each in intervals]
@@ -248,14 +192,14 @@ def draw(found: Sequence[Trained], path: Path) -> None:
                     [(mean, mean) if math.isnan(ends[0]) else ends for mean, ends in zip(means, bounds, strict=True)]
                 ).T
                 axes.fill_between(thousands, low, high, color=colour, alpha=0.13, linewidth=0)
-                label = f"upon {one.arm.base}" + (f"; {one.arm.change}" if one.arm.change else "")
+                label = f"upon {one.arm.base}" + (f"; {one.arm.change}" if one.arm.change not in ("", LONG) else "")
                 axes.plot(
                     thousands, means, kinds[one.arm.change], color=colour, marker="o", markersize=3, linewidth=1.4,
                     label=label,
                 )  # fmt: skip
             axes.set_ylabel(f"{words} less the base's")
             axes.grid(color="0.92", linewidth=0.6)
-        grid[0, column].set_title(place, fontsize=10)
+        grid[0, column].set_title(f"{place}; {LONG}" if is_long else place, fontsize=10)
         grid[0, column].legend(frameon=False, fontsize=8, loc="upper left")
         grid[1, column].set_xlabel("thousand decisions")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -282,7 +226,7 @@ def page(places: Mapping[str, Outcomes], found: Sequence[Trained], picture: Path
 
 ## How
 
-{words["How"]} Here {seeds} trainings of each recipe; each change was tried once.
+{words["How"]} Here {seeds} trainings of each recipe, and {LONG_SEEDS} with ten times the decisions. {words["Once"]}
 
 From the arrival of a request to that of its session's next one, share within a time:
 
@@ -299,7 +243,12 @@ From the arrival of a request to that of its session's next one, share within a 
 {words["Judged"]}
 
 {places_table(places, found)}
-{parts}## Why
+{parts}## Elsewhere
+
+{words["Elsewhere"]} Here {ELSEWHERE} scenarios of each place.
+
+{elsewhere_table(next(one for one in found if one.arm.change == LONG))}
+## Why
 
 {words["Why"]}
 
@@ -313,7 +262,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of the trainings")
     parser.add_argument("page", type=Path)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="trainings of each kind")
-    parser.add_argument("--steps", type=int, help="decisions of each training; default: the configuration's")
+    parser.add_argument("--steps", type=int, help="decisions of each training, long ones ten times as many")
     options = parser.parse_args()
     found = list(trained(ARMS, options.folder, options.seeds, options.steps))
     places = {}

@@ -7,8 +7,10 @@ import pytest
 
 pytest.importorskip("sb3_contrib")
 
-from experiments import ppo_routers
-from experiments.ppo_routers import ARMS, ATTAINMENT, CMA, COST, MIXED, SESSIONS, TDG, TRIED, Trained, config_of
+from experiments import ppo_arms, ppo_routers
+from experiments.ppo_arms import ARMS, COST, LONG, MIXED, SESSIONS, TIMES, TRIED, Trained, config_of
+from experiments.ppo_routers import ATTAINMENT, CMA, TDG
+from servegym.tuners.config import load_config
 
 
 def trained(arm=ARMS[1], differences=((0.01, 0.03), (0.03, 0.05))) -> Trained:
@@ -33,10 +35,16 @@ def test_every_arm_is_a_training_of_its_own() -> None:
     assert len({arm.name for arm in ARMS}) == len(ARMS)
     config = config_of(ARMS[1], 3, None)
     assert (config.scenarios["router"], config.seed, config.network.base_bias) == (COST, 3, 6.0)
-    mixed = config_of(ARMS[-1], 0, None)
+    mixed = config_of(next(arm for arm in ARMS if arm.place == MIXED), 0, None)
     assert mixed.arguments["preset"] == MIXED and "rate_per_s" not in mixed.scenarios
     assert mixed.hyperparameters["n_steps"] * mixed.environments * 5 == mixed.budget.steps
     assert config_of(ARMS[0], 0, 500).budget.steps == 500
+    assert config_of(next(arm for arm in ARMS if arm.change == LONG), 0, 500).budget.steps == 500 * TIMES
+
+
+def test_the_recipe_that_ships_has_the_decisions_of_the_long_trainings() -> None:
+    long = next(arm for arm in ARMS if arm.change == LONG and arm.place == SESSIONS)
+    assert config_of(long, 0, None).budget == load_config(ppo_arms.CONFIG).budget
 
 
 def test_a_curve_is_over_trainings() -> None:
@@ -70,9 +78,9 @@ def test_what_is_there_is_not_trained_again(tmp_path, monkeypatch) -> None:
         (run / "summary.json").write_text(json.dumps({"cpu_minutes": 1.0}))
         (run / "curve.jsonl").write_text(json.dumps({"steps": 0, "attainment_difference": 0.0, "difference": 0.0}))
 
-    monkeypatch.setattr(ppo_routers, "train", train)
+    monkeypatch.setattr(ppo_arms, "train", train)
     changed = next(arm for arm in ARMS if arm.change)
     for _ in range(2):
-        found = list(ppo_routers.trained([ARMS[0], changed], tmp_path, 2, None))
+        found = list(ppo_arms.trained([ARMS[0], changed], tmp_path, 2, None))
     assert done == [f"{ARMS[0].name}-0", f"{ARMS[0].name}-1", f"{changed.name}-{TRIED}"]
     assert [len(one.curves) for one in found] == [2, 1]
