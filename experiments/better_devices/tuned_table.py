@@ -8,13 +8,14 @@ from pathlib import Path
 from experiments.better_devices import tuned
 from experiments.better_devices.devices import JUDGED, TERMS
 from experiments.better_devices.study import OLD, tuned_device
+from experiments.tuning.whole import read_study, validated
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import header, row
 from servegym.evaluation.panels.statistics import bootstrap, difference
 from servegym.evaluation.panels.tables import TDG, score_array
-from servegym.tuners.studies.analysis import parameters_of, validated
+from servegym.tuners.studies.analysis import parameters_of
 from servegym.tuners.studies.candidates import DEFAULTS, WINNER
-from servegym.tuners.studies.results import OUTCOME_FILE, StudyResults, read_study
+from servegym.tuners.studies.results import OUTCOME_FILE, StudyResults
 
 DEVICES = {OLD: "old profile", TERMS: TERMS, JUDGED: JUDGED}
 

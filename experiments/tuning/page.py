@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from experiments.prose import sections
-from experiments.tuning.whole import by_trace, plot_studies, read_tuning
+from experiments.tuning.whole import by_trace, plot_studies, read_tuning, validated
 from servegym.errors import ServegymError
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import header, row
@@ -18,7 +18,6 @@ from servegym.tuners.studies.analysis import (
     conclusions,
     optimism,
     parameters_of,
-    validated,
     verdict,
 )  # fmt: skip
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER

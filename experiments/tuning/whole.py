@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -13,7 +14,7 @@ from servegym.evaluation.intervals import Interval
 from servegym.evaluation.plots import DOTS_PER_INCH
 from servegym.tuners.studies.candidates import DEFAULTS, WINNER
 from servegym.tuners.studies.plots import GREY, INK, name_of_figure, plain
-from servegym.tuners.studies.results import OUTCOME_FILE, StudyResults, of_candidate, paired, read_study
+from servegym.tuners.studies.results import OUTCOME_FILE, TABLES, StudyResults, of_candidate, paired
 from servegym.tuners.studies.tuning import CONFIG_FILE
 
 
@@ -30,6 +31,30 @@ def read_tuning(directory: Path) -> list[StudyResults]:
     if not found:
         raise TuningError(f"{directory}: none of its studies is through")
     return found
+
+
+def read_study(folder: Path) -> StudyResults:
+    """Read a study from its folder. Raises TuningError for files that are missing or damaged."""
+    path = folder / OUTCOME_FILE
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        tables = {}
+        for name in TABLES:
+            path = folder / f"{name}.csv"
+            tables[name] = pd.read_csv(path) if path.exists() or name != "slices" else pd.DataFrame()
+    except OSError as error:
+        raise TuningError(f"{path}: {error.strerror}; a finished study has it") from None
+    except ValueError as error:
+        raise TuningError(f"{path} is damaged: {' '.join(str(error).split())}") from None
+    return StudyResults(document, **tables)
+
+
+def validated(results: StudyResults) -> Interval:
+    """Compare winner and defaults on the validation panel, fresh seeds of the tuned traces. The winner was
+    chosen there as the best of a few, so the difference is slightly too large."""
+    return paired(
+        of_candidate(results.validation, results.winner), of_candidate(results.validation), results.objective.figure
+    )
 
 
 def by_trace(results: StudyResults) -> dict[str, Interval]:

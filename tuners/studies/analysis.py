@@ -92,14 +92,6 @@ def optimism(results: StudyResults) -> Optimism | None:
     return Optimism(int(best), float(trials.loc[best] - trials.loc[0]), again)
 
 
-def validated(results: StudyResults) -> Interval:
-    """Compare winner and defaults on the validation panel, fresh seeds of the tuned traces. The winner was
-    chosen there as the best of a few, so the difference is slightly too large."""
-    return paired(
-        of_candidate(results.validation, results.winner), of_candidate(results.validation), results.objective.figure
-    )
-
-
 def conclusions(results: StudyResults) -> list[str]:
     """Write the conclusions of a study as sentences."""
     up, found = results.objective.larger_is_better, []

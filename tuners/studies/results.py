@@ -1,4 +1,4 @@
-"""The results of a study, and their files: written by a tuning, read back for pictures, reports and pages."""
+"""The results of a study, and their files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servegym.errors import TuningError
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels.statistics import bootstrap, difference
 from servegym.evaluation.panels.tables import by_cell
@@ -32,7 +31,7 @@ class StudyResults:
     validation: a row a run of the best k trials and the defaults. slices: a row a run on the validation panel with one
         parameter changed from the winner on: parameter, value; may be empty.
     test: a row a run of "defaults", "winner" and "schedule" (policy: which candidate that is).
-    trial_runs: None if the study was read from files, where it is in `trial_runs.parquet`.
+    trial_runs: None if the study was read from files (`experiments.tuning.whole`).
     """
 
     document: dict[str, Any]
@@ -114,24 +113,6 @@ def save_study(results: StudyResults, folder: Path) -> None:
         results.trial_runs.to_parquet(folder / RUNS_FILE, index=False)
     text = json.dumps(results.document, indent=1, allow_nan=False)
     (folder / OUTCOME_FILE).write_text(text + "\n", encoding="utf-8")
-
-
-def read_study(folder: Path) -> StudyResults:
-    """Read a study from its folder. Raises TuningError for files that are missing or damaged."""
-    import pandas as pd
-
-    path = folder / OUTCOME_FILE
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        tables = {}
-        for name in TABLES:
-            path = folder / f"{name}.csv"
-            tables[name] = pd.read_csv(path) if path.exists() or name != "slices" else pd.DataFrame()
-    except OSError as error:
-        raise TuningError(f"{path}: {error.strerror}; a finished study has it") from None
-    except ValueError as error:
-        raise TuningError(f"{path} is damaged: {' '.join(str(error).split())}") from None
-    return StudyResults(document, **tables)
 
 
 def paired(rows: pd.DataFrame, baseline: pd.DataFrame, figure: str) -> Interval:

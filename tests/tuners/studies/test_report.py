@@ -11,12 +11,11 @@ import pytest
 from PIL import Image
 
 from experiments.tuning.page import between, main, write_page
-from experiments.tuning.whole import plot_studies, read_tuning
+from experiments.tuning.whole import plot_studies, read_study, read_tuning
 from servegym.errors import TuningError
 from servegym.tuners.studies.candidates import pareto_front
 from servegym.tuners.studies.plots import plot_front, plot_loads, plot_slices
 from servegym.tuners.studies.report import study_report
-from servegym.tuners.studies.results import read_study
 from tests.tuners.studies.made import made, write
 
 pytestmark = pytest.mark.slow
