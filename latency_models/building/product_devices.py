@@ -13,18 +13,7 @@ import numpy as np
 from servegym.errors import ProfileError
 from servegym.latency_models.building.all_reduce import reduced
 from servegym.latency_models.building.composition import ATTENTION, Composition, Seconds
-from servegym.latency_models.building.data_sheet import (
-    LAUNCH_S as LAUNCH_S,
-)
-from servegym.latency_models.building.data_sheet import (
-    TRAFFIC_EFFICIENCY as TRAFFIC_EFFICIENCY,
-)
-from servegym.latency_models.building.data_sheet import (
-    Attention,
-    added,
-    elementwise,
-    scaled,
-)
+from servegym.latency_models.building.data_sheet import Attention, added, elementwise, scaled
 from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape, StateShape
 from servegym.latency_models.building.specifications import Device
 

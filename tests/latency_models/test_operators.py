@@ -15,8 +15,8 @@ from experiments.profiles.shapes import LLAMA_3_8B, QWEN3_30B_A3B
 from experiments.profiles.vidur_a100 import VIDUR_OPERATORS
 from servegym.latency_models.building import aiconfigurator
 from servegym.latency_models.building.composition import Composition
+from servegym.latency_models.building.data_sheet import LAUNCH_S, TRAFFIC_EFFICIENCY
 from servegym.latency_models.building.operator_fit import LEAST_TOKENS, fit_operators
-from servegym.latency_models.building.product_devices import LAUNCH_S, TRAFFIC_EFFICIENCY
 from servegym.latency_models.building.tables import read_table
 from servegym.latency_models.operators import Operators
 from servegym.latency_models.profile import load_profile, profile_names
