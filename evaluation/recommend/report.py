@@ -19,7 +19,6 @@ from servegym.evaluation.recommend.words import NOT_MEASURED, conclusions, docum
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.plots import HEIGHT, WIDTH
-from servegym.evaluation.reports.svg import inline_svg
 from servegym.evaluation.targets import Target
 
 GREY = "#7F7F7F"
@@ -124,12 +123,12 @@ def recommend_report(found: Recommendation, path: str | Path) -> Path:
     body = [
         page.section("In short", page.bullets(conclusions(found))),
         page.section(
-            "How many engines", page.figure(inline_svg(plot_curve(best, target), "engines", CURVE), CURVE)
+            "How many engines", page.figure(page.inline_svg(plot_curve(best, target), "engines", CURVE), CURVE)
         ),
         *tables,
         *(
             [page.section("What each setup adds",
-                          page.figure(inline_svg(plot_setups(best, target), "setups", SETUPS), SETUPS))]
+                          page.figure(page.inline_svg(plot_setups(best, target), "setups", SETUPS), SETUPS))]
             if len(best.table) > 1 else []
         ),
         _match_section(found),
@@ -144,7 +143,7 @@ def _match_section(found: Recommendation) -> str:
     heading = "How near the simulation comes"
     if found.match is None:
         return page.section(heading, page.paragraph(NOT_MEASURED))
-    picture = inline_svg(plot_match(found.match), "match", MATCH)
+    picture = page.inline_svg(plot_match(found.match), "match", MATCH)
     return page.section(heading, page.bullets(found.match.lines()), page.figure(picture, MATCH))
 
 

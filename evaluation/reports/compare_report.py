@@ -17,7 +17,6 @@ from servegym.evaluation.repeats import over_of
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import unit_of
 from servegym.evaluation.reports.notes import CLOSED_LOOP_NOTE, COMPARISON_NOTES, LOAD_NOTE, profile_notes
-from servegym.evaluation.reports.svg import inline_svg
 from servegym.evaluation.summary import classes_of, conclusion, rank_of
 
 CAPTION = (
@@ -42,7 +41,7 @@ def compare_report(comparison: Comparison, summary: pd.DataFrame, cells: pd.Data
         page.section(
             "In short",
             page.bullets(conclusion(at_point) for _, at_point in at_points),
-            page.figure(inline_svg(comparison_figure(summary, comparison.title), "comparison", caption), caption),
+            page.figure(page.inline_svg(comparison_figure(summary, comparison.title), "comparison", caption), caption),
         ),
         *(_section(point_title(axis, point), at_point, comparison.slo) for point, at_point in at_points),
         page.section("What these figures are not", page.bullets(notes)),

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import base64
+import io
 import math
+import re
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from servegym.evaluation.reports.style import CSS
 
 NONE = "-"
 # The browser refuses to load anything that is not in the file.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+# Parts of an SVG file that an SVG element does not need; their links would look like outside resources.
+NOT_INLINE = re.compile(r'<metadata>.*?</metadata>|\s+xmlns(:\w+)?="[^"]*"|<!--.*?-->', re.DOTALL)
+ID = re.compile(r'\s+id="([^"]*)"')
+REFERENCE = re.compile(r"#([A-Za-z][\w-]*)")
+BLACK = re.compile(r"#000000\b")
 
 
 def page(title: str, body: Iterable[str]) -> str:
@@ -69,6 +78,24 @@ def tiles(figures: Mapping[str, str]) -> str:
 def figure(picture: str, caption: str) -> str:
     """Return a picture with its caption. picture: HTML (`inline_svg`, `inline_png`)."""
     return f"<figure>\n{picture}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """Return a picture as an <svg> element, in the colour of the text.
+
+    Black becomes the colour of the surrounding text, and there is no background, so that the page decides on light or
+    dark. Text stays text, which can be searched, in the reader's font. name: of letters and digits, unique in the page.
+    description: for readers who cannot see it.
+    """
+    file = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    text = file.getvalue()
+    text = NOT_INLINE.sub("", text[text.index("<svg") :]).replace("xlink:href", "href").rstrip()
+    referenced = set(REFERENCE.findall(re.sub(r"#[0-9a-f]{6}\b", "", text)))
+    text = ID.sub(lambda found: found[0] if found[1] in referenced else "", text)
+    label = f' role="img" aria-label="{escape(description)}"'
+    return BLACK.sub("currentColor", text.replace("<svg", f"<svg{label}", 1))
 
 
 def inline_png(path: str | Path, description: str) -> str:

@@ -17,7 +17,6 @@ from servegym.evaluation.reports.figures_table import figures_rows
 from servegym.evaluation.reports.latency_plots import plot_latencies
 from servegym.evaluation.reports.notes import profile_notes, run_notes
 from servegym.evaluation.reports.plots import plot_batches, plot_gain, plot_kv_memory, plot_requests, plot_urgency
-from servegym.evaluation.reports.svg import inline_svg
 from servegym.evaluation.reports.urgency import urgency
 from servegym.latency_models.profile import Profile
 from servegym.simulator.inputs.cluster import Cluster
@@ -182,7 +181,7 @@ def _pictures(result: Result) -> Iterator[str]:
     recorded = bool(result.arrays.status[0].recording)
     drawn = list(CAPTIONS) if recorded else [plot_latencies]
     for number, plot in enumerate(drawn):
-        svg = inline_svg(plot(result), f"picture{number}", CAPTIONS[plot])
+        svg = page.inline_svg(plot(result), f"picture{number}", CAPTIONS[plot])
         yield page.figure(svg, CAPTIONS[plot])
         if plot is plot_requests and result.scenario.scheduler.urgent_tier is not None:
             yield _urgency_picture(result)
@@ -200,7 +199,7 @@ def _urgency_picture(result: Result) -> str:
         counts = urgency(result)
     except ExperimentError as error:
         return page.paragraph(f"Urgent and normal requests are not drawn: {error}.")
-    return page.figure(inline_svg(plot_urgency(result, counts), "urgency", URGENCY_CAPTION), URGENCY_CAPTION)
+    return page.figure(page.inline_svg(plot_urgency(result, counts), "urgency", URGENCY_CAPTION), URGENCY_CAPTION)
 
 
 def _what_was_run(result: Result, arguments: Mapping[str, Any]) -> dict[str, Any]:
