@@ -1,8 +1,8 @@
-"""All tables that pages have in Markdown, and the few words that they share."""
+"""All tables that pages have in Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 
 def row(*cells: object) -> str:
@@ -29,18 +29,3 @@ def table(columns: Sequence[str], rows: Iterable[Iterable[str]], words: int = 1)
     """A table of numbers, but for the first columns. words: how many those are."""
     rule = ["---"] * words + ["--:"] * (len(columns) - words)
     return "\n".join(row(*line) for line in [columns, rule, *rows]) + "\n"
-
-
-def escaped(text: str) -> str:
-    """A text that may have bars, as a cell."""
-    return text.replace("|", r"\|")
-
-
-def with_versions(versions: Mapping[str, str]) -> str:
-    """The line of a page about the versions that made it."""
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def refuted(is_refuted: bool) -> str:
-    """The verdict of a hypothesis."""
-    return "**refuted**" if is_refuted else "not refuted"

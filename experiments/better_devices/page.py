@@ -16,8 +16,9 @@ from experiments.better_devices.devices import JUDGED, KINDS, RECIPE, SLOWED, TE
 from experiments.better_devices.plan import PLAN, Planned, left_out
 from experiments.better_devices.study import OLD, OUT, verdicts_file
 from experiments.better_devices.verdicts import Change, Found, changes, counts
+from experiments.pages.words import with_versions
 from servegym.evaluation.identity import versions
-from servegym.evaluation.markdown import header, row, with_versions
+from servegym.evaluation.markdown import header, row
 
 WORDS, READING = (Path(__file__).with_name(name) for name in ("better_devices.md", "reading.md"))
 COMMAND = "SERVEGYM_DATA=DATA python -m experiments.better_devices"

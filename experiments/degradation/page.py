@@ -27,7 +27,7 @@ from experiments.degradation.conditions import (
 )  # fmt: skip
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.ledger import Row
-from servegym.evaluation.markdown import refuted, table
+from servegym.evaluation.markdown import table
 from servegym.evaluation.panels.statistics import bootstrap, difference, mean
 
 DOTS_PER_INCH = 150
@@ -72,6 +72,11 @@ class Scores(NamedTuple):
     def less(self, one: str, other: str, condition: Condition, figure: str = TDG) -> Interval:
         """By how much a policy is above another, on the same requests."""
         return bootstrap(difference, self.of(one, condition, figure), self.of(other, condition, figure))
+
+
+def refuted(is_refuted: bool) -> str:
+    """Return the verdict of a hypothesis."""
+    return "**refuted**" if is_refuted else "not refuted"
 
 
 def hypotheses(scores: Scores) -> list[list[str]]:

@@ -9,10 +9,11 @@ from typing import Any
 import gymnasium as gym
 
 from experiments.gallery.players import players_of
+from experiments.pages.words import escaped
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.envs.env import ServingEnv
 from servegym.envs.registration import ENVIRONMENTS, headroom_of
-from servegym.evaluation.markdown import escaped, narrow_header, row
+from servegym.evaluation.markdown import narrow_header, row
 from servegym.scenarios.presets import presets_of
 
 PRESET = "overload"

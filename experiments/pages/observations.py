@@ -13,6 +13,7 @@ import re
 import sys
 from pathlib import Path
 
+from experiments.pages.words import escaped
 from servegym.baselines.observations.caching import CACHING_FIELDS, CACHING_WHOLE_FIELDS
 from servegym.baselines.observations.day import DAY_FIELDS, DAY_SCALED_FIELDS
 from servegym.baselines.observations.engine import ENGINE_FIELDS
@@ -24,7 +25,7 @@ from servegym.baselines.observations.scheduling import SCHEDULING_WHOLE_FIELDS, 
 from servegym.baselines.observations.sessions import SESSION_FIELDS
 from servegym.baselines.observations.tiers import CLUSTER_FIELDS, OF_TIERS, SCALED_FIELDS, TIER_FIELDS
 from servegym.errors import ServegymError
-from servegym.evaluation.markdown import escaped, narrow_header, row
+from servegym.evaluation.markdown import narrow_header, row
 
 # The fields of each table, and the place of the first of them in its part.
 TABLES = {

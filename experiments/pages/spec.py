@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from servegym.evaluation.markdown import escaped, narrow_header, row
+from experiments.pages.words import escaped
+from servegym.evaluation.markdown import narrow_header, row
 from servegym.scenarios import fields, values
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
 from servegym.simulator.features.front_end import FrontEnd

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from experiments.pages.words import escaped
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
-from servegym.evaluation.markdown import escaped, table
+from servegym.evaluation.markdown import table
 from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, Value
 
 COMMAND = "python -m experiments.pages.systems_pages docs/systems"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servegym.evaluation.markdown import escaped, header, narrow_header, narrow_row, refuted, row, table, with_versions
+from servegym.evaluation.markdown import header, narrow_header, narrow_row, row, table
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITING_PAGES = ("experiments", "evaluation", "tuners", "website")
@@ -21,15 +21,6 @@ def test_rows_and_headers_are_lines_of_one_table() -> None:
 def test_numbers_stand_at_the_right() -> None:
     assert table(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | --: |\n| x | 1 |\n"
     assert table(["a", "b", "c"], [], words=2).splitlines()[1] == "| --- | --- | --: |"
-
-
-def test_a_bar_is_escaped() -> None:
-    assert row(escaped("a|b")) == r"| a\|b |"
-
-
-def test_words() -> None:
-    assert with_versions({"numpy": "2.0", "numba": "0.61"}) == "numpy 2.0, numba 0.61"
-    assert refuted(True) == "**refuted**" and refuted(False) == "not refuted"
 
 
 @pytest.mark.parametrize("folder", WRITING_PAGES)

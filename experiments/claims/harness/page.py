@@ -18,8 +18,9 @@ from experiments.claims.harness.claim import claims
 from experiments.claims.harness.outcome import Outcome, SettingOutcome, grouped, measured
 from experiments.claims.harness.settings import FULL, NO_FAMILY, QUICK, Size, profile, rules_of, served_by
 from experiments.claims.harness.settings_table import settings_table
+from experiments.pages.words import with_versions
 from servegym.evaluation.identity import versions
-from servegym.evaluation.markdown import header, row, with_versions
+from servegym.evaluation.markdown import header, row
 
 FAR = 10.0  # halves of an interval: how far beyond does not matter
 MARKS = {HOLDS: "yes", FAILS: "**no**", UNDECIDED: "?"}
