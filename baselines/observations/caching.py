@@ -17,7 +17,7 @@ from servegym.baselines.observations.routing import (
     write_routing,
 )
 from servegym.baselines.observations.scales import LARGEST, TOKENS_BITS, log_share, share, squash
-from servegym.policy import ROLE_PREFILL, batches, kernel, known_tokens, takes
+from servegym.policy import ROLE_PREFILL, batches, kernel, takes
 
 CACHING_WHOLE_FIELDS = (
     *ARRIVAL_FIELDS,
@@ -74,7 +74,7 @@ def write_caching(context, r, chosen, slots, measure, whole, out):
     shown, fewest, best = min(slots, snapshots.shape[0]), tokens, np.float32(-1.0)
     for e in range(shown):
         snapshot, at = snapshots[e], whole + e * CACHING_SLOT
-        cached, uncached = known_tokens(known, request, r, e), uncached_queued(context, e)
+        cached, uncached = int(out[at + CACHED]), uncached_queued(context, e)
         if takes(snapshot, request):
             fewest, best = min(fewest, tokens - cached), max(best, out[at + SPARE])
         out[at + CACHED], out[at + UNCACHED_WORK] = log_share(cached, TOKENS_BITS), log_share(uncached, TOKENS_BITS)

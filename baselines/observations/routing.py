@@ -110,7 +110,7 @@ def write_routing(context, r, chosen, decode, slots, sizes, counts_cached, out):
     """Write `observe_routing` into an observation that may have further numbers after those of `routing_layout`.
 
     sizes: numbers of the request, and of a slot. counts_cached: queued prompts count without what was cached when they
-    were sent.
+    were sent, and out[SLOT] of each slot gets the cached tokens of the request there: a look-up takes long.
     """
     now_s, known, estimates = context.now_s, context.known, context.estimates
     snapshots, request, (whole, slot) = known.snapshots, context.requests[r], sizes
@@ -243,6 +243,8 @@ def observe_record(context, r, e, batch_s, span_s, counts_cached, out, at):
     out[at + SPARE_BY_DEADLINE] = squash(slack_s - before_s - own_s, span_s)
     out[at + MADE_LATE], out[at + LATE] = squash(made_late, next_gain(request)), share(late, gain)
     out[at + PREFIX] = share(cached, tokens)
+    if counts_cached:
+        out[at + SLOT] = cached  # exact up to 2^24 tokens, the longest prompt
     return work_s + own_s, gain
 
 

@@ -17,16 +17,18 @@ import gymnasium as gym
 import servegym  # noqa: F401 (makes the environments known to Gymnasium)
 from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes
-from experiments.benchmarks.stepping import SEED, Beside, beside_simulate
+from experiments.benchmarks.stepping import SEED, SHARE, Beside, beside_simulate
 from experiments.benchmarks.stepping import vector as vector  # in_turns_cases.py takes it from here
 from servegym.scenarios.demand import STEADY
-from servegym.scenarios.presets import EPISODES
+from servegym.scenarios.presets import EPISODES, spelled_out
 from servegym.scenarios.spec import ServingSpec
 
 TRACE = "azure-conv"
 ONE_ENGINE = EPISODES.replaced(trace=(TRACE,), load=0.5, requests=400.0, load_profile=(STEADY,))
 OVERLOADED = ONE_ENGINE.replaced(load=1.6)
 CLUSTER = EPISODES.replaced(trace=(TRACE,), load=0.5, load_profile=(STEADY,), engines=4, router="min-load")
+SESSIONS = EPISODES.with_overrides(spelled_out({"preset": "session-fleet"}))
+SESSION_ENVIRONMENTS, SESSION_SHARE = 16, 0.6  # an episode of sessions has some 10 MB, most of it tables of blocks
 VECTORS = (
     ("vector", "", "EngineBatching-v0", ONE_ENGINE),
     ("vector", "_overload", "EngineBatching-v0", OVERLOADED),
@@ -40,6 +42,7 @@ PPO: dict[str, Any] = {"n_steps": 256, "batch_size": 4096, "n_epochs": 4, "gamma
 def measure(sizes: Sizes) -> list[Figure]:
     figures = [
         *(figure for case in VECTORS for figure in vectors(case, sizes)),
+        *sessions(sizes),
         single(sizes),
         reset(sizes),
     ]
@@ -55,7 +58,14 @@ def vectors(case: tuple[str, str, str, ServingSpec], sizes: Sizes) -> list[Figur
     arguments = {"engines": engines} if engines > 1 else {}
     beside = Beside(name, spec.replaced(requests=float(engines * sizes.episode_requests)), **arguments)
     what = f"{name}, {engines} engine{'s' * (engines > 1)}, load {spec.demand.load:g}"
-    return beside_simulate((f"{kind}_steps_per_s{end}", f"{kind}_share{end}"), what, beside, sizes.repetitions)
+    return beside_simulate((f"{kind}_steps_per_s{end}", f"{kind}_share{end}"), what, beside, sizes.repetitions, SHARE)
+
+
+def sessions(sizes: Sizes) -> list[Figure]:
+    """The same of `ClusterRouting-v1` on agents' sessions."""
+    beside = Beside("ClusterRouting-v1", SESSIONS, SESSION_ENVIRONMENTS)
+    what = "ClusterRouting-v1, preset session-fleet"
+    return beside_simulate(("session_steps_per_s", "session_share"), what, beside, sizes.repetitions, SESSION_SHARE)
 
 
 def drawn_actions(space: gym.Space[Any]) -> list[Any]:

@@ -7,6 +7,7 @@ the processor seconds that one turn of it took, of all threads. The first answer
 
 import dataclasses
 import functools
+import itertools
 import json
 import sys
 import time
@@ -16,6 +17,7 @@ import numpy as np
 from servegym.baselines.registry import router
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
+from servegym.scenarios.presets import EPISODES, spelled_out
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.simulation import Simulation
 
@@ -46,6 +48,7 @@ DEEP = (
 DEEP_QUEUED, DEEP_ITERATIONS = 2000, 400
 SESSION_ENGINES, SESSION_REQUESTS = (256, 1024), 6000
 STEPS, SINGLE_STEPS, RESETS, ROUTED = 150, 4000, 40, 100
+SESSION_ENVIRONMENTS, SESSION_EPISODE = 8, 1500
 
 
 def run_of(simulation):
@@ -130,6 +133,24 @@ def routing():
     return run
 
 
+def session_routing():
+    """Episodes of a vector of routers on agents' sessions, whole, under the base's choices. As in environments.py."""
+    spec = EPISODES.with_overrides(spelled_out({"preset": "session-fleet", "requests": SESSION_EPISODE}))
+    sources = [spec(np.random.default_rng(k)) for k in range(SESSION_ENVIRONMENTS)]
+    turns = itertools.cycle(sources)
+    env = environments.vector("ClusterRouting-v1", lambda rng: next(turns), SESSION_ENVIRONMENTS)
+    info = env.reset()[1]
+
+    def run():
+        nonlocal info
+        begin = time.process_time()
+        for _ in range(SESSION_EPISODE):
+            info = env.step(info["base_action"])[4]
+        return time.process_time() - begin
+
+    return run
+
+
 def single():
     env = environments.gym.make("servegym:EngineBatching-v0", scenario=environments.ONE_ENGINE)
     actions = environments.drawn_actions(env.action_space)
@@ -173,6 +194,7 @@ def cases():
         "vector steps": lambda: batching(environments.ONE_ENGINE),
         "vector steps, load 1.6": lambda: batching(environments.OVERLOADED),
         "routing steps": routing,
+        "session steps": session_routing,
         "env.step": single,
         "env.reset": new_episodes,
     }

@@ -116,8 +116,8 @@ def vector(name: str, source: Any, environments: int = ENVIRONMENTS, **arguments
     return env
 
 
-def beside_simulate(names: tuple[str, str], kind: str, beside: Beside, repetitions: int) -> list[Figure]:
-    """The figures of a kind of environment. names: of steps a second, and of the share."""
+def beside_simulate(names: tuple[str, str], kind: str, beside: Beside, repetitions: int, share: float) -> list[Figure]:
+    """The figures of a kind of environment. names: of steps a second, and of the share. share: what it should be."""
     beside.step()  # compiles
     engines = sum(len(one.arrays.engines) for one in beside.simulations)
     what = f"{kind}, n = {beside.env.num_envs}, {beside.queued() / engines:.0f} queued an engine at the end"
@@ -129,8 +129,8 @@ def beside_simulate(names: tuple[str, str], kind: str, beside: Beside, repetitio
         Figure.of(
             names[0],
             speeds,
-            f"{what}; bound: {SHARE} x {simulated:,.0f}, simulate's on {threads} thread{'s' * (threads > 1)}",
-            at_least=SHARE * simulated,
+            f"{what}; bound: {share:g} x {simulated:,.0f}, simulate's on {threads} thread{'s' * (threads > 1)}",
+            at_least=share * simulated,
         ),
-        Figure.of(names[1], shares, "the same by processor time, over simulate's", at_least=SHARE),
+        Figure.of(names[1], shares, "the same by processor time, over simulate's", at_least=share),
     ]

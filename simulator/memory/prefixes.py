@@ -75,9 +75,10 @@ class Prompts:
         counts, full = np.diff(self.offsets), prompt_tokens // self.chunk_tokens
         if (counts <= full).all():
             return self.offsets, self.chunks
-        place = np.arange(len(self.chunks)) - np.repeat(self.offsets[:-1], counts)
-        ends = np.cumsum(np.minimum(counts, full))
-        return np.concatenate([[0], ends]).astype("i8"), self.chunks[place < np.repeat(full, counts)]
+        kept = np.minimum(counts, full)
+        runs = np.column_stack([kept, counts - kept]).ravel()  # chunks of a prompt, of its answer, of the next prompt
+        in_prompts = np.repeat(np.arange(len(runs)) % 2 == 0, runs)
+        return np.concatenate([[0], np.cumsum(kept)]).astype("i8"), self.chunks[in_prompts]
 
     def take(self, keep: np.ndarray) -> Prompts:
         """Return the chunks of requests `keep`, in that order."""

@@ -52,11 +52,14 @@ def empty_named_blocks(counts: list[int]) -> np.ndarray:
     if not table.size:
         return table
     for field in ("older", "newer", "oldest", "newest"):
-        table[field] = -1
-    table["changed"] = UNCHANGED
+        table[0][field] = -1
+    table[0]["changed"] = UNCHANGED
+    table[0]["before"], table[0]["after"] = np.arange(-1, max(counts) - 1), np.arange(1, max(counts) + 1)
+    rows = table.view("u1")
+    rows[1:] = rows[0]  # NumPy would copy records field by field
     for row, blocks in zip(table, counts, strict=True):
-        row["before"] = np.arange(-1, len(row) - 1)
-        row["after"][:blocks] = np.r_[np.arange(1, blocks), -1][:blocks]
+        row["after"][blocks:] = 0
+        row["after"][blocks - 1 : blocks] = -1
     return table
 
 
