@@ -137,15 +137,13 @@ def tokens_to_beat(context, request, overlap_weight, e, best):
 def better(context, request, overlap_weight, e, best, all_of_them):
     """Return the better of engine e, which is looked up only if it may be, and `best` (-1: none yet).
 
-    A look-up visits a hundred chunks. Engine e is ruled out without one if it costs more even with all chunks cached,
-    or lacks the one chunk that it would need; it gets a cost between the least and its own.
+    A look-up visits a hundred chunks. Engine e is ruled out without one if it lacks the one chunk that it would need;
+    it gets a cost between the least and its own.
     """
     snapshots, state = context.known.snapshots, context.state
     if not takes(snapshots[e], context.requests[request]):
         return best
     if best >= 0 and not all_of_them:
-        if state[e, MEASURE] > state[best, MEASURE]:
-            return best
         tokens = tokens_to_beat(context, request, overlap_weight, e, best)
         if not may_have(context.known, request, e, tokens):
             state[e, MEASURE] = cost_with(context, request, overlap_weight, e, tokens - 1)
@@ -159,7 +157,7 @@ def look_up_near(context, request, overlap_weight, all_of_them):
     """Look up the prompt at each engine that may have the least cost (or at all of them).
 
     First comes the engine to which the session was sent last, which may have most of the prompt, then the one with the
-    least cost if all were cached: after them few others may be better.
+    least cost if all were cached: after them few others may be better, as most cost more even with all chunks cached.
     """
     snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
     n, nearest = snapshots.shape[0], -1
@@ -177,7 +175,8 @@ def look_up_near(context, request, overlap_weight, all_of_them):
         if ahead < n and state[ahead, MEASURE] <= state[best, MEASURE]:
             tokens = tokens_to_beat(context, request, overlap_weight, ahead, best)
             ask_for_known(context.known, request, ahead, tokens)
-        if e != last and e != nearest:
+        may_cost_less = all_of_them or state[e, MEASURE] <= state[best, MEASURE]
+        if e != last and e != nearest and may_cost_less:
             best = better(context, request, overlap_weight, e, best, all_of_them)
 
 
