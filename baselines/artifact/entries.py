@@ -47,7 +47,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "edf": {"budget": "fixed"}, "sjf": {"budget": "fixed"}, "polyserve": {"margin": 0.0},
     "vllm-v1": {"long_prefill_token_threshold": 0},
     "predicted-cost": {"refuse": 0.0, "adapter": 0.0}, "prefix-affinity": {"refuse": 0.0},
-    "pd-ratio": {"outlast": 0.0},
+    "pd-ratio": {"outlast": 0.0, "first_s": 1e9},
 }  # fmt: skip
 FACTS = ("min_tpot_slo_s", "profiled_token_budget", "step_tokens")
 

@@ -4,8 +4,6 @@ capacity to spare, an engine changes its role, if that is expected to last longe
 The steps are those of "Rule, exactly" in docs/systems/pd_ratio.md.
 """
 
-import math
-
 from servegym.policy import (
     ROLE_DECODE,
     ROLE_PREFILL,
@@ -21,8 +19,8 @@ from servegym.policy import (
 )
 
 DYNAMO = "Dynamo, load-based planner"
-# In row 0 of the state. over: the role whose load is too high; turns: how often that changed, last at turned_s;
-# phases_s: the sum of the phases that ended; at_first: prefill engines.
+# In row 0 of the state. over: the role with the larger load; turns: how often that changed, last at turned_s; phases_s:
+# the sum of the phases that ended; at_first: prefill engines.
 STATE = ("prefill_load", "decode_load", "checks", "since", "over", "turned_s", "turns", "phases_s", "at_first")
 PREFILL_LOAD, DECODE_LOAD, CHECKS, SINCE, OVER, TURNED_S, TURNS, PHASES_S, AT_FIRST = range(len(STATE))
 P = Parameters(
@@ -43,6 +41,8 @@ P = Parameters(
     Parameter("least_decode", 1, "fewest decode engines that take requests", 1, 4096, integer=True),
     Parameter("outlast", 1.5, "a change away from the first ratio needs the mix to be expected to stay for this many "
               "times the duration of the change and back; 0: no such rule", 0, 100),
+    Parameter("first_s", 60.0, "length that the first phase is expected to have", 0, 1e9, "s",
+              source="ours; after a prediction for ski rental: Purohit, Svitkina and Kumar, NeurIPS 2018"),
 )  # fmt: skip
 
 
@@ -133,12 +133,12 @@ def average(context, field, load, kept):
 
 @kernel
 def note_turn(context, prefill, decode):
-    """Note a change of the role whose load is too high (of both: by the larger factor), and its time."""
+    """Note a change of the role with the larger load, as a share of its `high`, if that is above its `low`."""
     p, state = P.read(context), context.state[0]
     over = state[OVER]
-    if prefill > p.prefill_high and prefill * p.decode_high >= decode * p.prefill_high:
-        over = float(ROLE_PREFILL)
-    elif decode > p.decode_high:
+    if prefill * p.decode_high >= decode * p.prefill_high:
+        over = float(ROLE_PREFILL) if prefill > p.prefill_low else over
+    elif decode > p.decode_low:
         over = float(ROLE_DECODE)
     if over == state[OVER]:
         return
@@ -150,14 +150,13 @@ def note_turn(context, prefill, decode):
 
 @kernel
 def stays_s(context):
-    """Return how much longer the load of that role is expected to stay too high, s; inf: no phase has ended.
+    """Return how much longer that role is expected to have the larger load, s.
 
-    Up to the mean phase; after twice that, as long again as it has lasted.
+    Up to the mean phase, or `first_s` if none has ended; after twice that, as long again as it has lasted.
     """
     state = context.state[0]
-    if state[TURNS] == 0.0:
-        return math.inf
-    lasted_s, mean_s = context.now_s - state[TURNED_S], state[PHASES_S] / state[TURNS]
+    mean_s = state[PHASES_S] / state[TURNS] if state[TURNS] > 0.0 else P.read(context).first_s
+    lasted_s = context.now_s - state[TURNED_S]
     return mean_s - lasted_s if lasted_s < 2.0 * mean_s else lasted_s
 
 
@@ -207,16 +206,24 @@ def pays(context, e, to):
 
 
 @kernel
-def change_one(context, moves, role, to):
-    """Change the role of the open engine with the fewest requests, if that pays; ties: the last. Fixed roles stay."""
+def next_of(context, role):
+    """Return the engine that changes its role next of those with a role: open, not fixed, the fewest requests; ties:
+    the last. -1: there is none."""
     snapshots, least = context.known.snapshots, -1
     for e in range(snapshots.shape[0]):
         if not is_open(snapshots[e], role) or snapshots[e].role_fixed == 1:
             continue
         if least < 0 or snapshots[e].requests <= snapshots[least].requests:
             least = e
-    if least >= 0 and pays(context, least, to):
-        moves[least].role, context.state[0, SINCE] = to, 0.0
+    return least
+
+
+@kernel
+def change_one(context, moves, role, to):
+    """Change the role of the next engine of a role, if that pays."""
+    e = next_of(context, role)
+    if e >= 0 and pays(context, e, to):
+        moves[e].role, context.state[0, SINCE] = to, 0.0
 
 
 @scaler

@@ -39,6 +39,7 @@ def test_agrees_with_the_reference(seed: int) -> None:
         "least_prefill": int(random.choice([1, 1, 2])),
         "least_decode": int(random.choice([1, 1, 2])),
         "outlast": float(random.choice([0.0, 0.1, 1.5])),
+        "first_s": float(random.choice([0.0, 0.25, 1e9])),
     }
     run_both_scaled(scene, random, seed, scaler("pd-ratio").with_settings(**settings), PdRatio(**settings))
 
@@ -63,7 +64,8 @@ def test_a_queue_of_prompts_gets_a_decode_engine():
 @pytest.mark.parametrize(
     ("now_s", "turns", "phases_s", "stays"),
     [
-        (110.0, 0, 0.0, np.inf),  # no phase has ended
+        (110.0, 0, 0.0, 50.0),  # no phase has ended; it is expected to last 60 s
+        (240.0, 0, 0.0, 140.0),  # it has lasted more than twice that
         (110.0, 2, 80.0, 30.0),  # phases of 40 s
         (160.0, 2, 80.0, -20.0),  # the turn is overdue
         (180.0, 2, 80.0, 80.0),  # twice as long as those: as long again
@@ -72,7 +74,8 @@ def test_a_queue_of_prompts_gets_a_decode_engine():
 def test_how_long_the_mix_is_expected_to_stay(now_s: float, turns: int, phases_s: float, stays: float):
     state = np.zeros((1, 9))
     state[0, TURNED_S], state[0, TURNS], state[0, PHASES_S] = 100.0, turns, phases_s
-    assert plain_function(stays_s)(SimpleNamespace(now_s=now_s, state=state)) == stays
+    context = SimpleNamespace(now_s=now_s, state=state, parameters=ratio().numbers(lambda fact: 1.0))
+    assert plain_function(stays_s)(context) == stays
 
 
 @pytest.mark.nojit

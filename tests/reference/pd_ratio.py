@@ -20,8 +20,9 @@ class PdRatio(Scaler):
         least_prefill: int = 1,
         least_decode: int = 1,
         outlast: float = 1.5,
+        first_s: float = 60.0,
     ) -> None:
-        self.outlast = outlast
+        self.outlast, self.first_s = outlast, first_s
         self.interval_s, self.kept, self.rest_checks = interval_s, max(1 - interval_s / window_s, 0.0), rest_checks
         self.high = {"prefill": prefill_high, "decode": decode_high}
         self.low = {"prefill": prefill_low, "decode": decode_low}
@@ -62,20 +63,20 @@ class PdRatio(Scaler):
         return now
 
     def note_turn(self, now_s: float) -> None:
-        prefill, decode = self.averages["prefill"], self.averages["decode"]
-        over = [role for role in ("prefill", "decode") if self.averages[role] > self.high[role]]
-        if len(over) == 2 and prefill * self.high["decode"] < decode * self.high["prefill"]:
-            over = ["decode"]
-        if not over or over[0] == self.over:
+        shares = {
+            role: self.averages[role] * self.high[other]
+            for role, other in (("prefill", "decode"), ("decode", "prefill"))
+        }
+        larger = "prefill" if shares["prefill"] >= shares["decode"] else "decode"
+        if larger == self.over or self.averages[larger] <= self.low[larger]:
             return
         if self.over is not None:
             self.phases_s.append(now_s - self.over_since_s)
-        self.over, self.over_since_s = over[0], now_s
+        self.over, self.over_since_s = larger, now_s
 
     def pays(self, change_s: float, now_s: float) -> bool:
-        if not self.phases_s:
-            return True
-        lasted_s, mean_s = now_s - self.over_since_s, sum(self.phases_s) / len(self.phases_s)
+        lasted_s = now_s - self.over_since_s
+        mean_s = sum(self.phases_s) / len(self.phases_s) if self.phases_s else self.first_s
         stays_s = mean_s - lasted_s if lasted_s < 2 * mean_s else lasted_s
         drains = [
             max((r.emitted for r in v.decoding), default=0) * v.fit.batch([(1, r.context, True) for r in v.decoding])
