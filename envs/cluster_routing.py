@@ -7,8 +7,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.learned.routing import CACHES, LAYOUTS, QUEUES, SESSIONS, measure_of
+from servegym.baselines.learned.routing import CACHES, LAYOUTS, QUEUES, SESSIONS, may_refuse, measure_of
 from servegym.baselines.observations.caching import observe_caching
+from servegym.baselines.observations.refusing import write_refusing
 from servegym.baselines.observations.routing import observe_routing
 from servegym.baselines.observations.sessions import observe_caching_sessions
 from servegym.envs.env import ServingEnv, Source
@@ -48,11 +49,13 @@ def show_request(episode, observation, mask, base):
         observe_caching(context, r, route.engine, episode.slots, episode.offset, observation)
     else:
         observe_routing(context, r, route.engine, 0, episode.slots, observation)
-    for e in range(episode.slots):
+    engines = episode.slots - episode.refuses
+    for e in range(engines):
         mask[e] = e < known.snapshots.shape[0] and takes(known.snapshots[e], run.requests[r])
     if episode.refuses == 1:
-        mask[episode.slots] = np.isnan(run.requests[r].first_token_s)
-    base[0] = episode.slots if refused else route.engine
+        write_refusing(route.engine, episode.of_whole, episode.of_slot, engines, observation)
+        mask[engines] = may_refuse(run.requests[r])
+    base[0] = engines if refused else route.engine
     return True
 
 
@@ -62,8 +65,8 @@ def route_request(episode, action):
     run, router_state, _ = restore_run(episode.address)
     snapshots, route, e = router_state.known.snapshots, router_state.route[0], int(action[0])
     record = run.requests[run.status[0].deciding_request]
-    if episode.refuses == 1 and e == episode.slots:
-        if np.isnan(record.first_token_s):
+    if episode.refuses == 1 and e == episode.slots - 1:
+        if may_refuse(record):
             route.engine, route.tier = REFUSE, STAY
     elif e != route.engine and 0 <= e < snapshots.shape[0] and takes(snapshots[e], record):
         route.engine, route.tier = e, STAY
@@ -85,7 +88,7 @@ class ClusterRouting(Interface):
             raise EnvError(f"refuse={refuse!r}: it should be True or False")
         self.engines, self.choices = engines, engines + refuse
         self.sees, self.refuse = sees, refuse
-        self.layout = LAYOUTS[sees](engines)
+        self.layout = LAYOUTS[sees](self.choices)
         self.action_space = gym.spaces.Discrete(self.choices)
 
     def prepare(self, scenario: Scenario) -> Scenario:
@@ -95,9 +98,10 @@ class ClusterRouting(Interface):
         return scenario
 
     def begin(self, simulation: Simulation, episode: np.record) -> None:
-        episode.slots, episode.counts_cached = self.engines, self.sees == CACHES
+        episode.slots, episode.counts_cached = self.choices, self.sees == CACHES
         episode.shows_sessions = self.sees == SESSIONS
         episode.refuses = self.refuse
+        episode.of_whole, episode.of_slot = len(self.layout.whole_fields), len(self.layout.slot_fields)
         episode.offset = measure_of(simulation.settings.router)
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
@@ -121,7 +125,8 @@ class ClusterRoutingEnv(ServingEnv):
     ## Observation Space
     `Box(float32)`: the request, then a slot for each engine; docs/observations.md, `observe_caching` (v0:
     `observe_routing`, which counts all tokens of queued prompts, cached or not). The number `chosen` of a slot marks
-    the base router's choice. With `observation="dict"`, a Dict of the same numbers.
+    the base router's choice. With `refuse=True` the last slot is that of refusing. With `observation="dict"`, a Dict of
+    the same numbers.
 
     ## Rewards
     The gain of all engines since the previous decision, divided by the episode's ideal gain, so that the rewards sum to

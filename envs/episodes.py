@@ -24,7 +24,9 @@ EPISODE = record(
         ("offset", "i8"),  # a place in a policy's numbers, or a number of engines: `begin` of the environment sets it
         ("counts_cached", "i8"),  # 1: the observation of a route is that of observations/caching.py
         ("shows_sessions", "i8"),  # 1: the observation includes the numbers of observations/sessions.py
-        ("refuses", "i8"),  # 1: the action after the last engine refuses the request
+        ("refuses", "i8"),  # 1: the last slot, and its action, is that of refusing the request
+        ("of_whole", "i8"),  # numbers of the observation outside of slots, and of a slot
+        ("of_slot", "i8"),
         ("discount", "f8"),  # of shaping
         ("shaping", "f8"),  # weight of the potential; 0: none
         # The fields below change from step to step.

@@ -154,8 +154,6 @@ def _scheduling(interface: Any, source: Any) -> DecisionHead:
 
 
 def _routing(interface: Any, source: Any) -> DecisionHead:
-    if interface.refuse:
-        raise TrainingError("refuse=True: a learned router scores engines, and refuses nothing; train without it")
     base, sees = _base_of(source, "router"), interface.sees
     # If the observation has the base's costs, engines with nearly equal costs start with nearly equal outputs.
     by_costs = sees in (CACHES, SESSIONS) and measure_of(base) >= 0
@@ -163,7 +161,7 @@ def _routing(interface: Any, source: Any) -> DecisionHead:
     base_bias = BaseBias.by(interface.layout, (field,), np.array([[weight]]), np.zeros(1))
     return DecisionHead(
         "router", base, interface.layout, 1, kind="shared", is_choice=True, base_bias=base_bias,
-        build=lambda network, name: routed(base, network, interface.engines, name, sees),
+        build=lambda network, name: routed(base, network, interface.choices, name, sees, interface.refuse),
     )  # fmt: skip
 
 
@@ -224,8 +222,10 @@ class NetworkAgent:
         return np.array([self._best(row, np.ones(len(row)), int(own)) for row, own in zip(outputs, base, strict=True)])
 
     def _filled(self, observation: np.ndarray) -> int:
-        """The slots up to the last filled one."""
+        """The slots up to the last filled one; all of them if the last one is that of refusing."""
         layout = self.interface.layout
+        if getattr(self.interface, "refuse", False):
+            return layout.slots
         return int(np.flatnonzero(layout.parts(observation)[layout.slot].any(-1)).max(initial=-1)) + 1
 
     @staticmethod

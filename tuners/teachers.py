@@ -13,7 +13,7 @@ from servegym.baselines.registry import router, scheduler
 from servegym.envs.env import ServingEnv
 from servegym.errors import TrainingError
 from servegym.simulator.policies.policy import StateFields
-from servegym.simulator.records.types import HOLD, ROUTE, STAY
+from servegym.simulator.records.types import HOLD, REFUSE, ROUTE, STAY
 
 
 class Teacher(abc.ABC):
@@ -98,7 +98,8 @@ class RankingTeacher(Teacher):
 
 
 class RoutingTeacher(Teacher):
-    """ClusterRouting: another router. The base decides if it holds a request or names one that does not take it."""
+    """ClusterRouting: another router. The base decides if it holds a request or names an engine that does not take it,
+    or refuses it where the agent may not."""
 
     def __init__(self, env: ServingEnv, text: str):
         super().__init__(env)
@@ -120,6 +121,9 @@ class RoutingTeacher(Teacher):
         context = context._replace(state=self.state, parameters=self.numbers, scratch=scratch)
         self.policy.function.entry(context, int(status.deciding_request), route)
         engine, mask = int(route.engine), info["action_mask"]
+        if engine == REFUSE:
+            interface: Any = self.env.interface
+            engine = interface.engines
         return engine if 0 <= engine < len(mask) and mask[engine] else info["base_action"]
 
 

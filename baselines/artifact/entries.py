@@ -16,7 +16,7 @@ from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.baselines.learned.network import Shape
 from servegym.baselines.learned.ranking import ranked
 from servegym.baselines.learned.routing import LAYOUTS as ROUTING_LAYOUTS
-from servegym.baselines.learned.routing import routed
+from servegym.baselines.learned.routing import REFUSES, routed
 from servegym.baselines.learned.scaling import LAYOUTS as SCALING_LAYOUTS
 from servegym.baselines.learned.scaling import scaled
 from servegym.baselines.learned.scheduling import LAYOUTS as SCHEDULING_LAYOUTS
@@ -89,12 +89,15 @@ def policy_of(entry: Mapping[str, Any], folder: Path, name: str) -> Policy:
     network = weights.unpacked(Shape.from_json(learned["network"]), folder, **learned["weights"])
     if head == "controller":
         return controlled(base, tuple(learned["controls"]), network, name)
-    if learned["controls"]:
-        raise ArtifactError(f"controls: a {head} has none; it should be []")
-    sees = {"routing": routed, "scheduling": scheduled, "scaling": scaled}
-    if head in sees:
-        return sees[head](base, network, slots, name, learned["observation"]["layout"])
-    return ranked(base, network, slots, name)
+    controls, sees = learned["controls"], learned["observation"]["layout"]
+    if head == "routing" and controls in ([], [REFUSES]):
+        return routed(base, network, slots, name, sees, refuse=bool(controls))
+    if controls:
+        right = f"[] or [{REFUSES!r}]" if head == "routing" else "[]"
+        raise ArtifactError(f"controls of a {head}: {controls}; it should be {right}")
+    if head == "ranking":
+        return ranked(base, network, slots, name)
+    return {"scheduling": scheduled, "scaling": scaled}[head](base, network, slots, name, sees)
 
 
 def observation_of(head: str, layout: Layout) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class LearnedPolicy(Policy):
     """A base policy whose decisions a network changes or, if network is None, a caller that writes its memory.
 
     head: what the network decides: "controller", "ranking", "scheduling", "routing" or "scaling". layout: name and
-    contents of its observation. controls: parameters of the base that a controller sets.
+    contents of its observation. controls: parameters of the base that a controller sets; ("refuse",) of a router that
+    may refuse requests.
     """
 
     head: str = ""

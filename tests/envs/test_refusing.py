@@ -1,15 +1,20 @@
 """ClusterRouting with an action that refuses the request."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from servegym.baselines.learned.artifact import load, save
 from servegym.baselines.registry import router
 from servegym.envs.agents import BaseAgent, play
 from servegym.errors import EnvError
 from servegym.simulator.inputs.scenario import Scenario
-from tests.envs.small import drawn, make, outcome_bytes, simulated
+from servegym.simulator.runs.simulation import Simulation
+from servegym.tuners.decision_head import NetworkAgent
+from tests.baselines.learned.cases import refusing_where_late
+from tests.envs.small import drawn, make, outcome_bytes, simulated, steps
 from tests.envs.test_vector import make_vector
 
 NAME = "ClusterRouting-v0"
@@ -45,6 +50,37 @@ def test_an_agent_refuses_what_it_likes_before_the_first_token() -> None:
         total, ended = total + reward, ended or cut
     status = env.simulation.arrays.status[0]
     assert total == 0 and (status.finished, status.refused) == (0, len(env.simulation.scenario.workload))
+
+
+@pytest.mark.parametrize("base", ["min-load", "prefix-affinity:refuse=0.5"])
+def test_a_network_that_refuses_decides_alike_in_the_environment_and_from_a_file(base: str, tmp_path: Path) -> None:
+    scenario = dataclasses.replace(refusing(), router=router(base))
+    env = make(NAME, scenario, refuse=True)
+    policy = refusing_where_late(router(base), env.interface.engines)
+    total = play(env, NetworkAgent(env.interface, policy.network))
+    again = load(save(policy, tmp_path / "mine.json", {}))
+    assert again.controls == ("refuse",)
+    alone = Simulation(dataclasses.replace(scenario, router=again)).run()
+    assert outcome_bytes(alone.arrays) == outcome_bytes(env.simulation.arrays)
+    assert total == pytest.approx(alone.summary["tdg_ratio"], abs=1e-9)
+    without = Simulation(scenario).run().arrays.status[0].refused
+    assert alone.arrays.status[0].refused not in (0, without, len(scenario.workload))
+
+
+def test_the_last_slot_is_that_of_refusing() -> None:
+    """It is empty but for the base's choice: whether that is to refuse, and how far refusing is from it."""
+    env = make(NAME, refusing(1.5), refuse=True, sees="caching")
+    names = [field.name for field in env.interface.layout.slot_fields]
+    engines, said = env.interface.engines, set()
+    for observation, _, over, _, info in steps(env, BaseAgent()):
+        if over:
+            break
+        slot = dict(zip(names, env.interface.layout.parts(observation)["engine"][-1].tolist(), strict=True))
+        refused = info["base_action"] == engines
+        assert (slot.pop("chosen"), slot.pop("base_gap")) == (float(refused), 1.0 - float(refused))
+        assert not any(slot.values())
+        said.add(bool(refused))
+    assert said == {False, True}
 
 
 def test_without_it_the_last_action_is_no_refusal() -> None:

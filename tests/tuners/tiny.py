@@ -34,6 +34,10 @@ CASES: dict[str, dict[str, Any]] = {
         "environment": "ClusterRouting-v1", "algorithm": "maskable-ppo", "hyperparameters": PPO,
         "arguments": {"engines": 3, "sees": "caching-sessions"}, "scenarios": SCENARIOS | {"router": "predicted-cost"},
     },
+    "maskable-ppo-refusing": {
+        "environment": "ClusterRouting-v1", "algorithm": "maskable-ppo", "hyperparameters": PPO,
+        "arguments": {"engines": 3, "refuse": True}, "scenarios": SCENARIOS | {"router": "predicted-cost:refuse=0.1"},
+    },
     "ppo-tier-scaling": {
         "environment": "TierScaling-v0", "algorithm": "ppo", "hyperparameters": PPO, "arguments": {"engines": 3},
         "scenarios": SCENARIOS | {"scaler": "polyserve:interval_s=0.2"},

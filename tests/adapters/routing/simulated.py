@@ -21,7 +21,7 @@ from servegym.simulator.memory.prefixes import PrefixStore, Prompts
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.statuses import AT_ROUTES, DECISION
-from servegym.simulator.records.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, RETURNED, TOKEN
+from servegym.simulator.records.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, REFUSE, RETURNED, TOKEN
 from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import linear
 
@@ -192,7 +192,8 @@ class LiveReplay:
         row = self.router.arrive(now_s, asked, chunks)
         assert row not in self.row.values(), "a row that is in use"
         self.row[r], self.number[row] = row, r
-        self.router.route(now_s, row)
+        if self.router.route(now_s, row) == REFUSE:
+            self.router.leave(now_s, self.row.pop(r), finished=False)
 
     def event(self, now_s: float, kind: int, e: int, r: int, recalled: list[int]) -> None:
         if kind == TOKEN:

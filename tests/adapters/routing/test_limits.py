@@ -8,13 +8,16 @@ import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
 
+import servegym
 from servegym.adapters.routing import refusals
 from servegym.adapters.routing.server import listen
 from servegym.adapters.routing.settings import ProxySettings, checked_url
+from servegym.baselines.learned.artifact import save
 from servegym.errors import RoutingError
 from tests.adapters.routing.fakes import (
     HOST,
@@ -29,6 +32,7 @@ from tests.adapters.routing.fakes import (
     words,
 )
 from tests.adapters.routing.proxies import ALL, counted, idle
+from tests.baselines.learned.cases import refusing_where_late
 
 
 def post(proxy: Served, content: bytes, **headers: str) -> httpx.Response:
@@ -238,6 +242,17 @@ def test_what_the_router_refuses_is_answered_429(engines: list[FakeEngine]) -> N
         }  # fmt: skip
         assert not any(engine.bodies for engine in engines) and proxy.proxy.router.fallbacks == 0
         assert counted(proxy, 'requests_total{outcome="refused"}') == 1
+        idle(proxy)
+
+
+def test_what_a_learned_router_refuses_is_answered_429(engines: list[FakeEngine], tmp_path: Path) -> None:
+    """It serves what can be in time, and refuses a prompt that takes longer than its first token may."""
+    path = save(refusing_where_late(servegym.router("min-load")), tmp_path / "mine.json", {})
+    urls = [engine.url for engine in engines]
+    with proxied(urls, dataclasses.replace(QUICK, health_s=99.0), f"learned:{path}") as proxy:
+        served, refused = (post(proxy, json.dumps({"prompt": [1] * tokens}).encode()) for tokens in (10, 20_000))
+        assert (served.status_code, refused.status_code, refused.headers["retry-after"]) == (200, 429, "1")
+        assert proxy.proxy.router.fallbacks == 0
         idle(proxy)
 
 

@@ -1,5 +1,6 @@
 """A live router that is told what happened in a simulated run decides as the simulated router did."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servegym.adapters.routing import live
+from servegym.baselines.learned.artifact import load as read
+from servegym.baselines.learned.artifact import save
 from servegym.baselines.registry import router, router_names
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.records.types import ENGINE_SNAPSHOT, HOLD
+from servegym.simulator.records.types import ENGINE_SNAPSHOT, HOLD, REFUSE
 from tests.adapters.routing.simulated import Decision, LiveReplay, recorded, scenario, workload
 from tests.any_router import ROUTER as ANY_ENGINE
+from tests.baselines.learned.cases import refusing_where_late
 
 # PolyServe takes engines out of the common pool, and their requests back: a live engine gives none back.
 SAME = [name for name in router_names() if name != "polyserve"]
@@ -100,6 +104,14 @@ def test_lists_of_engines_grow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_that_a_router_may_know_is_the_same_and_lines_are_asked_in_the_same_order(seed: int) -> None:
     replayed = compared(ANY_ENGINE.with_settings(holds=5), seed, rows=128, incidents=TROUBLE, prefixes=True)
     assert sum(one.engine == HOLD for one in replayed.asked) > 10
+
+
+@pytest.mark.parametrize("base", ["min-load", "prefix-affinity:refuse=0.5"])
+def test_a_learned_router_that_refuses_decides_the_same(base: str, tmp_path: Path) -> None:
+    policy = read(save(refusing_where_late(router(base)), tmp_path / "mine.json", {}))
+    replayed = compared(policy, 5, rows=128, requests=200, prefixes=True)
+    refused = [one.engine == REFUSE for one in replayed.asked]
+    assert 10 < sum(refused) < len(refused) - 10
 
 
 @pytest.mark.slow

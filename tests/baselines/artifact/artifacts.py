@@ -69,6 +69,9 @@ POLICIES = {
     "caching with sessions": lambda: routed(
         router("kv-aware"), random(Shape.shared_by(caching_sessions_layout(4))), sees="caching-sessions"
     ),
+    "refusing": lambda: routed(
+        router("predicted-cost"), random(Shape.shared_by(caching_layout(5))), sees="caching", refuse=True
+    ),
     "scaling": lambda: scaled(scaler("polyserve"), random(Shape.shared_by(tiers_layout(4), choices_of(2)))),
 }
 

@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.baselines.learned.network import Network, Shape
+from servegym.baselines.learned.routing import routed
+from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.registry import scheduler
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import Deployment
@@ -37,6 +41,18 @@ def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both
     simulation = Simulation(scenario, record_timeline=True)
     simulation.run()
     return simulation
+
+
+def refusing_where_late(base: Policy, engines: int = 4) -> LearnedPolicy:
+    """A router by network: the engine with the largest `spare`, 0.1 more where the base chose it; if none is above 0,
+    the request is refused."""
+    layout = routing_layout(engines + 1)
+    weight = np.zeros((1, len(layout.whole_fields) + len(layout.slot_fields)))
+    names = [field.name for field in layout.slot_fields]
+    for name, factor in (("spare", 1.0), ("chosen", 0.1)):
+        weight[0, len(layout.whole_fields) + names.index(name)] = factor
+    network = Network.from_layers(Shape.shared_by(layout, hidden=()), [(weight, np.zeros(1))])
+    return routed(base, network, refuse=True)
 
 
 def bytes_of(simulation: Simulation) -> dict[str, bytes]:
