@@ -165,6 +165,9 @@ def _routing(interface: Any, source: Any) -> DecisionHead:
     )  # fmt: skip
 
 
+PLACES_LEAD = 10.0  # of an engine's place over other places beside roles, in leads of the base's role over the other
+
+
 def _scaling(interface: Any, source: Any) -> DecisionHead:
     base, places = _base_of(source, "scaler"), interface.tiers + 1
     weights, bias = np.zeros((choices_of(interface.tiers), places + 1)), np.zeros(choices_of(interface.tiers))
@@ -174,7 +177,7 @@ def _scaling(interface: Any, source: Any) -> DecisionHead:
         bias[2 * place] = 1.0
     fields = ("base_to_pool", *(f"base_to_tier_{t}" for t in range(interface.tiers)), "base_closes")
     if roles_of(interface.sees) == 2:  # all of these for an engine that prefills, then for one that decodes
-        weights, bias = np.tile(weights, (2, 1)), np.tile(bias, 2)
+        weights, bias = PLACES_LEAD * np.tile(weights, (2, 1)), PLACES_LEAD * np.tile(bias, 2)
         weights = np.hstack([weights, np.repeat(np.eye(2), len(bias) // 2, axis=0)])
         fields += ("base_to_prefill", "base_to_decode")
     base_bias = BaseBias.by(interface.layout, fields, weights, bias)

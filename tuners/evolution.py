@@ -39,7 +39,9 @@ class EvolutionConfig:
     step: standard deviation of the candidates' weights in the first generation. population: candidates of a generation;
     None: 4 + 3 ln(weights). scenarios: number for each candidate. separable: use a diagonal covariance; None: with more
     than 300 weights. inputs: which of a shared network's weights are searched: "slot", those for the numbers of slots;
-    names such as "need, rank", those for these numbers, in slots and outside. The others keep their first values.
+    names such as "need, rank", those for these numbers, in slots and outside. outputs: "all", or indices such as "2, 6"
+    of the outputs (of each slot) whose weights and biases are searched; of a network without hidden layers. The other
+    weights keep their first values.
     """
 
     step: float = 0.3
@@ -47,6 +49,7 @@ class EvolutionConfig:
     scenarios: int = 32
     separable: bool | None = None
     inputs: str = ALL
+    outputs: str = ALL
 
     @staticmethod
     def of(config: TrainingConfig) -> EvolutionConfig:
@@ -57,6 +60,7 @@ class EvolutionConfig:
             ("population", settings.population is None or settings.population >= 4, "4 or more"),
             ("scenarios", settings.scenarios >= 1, "1 or more"),
             ("inputs", settings.inputs.strip() != "", f"{ALL}, {SLOT}, or names of numbers"),
+            ("outputs", settings.outputs.strip() != "", f"{ALL}, or indices of outputs"),
         ]
         for name, holds, right in checks:
             if not holds:
@@ -71,7 +75,8 @@ class Search:
         from cmaes import CMA, SepCMA
 
         self.shape, self.start = start.shape, start.weights.values
-        self.free = searched(start.shape, settings.inputs, inputs)
+        of_outputs = with_outputs(start.shape, settings.outputs)
+        self.free = np.intersect1d(searched(start.shape, settings.inputs, inputs), of_outputs)
         n = len(self.free)
         separable = n > FULL_COVARIANCE if settings.separable is None else settings.separable
         population = settings.population or 4 + int(3 * np.log(n))
@@ -144,6 +149,22 @@ def searched(shape: Shape, wanted: str, inputs: Sequence[str] = ()) -> np.ndarra
     kept = [place for place, name in enumerate(inputs) if name not in names]
     fixed = [place * first + output for place in kept for output in range(first)]
     return np.setdiff1d(np.arange(shape.count), fixed)
+
+
+def with_outputs(shape: Shape, wanted: str) -> np.ndarray:
+    """int64[...]: indices of the weights and biases of some outputs. wanted: `outputs` of `EvolutionConfig`. Raises
+    TrainingError for anything but indices of outputs, and for some outputs of a network with hidden layers.
+    """
+    if wanted == ALL:
+        return np.arange(shape.count)
+    last = shape.outputs - 1
+    names = [name.strip() for name in wanted.split(",")]
+    if shape.hidden or any(not name.isdecimal() or int(name) > last for name in names):
+        right = f"{ALL} with hidden layers" if shape.hidden else f"{ALL}, or some of 0 to {last}"
+        raise TrainingError(f"hyperparameters.outputs is {wanted!r}; it should be {right}")
+    # Input by input, each with the weights of all outputs; the biases come last, as if of one more input.
+    rows = np.arange(shape.count // shape.outputs) * shape.outputs
+    return np.sort(np.concatenate([rows + int(name) for name in names]))
 
 
 def inputs_of(layout: Layout, shape: Shape) -> list[str]:

@@ -112,6 +112,19 @@ def test_numbers_that_are_searched_by_name():
     assert evolution.inputs_of(layout, Shape.dense_on(layout, 1))[-1] == "slot[4].c"
 
 
+def test_outputs_that_are_searched_by_index():
+    shape = Shape("dense", 2, 3, hidden=())
+    assert evolution.with_outputs(shape, "2, 0").tolist() == [0, 2, 3, 5, 6, 8]  # of both inputs, and the biases
+    search = evolution.Search(Network.zeros(shape), evolution.EvolutionConfig(outputs="1", inputs="b"), 0, ["a", "b"])
+    for network in search.candidates():
+        assert np.flatnonzero(network.weights.values).tolist() == [4, 7]
+    for wanted in ("3", "b", "1,", "-1"):
+        with pytest.raises(TrainingError, match="it should be all, or some of 0 to 2"):
+            evolution.with_outputs(shape, wanted)
+    with pytest.raises(TrainingError, match="it should be all with hidden layers"):
+        evolution.with_outputs(Shape("dense", 2, 3, hidden=(4,)), "1")
+
+
 @pytest.mark.parametrize("separable", [False, True])
 def test_the_search_finds_the_best_weights(separable):
     shape = Shape("dense", 4, 1, hidden=(1,))
