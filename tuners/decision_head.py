@@ -31,9 +31,9 @@ from servegym.simulator.policies.policy import Policy
 class BaseBias:
     """Where a slot's observation has the base's choice, so that a network can start by following it.
 
-    columns: indices, among the inputs of a shared network, of the non-negative numbers that encode the choice. With
-    outputs weights @ numbers + bias (float[outputs, columns], float[outputs]), the base's choice has the highest output
-    by a margin of 1.
+    columns: indices, among the inputs of a shared network, of the numbers that encode the choice. With outputs weights
+    @ numbers + bias (float[outputs, columns], float[outputs]), the base's choice has the highest output, by a margin of
+    1 (or another one, where the head says so).
     """
 
     columns: tuple[int, ...]
@@ -165,7 +165,9 @@ def _routing(interface: Any, source: Any) -> DecisionHead:
     )  # fmt: skip
 
 
-PLACES_LEAD = 10.0  # of an engine's place over other places beside roles, in leads of the base's role over the other
+# Where the action includes roles, in leads of the base's role over the other one: that of an engine's place over other
+# places; and by how much less that of the next engine is, so that small outputs change its role and no other's.
+PLACES_LEAD, NEXT_LESS = 10.0, 0.6
 
 
 def _scaling(interface: Any, source: Any) -> DecisionHead:
@@ -178,8 +180,9 @@ def _scaling(interface: Any, source: Any) -> DecisionHead:
     fields = ("base_to_pool", *(f"base_to_tier_{t}" for t in range(interface.tiers)), "base_closes")
     if roles_of(interface.sees) == 2:  # all of these for an engine that prefills, then for one that decodes
         weights, bias = PLACES_LEAD * np.tile(weights, (2, 1)), PLACES_LEAD * np.tile(bias, 2)
-        weights = np.hstack([weights, np.repeat(np.eye(2), len(bias) // 2, axis=0)])
-        fields += ("base_to_prefill", "base_to_decode")
+        by_role = np.array([[1.0, 0.0, NEXT_LESS], [0.0, 1.0, 0.0]])
+        weights = np.hstack([weights, np.repeat(by_role, len(bias) // 2, axis=0)])
+        fields += ("base_to_prefill", "base_to_decode", "next")
     base_bias = BaseBias.by(interface.layout, fields, weights, bias)
     return DecisionHead(
         "scaler", base, interface.layout, len(weights), kind="shared", is_choice=True, base_bias=base_bias,
