@@ -76,7 +76,7 @@ def move_engines(episode, action):
         choice, move = int(action[e]), router_state.moves[e]
         of_base = choice_of(move) + (role_of(move) * places if HAS_ROLES else 0)
         if 0 <= choice < choices and choice != of_base:
-            give_choice(move, router_state.known.snapshots[e], choice, places, HAS_ROLES)
+            give_choice(router_state.moves, e, router_state.known.snapshots[e], choice, places, HAS_ROLES)
 
 
 class TierScaling(Interface):
@@ -136,7 +136,8 @@ class TierScalingEnv(ServingEnv):
     `MultiDiscrete([2 (tiers + 1)] * engines)`: for each engine 2 (tier + 1), plus 1 if it is closed; the pool is tier
     -1. So 0 is the pool, 2 is tier 0, and 3 is tier 0 and closed. Every action is legal. The requests of an engine that
     leaves the pool go back to the router. With `sees="roles"` `MultiDiscrete([4 (tiers + 1)] * engines)`: these numbers
-    for an engine that is to prefill, and 2 (tiers + 1) more for one that is to decode; a role that is fixed stays.
+    for an engine that is to prefill, and 2 (tiers + 1) more for one that is to decode; a role that is fixed stays,
+    and so does that of the last engine of a role.
 
     ## Observation Space
     `Box(float32)`: the cluster and its tiers, then a slot for each engine, with the base scaler's decision about it;

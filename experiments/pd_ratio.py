@@ -239,8 +239,12 @@ def main() -> None:
     print(f"chosen: {ours.scaler}", flush=True)
     scalers = [Ratio(FIRST_PREFILL, DEFAULTS), without_rule(ours), making_all(ours), learned, ours]
     seeds, places = range(FIRST_SEED, FIRST_SEED + options.seeds), {}
+    fixed: dict[tuple[Any, ...], Outcomes] = {}  # how long a change takes is nothing to them
     for name, place in PLACES.items():
-        places[name] = by_ratio([*STATIC, *scalers], place, seeds)
+        key = tuple(sorted((field, value) for field, value in place.items() if field != "role_change_s"))
+        if key not in fixed:
+            fixed[key] = by_ratio(STATIC, place, seeds)
+        places[name] = {**fixed[key], **by_ratio(scalers, place, seeds)}
         print(f"{name}\n{rows_of(places[name], ours)}", flush=True)
     options.page.write_text(page(places, ours, learned, len(settings), options.seeds), encoding="utf-8")
 

@@ -40,11 +40,21 @@ def role_of(move):
 
 
 @kernel
-def give_choice(move, snapshot, choice, places, has_roles):
-    """Write a choice, of `places` for each role, into a move. Without roles, or if it is fixed, the role stays."""
-    place = choice % places
+def is_last_of_role(moves, e):
+    """Return whether no other engine is to have the role of engine e."""
+    for other in range(moves.shape[0]):  # noqa: SIM110 (kernels have no generators)
+        if other != e and moves[other].role == moves[e].role:
+            return False
+    return True
+
+
+@kernel
+def give_choice(moves, e, snapshot, choice, places, has_roles):
+    """Write a choice for engine e, of `places` for each role. Without roles, if its role is fixed, or if it would leave
+    none of that role, the role stays."""
+    move, place = moves[e], choice % places
     move.tier, move.closed = POOL + place // 2, place % 2
-    if has_roles and snapshot.role_fixed == 0:
+    if has_roles and snapshot.role_fixed == 0 and not is_last_of_role(moves, e):
         move.role = ROLE_DECODE if choice // places == 1 else ROLE_PREFILL
 
 
@@ -105,7 +115,7 @@ def scaled_scaler(context, moves):
             other = (1 - role) * places + best_choice(mine[(1 - role) * places : (2 - role) * places], tiers, chosen)
             choice = other if mine[other] > mine[choice] else choice
         if choice != role * places + chosen:
-            give_choice(moves[e], known.snapshots[e], choice, places, HAS_ROLES)
+            give_choice(moves, e, known.snapshots[e], choice, places, HAS_ROLES)
 
 
 def scaled(base: Policy, network: Network, slots: int | None = None, name: str = "", sees: str = NOW) -> LearnedPolicy:

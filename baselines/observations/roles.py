@@ -61,7 +61,7 @@ def observe_roles(context, moves, wanted, slots, out):
         elif is_open(snapshot, ROLE_DECODE):
             load, sign = decode_load(context, e), -1.0
             decode_sum += load
-        more_prefill += (moves[e].role == ROLE_PREFILL) - (moves[e].role == ROLE_DECODE)
+        more_prefill += int(moves[e].role == ROLE_PREFILL) - int(moves[e].role == ROLE_DECODE)
         if e < slots:
             at = ROLES_WHOLE + e * ROLES_SLOT
             out[at + LOAD] = sign * squash(load, 1.0)

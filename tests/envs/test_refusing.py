@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from servegym.baselines.learned.artifact import load, save
+from servegym.baselines.artifact.files import load_policy, save_policy
 from servegym.baselines.registry import router
 from servegym.envs.agents import BaseAgent, play
 from servegym.errors import EnvError
@@ -58,7 +58,7 @@ def test_a_network_that_refuses_decides_alike_in_the_environment_and_from_a_file
     env = make(NAME, scenario, refuse=True)
     policy = refusing_where_late(router(base), env.interface.engines)
     total = play(env, NetworkAgent(env.interface, policy.network))
-    again = load(save(policy, tmp_path / "mine.json", {}))
+    again = load_policy(save_policy(policy, tmp_path / "mine.json", {}))
     assert again.controls == ("refuse",)
     alone = Simulation(dataclasses.replace(scenario, router=again)).run()
     assert outcome_bytes(alone.arrays) == outcome_bytes(env.simulation.arrays)

@@ -206,6 +206,36 @@ def test_an_action_changes_roles_that_may_change() -> None:
     )
 
 
+def test_the_last_engine_of_a_role_keeps_it() -> None:
+    for choice, role in ((6, ROLE_PREFILL), (2, ROLE_DECODE)):
+        env = roles_env(roles_source()(np.random.default_rng(3)))
+        env.reset()
+        env.step(np.full(4, choice))
+        assert (env.simulation.arrays.engines["next_role"] == role).sum() == 1
+
+
+def test_what_is_seen_of_roles() -> None:
+    """Signs are those of the role; of the open engines of each role one is the next to change."""
+    env = roles_env(roles_source()(np.random.default_rng(3)))
+    whole = [field.name for field in env.interface.layout.whole_fields]
+    slot = [field.name for field in env.interface.layout.slot_fields]
+    loads = []
+    for observation, _, over, _, info in steps(env, BaseAgent()):
+        if over:
+            break
+        parts = env.interface.layout.parts(observation)
+        seen = {name: parts["engine"][:, slot.index(name)] for name in ("next", "change", "load", "decodes_only")}
+        of_all = dict(zip(whole, parts["cluster"].tolist(), strict=True))
+        signs = np.where(info["base_action"] < 4, 1, -1)
+        assert of_all["base_ratio"] == signs.sum() / 4
+        np.testing.assert_allclose(seen["change"], signs / 11, rtol=1e-6)
+        assert (seen["load"] * np.where(seen["decodes_only"] == 1, -1, 1) >= 0).all()
+        for sign, role in ((-1, "prefill"), (1, "decode")):
+            assert (seen["next"] == sign).sum() == (of_all[f"open_{role}"] > 0)
+        loads.append((of_all["prefill_load"], of_all["decode_load"]))
+    assert np.ptp(loads, axis=0).min() > 0.1
+
+
 def test_the_preset_sets_what_the_environment_is_made_for() -> None:
     env = TierScalingEnv(preset="turning-roles", requests=20)
     assert (env.interface.sees, env.interface.engines, env.interface.tiers) == ("roles", 4, 1)

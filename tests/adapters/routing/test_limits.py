@@ -17,7 +17,7 @@ import servegym
 from servegym.adapters.routing import refusals
 from servegym.adapters.routing.server import listen
 from servegym.adapters.routing.settings import ProxySettings, checked_url
-from servegym.baselines.learned.artifact import save
+from servegym.baselines.artifact.files import save_policy
 from servegym.errors import RoutingError
 from tests.adapters.routing.fakes import (
     HOST,
@@ -247,7 +247,7 @@ def test_what_the_router_refuses_is_answered_429(engines: list[FakeEngine]) -> N
 
 def test_what_a_learned_router_refuses_is_answered_429(engines: list[FakeEngine], tmp_path: Path) -> None:
     """It serves a prompt that can be in time, and refuses one that takes longer than its first token may."""
-    path = save(refusing_where_late(servegym.router("min-load")), tmp_path / "mine.json", {})
+    path = save_policy(refusing_where_late(servegym.router("min-load")), tmp_path / "mine.json", {})
     urls = [engine.url for engine in engines]
     with proxied(urls, dataclasses.replace(QUICK, health_s=99.0), f"learned:{path}") as proxy:
         served, refused = (post(proxy, b'{"prompt": "a"}', **{"x-servegym-ttft-slo-s": slo}) for slo in ("1", "1e-6"))

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servegym.adapters.routing import live
-from servegym.baselines.learned.artifact import load as read
-from servegym.baselines.learned.artifact import save
+from servegym.baselines.artifact.files import load_policy, save_policy
 from servegym.baselines.registry import router, router_names
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.policies.policy import Policy
@@ -108,7 +107,7 @@ def test_all_that_a_router_may_know_is_the_same_and_lines_are_asked_in_the_same_
 
 @pytest.mark.parametrize("base", ["min-load", "prefix-affinity:refuse=0.5"])
 def test_a_learned_router_that_refuses_decides_the_same(base: str, tmp_path: Path) -> None:
-    policy = read(save(refusing_where_late(router(base)), tmp_path / "mine.json", {}))
+    policy = load_policy(save_policy(refusing_where_late(router(base)), tmp_path / "mine.json", {}))
     replayed = compared(policy, 5, rows=128, requests=200, prefixes=True)
     refused = [one.engine == REFUSE for one in replayed.asked]
     assert 3 < sum(refused) < len(refused) - 3

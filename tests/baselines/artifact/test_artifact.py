@@ -37,7 +37,7 @@ from tests.baselines.artifact.artifacts import (
 # Of those that are called by what they see.
 WAYS = {
     "caching": "routing", "caching with sessions": "routing", "scheduling with sessions": "scheduling",
-    "day": "scaling", "roles": "scaling",
+    "day": "scaling", "roles": "scaling", "refusing": "routing",
 }  # fmt: skip
 
 
