@@ -8,8 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from servegym.baselines.learned.routing import CACHES, LAYOUTS, QUEUES, SESSIONS, may_refuse, measure_of
-from servegym.baselines.observations.caching import observe_caching
-from servegym.baselines.observations.refusing import write_refusing
+from servegym.baselines.observations.caching import observe_caching, write_refusing
 from servegym.baselines.observations.routing import observe_routing
 from servegym.baselines.observations.sessions import observe_caching_sessions
 from servegym.envs.env import ServingEnv, Source

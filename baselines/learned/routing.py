@@ -12,8 +12,7 @@ from servegym.baselines.learned.derived import LearnedPolicy, check_base, check_
 from servegym.baselines.learned.forward import SLOT, SLOTS, WHOLE, forward
 from servegym.baselines.learned.memory import split, split_network
 from servegym.baselines.learned.network import Network
-from servegym.baselines.observations.caching import caching_layout, observe_caching
-from servegym.baselines.observations.refusing import write_refusing
+from servegym.baselines.observations.caching import caching_layout, observe_caching, write_refusing
 from servegym.baselines.observations.routing import observe_routing, routing_layout
 from servegym.baselines.observations.sessions import caching_sessions_layout, observe_caching_sessions
 from servegym.errors import PolicyError
@@ -113,7 +112,7 @@ def routed(
 
     slots: None: as many as the network has; further engines get only what the base sends there. sees: the observation,
     a key of `LAYOUTS`. refuse: the last slot scores refusing the request, which has emitted no token
-    (observations/refusing.py). With all weights 0 it decides as the base does. Raises PolicyError if base and network
+    (`write_refusing`). With all weights 0 it decides as the base does. Raises PolicyError if base and network
     do not match.
     """
     check_base(base, "router")

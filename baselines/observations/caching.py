@@ -9,6 +9,7 @@ import numpy as np
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.baselines.observations.routing import (
     ARRIVAL_FIELDS,
+    CHOSEN,
     KV_AFTER,
     ROUTED_FIELDS,
     SLOT,
@@ -17,7 +18,7 @@ from servegym.baselines.observations.routing import (
     write_routing,
 )
 from servegym.baselines.observations.scales import LARGEST, TOKENS_BITS, log_share, share, squash
-from servegym.policy import ROLE_PREFILL, batches, kernel, takes
+from servegym.policy import REFUSE, ROLE_PREFILL, batches, kernel, takes
 
 CACHING_WHOLE_FIELDS = (
     *ARRIVAL_FIELDS,
@@ -103,6 +104,19 @@ def write_gaps(context, request, measure, slots, whole, out):
     for e in range(min(slots, snapshots.shape[0])):
         gap = max(0.0, context.state[e, measure] - least) if takes(snapshots[e], request) else np.inf
         out[whole + e * CACHING_SLOT + BASE_GAP] = squash(gap, 1.0)
+
+
+@kernel
+def write_refusing(chosen, whole, slot, place, out):
+    """Write the slot of refusing behind those of engines: `chosen`, and `base_gap` where slots have it; the rest is 0.
+
+    So a network that scores slots scores refusing too. chosen: what the base router named; REFUSE: it refuses the
+    request. whole, slot: numbers of the request, and of a slot. place: index of this slot.
+    """
+    at = whole + place * slot
+    out[at + CHOSEN] = chosen == REFUSE
+    if slot > SLOT:
+        out[at + BASE_GAP] = 0.0 if chosen == REFUSE else 1.0
 
 
 @kernel
