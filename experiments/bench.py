@@ -18,6 +18,8 @@ servegym bench --json bench.json --dynamo dynamo-env/bin/python
 
 servegym bench --vidur vidur-env
 
+servegym bench --aisimulate aisimulate-env --dynamo dynamo-env
+
 servegym bench --schedulers --routers
 
 servegym bench --sessions
@@ -33,6 +35,10 @@ def bench(
     vidur: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Environment with vidur, or its Python, to compare with."),
+    ] = None,
+    aisimulate: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Environment with aisimulate, or its Python, to compare with."),
     ] = None,
     schedulers: Annotated[
         bool,
@@ -80,4 +86,4 @@ def bench(
         "budgets": budgets,
     }
     asked_for = tuple(name for name, wanted in wishes.items() if wanted)
-    suite.run(json, quick, dynamo, vidur, asked_for)
+    suite.run(json, quick, dynamo, vidur, aisimulate, asked_for)

@@ -30,7 +30,8 @@ class Sizes:
     routed_engines: of the cluster in which routers are timed, routed_requests_per_engine of the run they are in the
     middle of, and routed_decisions the requests routed there.
     session_requests, session_engines: served in one run where sessions are measured.
-    compared_cluster_requests: served by us and by Dynamo with several engines.
+    compared_cluster_requests: served by us and by Dynamo with several engines. compared_trace_requests: of Mooncake's
+    trace, by us and by AISimulate; None: all.
     episode_requests: an engine's, of the episodes that environments are measured by; environment_steps: a quarter of
     those of one alone in one repetition; ppo_rollouts: that PPO collects and learns from in one repetition.
     """
@@ -55,6 +56,7 @@ class Sizes:
     session_requests: int = 537_600
     session_engines: int = 256
     compared_cluster_requests: int = 8000
+    compared_trace_requests: int | None = None
     environment_steps: int = 2000
     episode_requests: int = 400
     ppo_rollouts: int = 4

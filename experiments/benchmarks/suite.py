@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.benchmarks import (
+    aisimulate_comparison,
     budgets,
     cluster,
     decisions,
@@ -66,6 +67,7 @@ ASKED_FOR: dict[str, Benchmark] = {
 HOW_TO_GET = {
     "NVIDIA Dynamo": "experiments/benchmarks/dynamo_setup.sh DIR, then servegym bench --dynamo DIR/bin/python",
     "Vidur": "experiments/benchmarks/vidur_setup.sh DIR, then servegym bench --vidur DIR",
+    "AISimulate": "experiments/benchmarks/aisimulate_setup.sh DIR, then servegym bench --aisimulate DIR",
 }
 
 
@@ -74,13 +76,14 @@ def run(
     quick: bool = False,
     dynamo_python: str | None = None,
     vidur: str | None = None,
+    aisimulate: str | None = None,
     asked_for: tuple[str, ...] = (),
 ) -> dict[str, float]:
     """Measure everything and print it on standard error.
 
     json_path: where one flat JSON object of all figures goes; "-": standard output.
     quick: fewer repetitions. dynamo_python: the Python of Dynamo's environment; None: no comparison.
-    vidur: the folder of Vidur's environment, or its Python; None: no comparison.
+    vidur, aisimulate: the folder of that simulator's environment, or its Python; None: no comparison.
     asked_for: names of `ASKED_FOR`, each in detail; instead of the others, if there is one.
 
     Raises ExperimentError if one of these cannot be run or something does not do the work it is timed for.
@@ -88,6 +91,7 @@ def run(
     pythons = {
         "NVIDIA Dynamo": checked_python(dynamo_python, "dynamo_setup.sh DIR makes DIR/bin/python"),
         "Vidur": checked_python(vidur, "vidur_setup.sh DIR makes DIR"),
+        "AISimulate": checked_python(aisimulate, "aisimulate_setup.sh DIR makes DIR"),
     }
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
@@ -98,6 +102,10 @@ def run(
         benchmarks["NVIDIA Dynamo, several engines"] = partial(dynamo_clusters.measure, dynamo_python=dynamo)
     if vidur_python := pythons["Vidur"]:
         benchmarks["Vidur"] = partial(vidur_comparison.measure, vidur_python=vidur_python)
+    if aisimulate_python := pythons["AISimulate"]:
+        benchmarks["AISimulate"] = partial(
+            aisimulate_comparison.measure, aisimulate_python=aisimulate_python, dynamo_python=dynamo
+        )
     console.print(f"{datetime.date.today()}: {machine.describe()}")
     figures = measure(benchmarks, QUICK if quick else Sizes(), console)
     console.print(table(figures))

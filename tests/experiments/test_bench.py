@@ -8,15 +8,15 @@ from experiments.benchmarks import suite
 @pytest.mark.parametrize(
     "arguments, asked",
     [
-        ([], (None, False, None, None, ())),
-        (["--quick", "--json", "-"], ("-", True, None, None, ())),
+        ([], (None, False, None, None, None, ())),
+        (["--quick", "--json", "-"], ("-", True, None, None, None, ())),
         (
-            ["--json", "figures.json", "--dynamo", "dynamo/bin/python", "--vidur", "vidur"],
-            ("figures.json", False, "dynamo/bin/python", "vidur", ()),
+            ["--json", "figures.json", "--dynamo", "dynamo/bin/python", "--vidur", "vidur", "--aisimulate", "other"],
+            ("figures.json", False, "dynamo/bin/python", "vidur", "other", ()),
         ),
-        (["--schedulers"], (None, False, None, None, ("schedulers",))),
-        (["--sessions"], (None, False, None, None, ("sessions",))),
-        (["--routers", "--schedulers"], (None, False, None, None, ("schedulers", "routers"))),
+        (["--schedulers"], (None, False, None, None, None, ("schedulers",))),
+        (["--sessions"], (None, False, None, None, None, ("sessions",))),
+        (["--routers", "--schedulers"], (None, False, None, None, None, ("schedulers", "routers"))),
     ],
 )
 def test_arguments_reach_the_suite(study, monkeypatch, arguments, asked):

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from experiments.benchmarks import (
+    aisimulate_comparison,
     dynamo_clusters,
     dynamo_comparison,
     others,
@@ -25,6 +26,7 @@ from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.parts import Fleet
 from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records import batches
 from servegym.simulator.records.types import BATCH, ROLE_DECODE, ROLE_PREFILL
 from servegym.simulator.runs.simulation import Simulation
@@ -75,7 +77,11 @@ def answering(folder: Path, table: np.ndarray, missing_tokens: int = 0) -> tuple
     return str(python), told
 
 
-MEASURES = {"dynamo_python": dynamo_comparison.measure, "vidur_python": vidur_comparison.measure}
+MEASURES = {
+    "dynamo_python": dynamo_comparison.measure,
+    "vidur_python": vidur_comparison.measure,
+    "aisimulate_python": aisimulate_comparison.measure,
+}
 
 
 @pytest.mark.parametrize("python", MEASURES)
@@ -186,3 +192,45 @@ def test_the_ratio_with_vidur_is_that_of_the_event_loops(tmp_path: Path) -> None
     assert values["vidur_requests_per_s"] == SIZES.requests / 2
     assert values["vidur_ratio"] == pytest.approx(values["vidur_our_requests_per_s"] / (SIZES.requests / 2))
     assert told.read_text().strip().endswith("settings.json")
+
+
+def test_ratios_with_aisimulate_are_those_of_the_event_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SERVEGYM_DATA", raising=False)
+    program, told = answering(tmp_path, workload(SIZES.requests).table)
+    values = {figure.name: figure.value for figure in aisimulate_comparison.measure(ONE_PAIR, program)}
+    ours = values["aisimulate_our_requests_per_s"]
+    assert values["aisimulate_ratio"] == pytest.approx(ours / (SIZES.requests / 2))
+    assert values["aisimulate_equal_times_whole_call_ratio"] == pytest.approx(1.5 * values["aisimulate_ratio"])
+    own, equal = (json.loads(line) for line in told.read_text().splitlines())
+    assert (own["workers"], own["trace_block_size"]) == (1, 16) and "timing_model" not in own["rank"]
+    assert equal["rank"] == own["rank"] | dynamo_comparison.EQUAL_TIMES
+
+
+def with_prefixes(requests: int) -> Scenario:
+    spec = ServingSpec().replaced(
+        trace="agent-sessions", requests=requests, rate_per_s=2.0, device=DEVICE, prefix_caching="on",
+        max_prompt_tokens=8192,
+    )  # fmt: skip
+    return spec.build(0)
+
+
+def test_aisimulate_is_given_the_chunks_of_prompts(tmp_path: Path) -> None:
+    served, path = with_prefixes(60).workload, tmp_path / "requests.jsonl"
+    aisimulate_comparison.write_trace(served, path, 16)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    size = served.prefixes.chunk_tokens
+    assert [len(line["hash_ids"]) for line in lines] == [math.ceil(line["input_length"] / size) for line in lines]
+    offsets, chunks = served.prefixes.of_prompts(served.table["prompt_tokens"])
+    full = [line["hash_ids"][: line["input_length"] // size] for line in lines]
+    assert full == [chunks[offsets[r] : offsets[r + 1]].tolist() for r in range(len(lines))]
+    last = [line["hash_ids"][-1] for line in lines if line["input_length"] % size]
+    assert len(set(last)) == len(last) and min(last) > chunks.max()
+
+
+def test_equal_times_of_aisimulate_add_up_to_our_iterations() -> None:
+    recorded = Simulation(scenario(workload(200)), record_timeline=True)
+    result = recorded.run()
+    times = aisimulate_comparison.iteration_times(recorded)["timing_model"]
+    engine = result.arrays.engines[0]
+    mean_ms = 1e3 * float(engine["busy_s"] / engine["iterations"])
+    assert times["type"] == "fixed" and 0 < times["decode_ms"] < mean_ms < times["decode_ms"] + times["prefill_ms"]
