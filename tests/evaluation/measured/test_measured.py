@@ -66,8 +66,9 @@ def test_layers_hold_their_groups_unless_prefix_caching_is_not_simulated_with_th
     assert (windows.kv_groups, windows.total_blocks, windows.block_tokens) == ((KvCacheGroup(), window), 5000, 24)
     states = pool(KvCacheGroup(), state)
     assert windows.prefix_caching and states.prefix_caching and states.kv_groups
-    assert pool(state, caching=False).kv_groups
-    alike = pool(state)
+    assert pool(state).kv_groups == (state,)
+    assert pool(window, state, caching=False).kv_groups
+    alike = pool(window, state)
     assert (alike.kv_groups, alike.total_blocks, alike.block_tokens) == ((), 5000 * 24 // 16, 16)
 
 

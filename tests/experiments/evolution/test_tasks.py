@@ -99,5 +99,5 @@ def test_a_task_that_says_what_there_is_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"has no task\.yaml; an evaluator's folder has one"):
         evolution.evaluator(tmp_path / "evaluator.py")
     (tmp_path / "task.yaml").write_text("panel: score\nlimits: 3\n", "utf-8")
-    with pytest.raises(ExperimentError, match="there is no limits in a task"):
+    with pytest.raises(ExperimentError, match="a task has no limits; it has panel"):
         evolution.evaluator(tmp_path / "evaluator.py")
