@@ -27,19 +27,21 @@ FEATURES: Mapping[str, str] = {
     ),
     "`recommend`": "8cf09ac8 7578c88f 2fc758f3 0f4e34db dc13aed3 97202871 1d044921 38b3c2d3 f01f5845",
     "KV cache groups, states, prefix caching and KV events with them": (
-        "1d32fed6 e000a479 115b0bd8 9269980d 64a1e791 ce33d755 422889d9"
+        "1d32fed6 e000a479 115b0bd8 9269980d 64a1e791 ce33d755 422889d9 0e5e4cfb 4fc16655 a882d01b 9166316a"
     ),
     "endpoint picker for gateways": "fbad16ab 584465ea d13a3176",
     "LoRA adapters, in `lora-affinity` and `predicted-cost`": "a42c87c3 b6cba5f1 f562390a bb602e42",
     "sessions as a whole, their gain and observations, `plas`, Tempo's gain": "a3c6f0b8 6c4b31ac 3eb1d41e",
-    "engines that change their role and `pd-ratio`": "53fa295c bfdcc272 82b9a8db 180b3eb2 e4782fda 28cf33f6",
+    "engines that change their role and `pd-ratio`": (
+        "53fa295c bfdcc272 82b9a8db 180b3eb2 e4782fda 28cf33f6 3a35bdbe 05f55939 1cb2148c 502eaf55"
+    ),
     "`predicted-cost`, `ClusterRouting-v1` and what is learned upon it": (
         "8fa6aaa9 41b46c28 c23e540b a9d07ae7 1d79dbde 27002e42"
     ),
     "scaler `forecast` and `TierScaling-v1`": "579b0c0f e2d35cfa df90b6cf",
     "readers of Dynamo, OpenTelemetry, GuideLLM and inference-perf": "10f32d4c 3a73bc94",
     "`slos-serve`": "c08c983c",
-    "routers that refuse": "a690ea3a 601cb331",
+    "routers that refuse": "a690ea3a 601cb331 7da6c176 6dcc0852",
     "kernels in wheels and quicker starts": "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2",
     "sessions on many engines in a third to two thirds of the time": "c1cd915e",
     "PolyServe's margin and `table-shares`": "8285a0c1 68a48268",
