@@ -224,6 +224,8 @@ def page(places: Mapping[str, Outcomes], ours: Ratio, learned: Ratio, tried: int
 
 ## A learned scaler
 
+    servegym train {TRAINING}
+
 {words["Learned"]}
 
 {weights_of(learned)}
