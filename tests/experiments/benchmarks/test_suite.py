@@ -71,6 +71,8 @@ NAMES = {
     "vector_share_overload",
     "routing_share",
     "routing_share_overload",
+    "session_steps_per_s",
+    "session_share",
     "step_per_s",
     "env_reset_ms",
     "ppo_share",
@@ -81,7 +83,7 @@ VECTORS = [
     for what in ("steps_per_s", "share")
     for end in ("", "_overload")
 ]
-SPREAD = (*VECTORS, "step_per_s", "ppo_share")
+SPREAD = (*VECTORS, "session_steps_per_s", "session_share", "step_per_s", "ppo_share")
 
 
 @pytest.fixture
