@@ -18,12 +18,13 @@ from servegym.tuners.training import train
 CONFIG = "maskable-ppo-session-fleet"
 SESSIONS, MIXED = "session-fleet", "mixed-fleet"
 TRIED = 100
-EVOLUTION, EVOLUTION_CONFIG, EPISODES = "by CMA-ES", "cma-session-fleet", 432
+EVOLUTION, EPISODES = "by CMA-ES", 432  # on session-fleet
+EVOLUTION_CONFIGS = {SESSIONS: "cma-session-fleet", MIXED: "cma-mixed-fleet"}
 STEPS, LONG, TIMES = 96_000, "ten times the decisions", 10  # LONG: as the recipe that ships
 AFFINITY, COST = "prefix-affinity", "predicted-cost"
 ON_MIXED = {"n_steps": 400, "batch_size": 1600}  # an episode of the mixed fleet has 400 requests
 MIXED_ENVIRONMENTS, MIXED_STEPS = 32, 64_000
-LONG_SEEDS = 3
+LONG_SEEDS = 3  # and of CMA-ES on mixed-fleet
 
 
 class Arm(NamedTuple):
@@ -56,6 +57,7 @@ ARMS = (
     Arm(SESSIONS, COST, 6.0, {}, LONG),
     Arm(MIXED, AFFINITY, 1.0, ON_MIXED),
     Arm(MIXED, COST, 6.0, ON_MIXED),
+    Arm(MIXED, COST, 1.0, {}, EVOLUTION, LONG_SEEDS),
     Arm(MIXED, AFFINITY, 1.0, ON_MIXED, LONG, LONG_SEEDS),
     Arm(MIXED, COST, 6.0, ON_MIXED, LONG, LONG_SEEDS),
 )
@@ -76,14 +78,24 @@ class Trained(NamedTuple):
         return steps, [student_interval(column) for column in values.T]
 
 
+def evolution_of(arm: Arm, seed: int) -> TrainingConfig:
+    """The training of an arm by CMA-ES: on mixed-fleet as it ships, on session-fleet upon the defaults of its base."""
+    config = load_config(EVOLUTION_CONFIGS[arm.place])
+    if arm.place == MIXED:
+        return dataclasses.replace(config, name=arm.name, seed=seed)
+    return dataclasses.replace(
+        config,
+        name=arm.name,
+        scenarios={**config.scenarios, "router": arm.base},
+        validation=dataclasses.replace(load_config(CONFIG).validation, every_steps=EPISODES // 4),
+        seed=seed,
+    ).replaced(steps=EPISODES)
+
+
 def config_of(arm: Arm, seed: int, steps: int | None) -> TrainingConfig:
-    """The training of an arm. steps: decisions; where evolution serves whole episodes, it serves `EPISODES`."""
+    """The training of an arm. steps: decisions, but by CMA-ES, which has its own number of episodes."""
     if arm.change == EVOLUTION:
-        config = load_config(EVOLUTION_CONFIG)
-        every = dataclasses.replace(load_config(CONFIG).validation, every_steps=EPISODES // 4)
-        scenarios = {**config.scenarios, "router": arm.base}
-        changes: dict[str, Any] = {"scenarios": scenarios, "seed": seed, "validation": every, "name": arm.name}
-        return dataclasses.replace(config, **changes).replaced(steps=EPISODES)
+        return evolution_of(arm, seed)
     config = load_config(CONFIG)
     scenarios = {**config.scenarios, "router": arm.base}
     if arm.place == MIXED:

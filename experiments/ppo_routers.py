@@ -22,6 +22,7 @@ from experiments.ppo_arms import (
     CONFIG,
     COST,
     EVOLUTION,
+    EVOLUTION_CONFIGS,
     LONG,
     LONG_SEEDS,
     MIXED,
@@ -218,6 +219,7 @@ def page(places: Mapping[str, Outcomes], found: Sequence[Trained], picture: Path
 <!-- written by python -m experiments.ppo_routers -->
 
     servegym train {CONFIG}
+    servegym train {EVOLUTION_CONFIGS[MIXED]}
     python -m experiments.ppo_routers results/ppo-routers docs/results/ppo-routers.md
 
 **Hypotheses.** {words["Hypotheses"]}
