@@ -1,5 +1,8 @@
 """`servegym warm-up`."""
 
+import subprocess
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
@@ -41,6 +44,20 @@ def test_what_runs_need() -> None:
     kernels = list(warm_up.shipped_kernels())
     assert set(LOOPS) | {scheduler("edf").function, router("min-load").function, tdg} <= set(kernels)
     assert all(isinstance(kernel, Compiled) for kernel in kernels)
+
+
+def test_an_environment_that_has_a_later_version_is_no_warning() -> None:
+    """Gymnasium calls it out of date; of ours both versions are kept. Other warnings are shown."""
+    code = (
+        "import warnings\n"
+        "from servegym.cli.ending import warn_of_earlier_names\n"
+        "warn_of_earlier_names()\n"
+        "import gymnasium as gym\n"
+        "gym.make('servegym:ClusterRouting-v0', disable_env_checker=True)\n"
+        "warnings.warn('another')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "another" in done.stderr and "out of date" not in done.stderr
 
 
 def test_what_it_plays() -> None:
