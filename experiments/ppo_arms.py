@@ -24,7 +24,7 @@ STEPS, LONG, TIMES = 96_000, "ten times the decisions", 10  # LONG: as the recip
 AFFINITY, COST = "prefix-affinity", "predicted-cost"
 ON_MIXED = {"n_steps": 400, "batch_size": 1600}  # an episode of the mixed fleet has 400 requests
 MIXED_ENVIRONMENTS, MIXED_STEPS = 32, 64_000
-LONG_SEEDS = 3  # and of CMA-ES on mixed-fleet
+LONG_SEEDS = 3  # of trainings with ten times the decisions, and of CMA-ES on mixed-fleet
 
 
 class Arm(NamedTuple):

@@ -207,8 +207,10 @@ def pays(context, e, to):
 
 @kernel
 def next_of(context, role):
-    """Return the engine that changes its role next of those with a role: open, not fixed, the fewest requests; ties:
-    the last. -1: there is none."""
+    """Find the engine with a role that would change next: open, not fixed, with the fewest requests; ties: the last.
+
+    Returns -1 if there is none.
+    """
     snapshots, least = context.known.snapshots, -1
     for e in range(snapshots.shape[0]):
         if not is_open(snapshots[e], role) or snapshots[e].role_fixed == 1:
