@@ -159,14 +159,17 @@ def test_the_environment_of_its_page_is_made_and_steps(added: Any, monkeypatch: 
     assert vector.reset(seed=0)[0].shape == (2, *env.observation_space.shape)
 
 
-def test_the_plan_of_the_environments_page_is_made() -> None:
-    section = (ROOT / "docs/environments.md").read_text("utf-8").split("## Going back")[1].split("\n## ")[0]
-    env = gym.make("servegym:EngineBatching-v0", requests=20, load=1.2)
-    env.reset(seed=0)
-    names: dict[str, Any] = {"gym": gym, "env": env, "action": env.action_space.sample()}
-    for block in re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL):
+@pytest.mark.filterwarnings("ignore:.*is out of date")  # ClusterRouting-v0, as its page says
+def test_the_environments_page_runs_in_order_and_its_plan_is_made() -> None:
+    names: dict[str, Any] = {}
+    for block in python_blocks("docs/environments.md"):
         exec(block, names)
-    assert names["best"] in names["candidates"] and names["gained"].max() > 0
+    assert names["over"] and names["best"] in names["candidates"] and names["gained"].max() > 0
+
+
+def test_the_router_of_the_live_routers_page_chooses_an_engine(capsys: pytest.CaptureFixture) -> None:
+    exec(python_blocks("docs/live_routers.md")[1], {})
+    assert capsys.readouterr().out in [f"{name} [0 0 0]\n" for name in "abc"]
 
 
 def test_the_claim_of_its_page_is_judged(added: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
