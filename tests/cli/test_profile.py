@@ -30,7 +30,7 @@ def test_operators_are_measured_and_calibrated(servegym, tmp_path):
     assert again.status == 0, again.stderr
     assert (tmp_path / "mine/batches.csv").read_text() == before
     fitted = servegym("calibrate", "mine/batches.csv", "--form", "linear", "--name", "mine")
-    assert fitted.status == 0, fitted.stderr
+    assert fitted.status == 0 and " %\nwritten: results/calibrate/mine.json" in fitted.stdout, fitted.stderr
     other = servegym(*arguments, "--dtype", "float32")
     assert other.status == 2
     assert "facts" in other.stderr

@@ -97,7 +97,7 @@ def calibrate(
     picture = plot_calibration(result, profile.with_suffix(".png"))
     console = console_for(json)
     total = f"all held-out batches together: {number(result.total_percent, 2)} %"
-    console.print(error_table(result), total, f"written: {profile}, {picture}", soft_wrap=True)
+    console.print(error_table(result), f"{total}\nwritten: {profile}, {picture}", soft_wrap=True)
     write_json(result.document | {"files": [profile, picture]}, json)
 
 
