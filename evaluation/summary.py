@@ -20,6 +20,7 @@ MEANS = (
     "violations_low_priority", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "tpot_p99_s",
     "evictions",
 )  # fmt: skip
+MOST_NAMED = 8  # schedulers in a sentence; a table has them all
 SHARE_OF_BOUND, SHARE_OF_BEST = SHARES = "share_of_bound", "share_of_best"  # columns where there are such references
 
 REFERENCE, BETTER, SAME, WORSE, UNKNOWN = "reference", "better", "not distinguishable", "worse", "one run"
@@ -127,7 +128,8 @@ def conclusion(at_point: pd.DataFrame) -> str:
     for verdict, words in VERDICT_WORDS.items():
         schedulers = at_point["scheduler"][at_point["verdict"] == verdict]
         if len(schedulers):
-            parts.append(f"{words} {', '.join(schedulers)}")
+            named = len(schedulers) <= MOST_NAMED
+            parts.append(f"{words} {', '.join(schedulers) if named else f'{len(schedulers)} others'}")
     over = over_of(at_point)
     only = f" (over {over})" if over in NOT_SAID and at_point["seeds"].min() > 1 else ""
     return f"{point_title(axis, at_point[axis].iloc[0])}: {'; '.join(parts)}{only}."

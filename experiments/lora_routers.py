@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import arguments
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Range
+from experiments.claims.harness.checks import ABOVE_0, Range
 from experiments.environments.rules import rules_of
 from experiments.prose import sections, wrapped
 from experiments.session_fleet import ATTAINMENT, TDG, Outcomes, all_routers, by_router
@@ -24,17 +24,17 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
 
 PANEL = load_panel("lora_fleet")
-OURS, WITHOUT = "predicted-cost", "predicted-cost:adapter=0"
+OURS, WITHOUT, OWN_ONLY = "predicted-cost", "predicted-cost:adapter=0,stall=0", "predicted-cost:stall=0"
 ONE, THREE = "lora-affinity", "lora-affinity:affinity_weight=3"
 BASE = "min-load"
 LIGHT, HEAVY = (f"the panel, load {load:g}" for load in PANEL.loads)
-UNEQUAL, FEW, PLAIN = "an H100, two A100s and an A6000", "4 adapters", "no adapters"
+UNEQUAL, LATE, FEW, PLAIN = "an H100, two A100s and an A6000", "routers hear 1 s late", "4 adapters", "no adapters"
 # What differs from the panel's spec.
 PLACES: dict[str, dict[str, Any]] = {
     LIGHT: {"load": PANEL.loads[0]},
     HEAVY: {"load": PANEL.loads[1]},
     UNEQUAL: {"load": None, "rate_per_s": 8.0, "pools": FLEET},
-    "routers hear 1 s late": {"load": PANEL.loads[1], "signal_delay_s": 1.0},
+    LATE: {"load": PANEL.loads[1], "signal_delay_s": 1.0},
     FEW: {"load": PANEL.loads[1], "adapters": 4},
     PLAIN: {"load": PANEL.loads[1], "adapters": None},
 }
@@ -42,8 +42,8 @@ NO_LOSS, SAME = Range(low=-0.005), Range(low=-1e-12, high=1e-12)
 
 
 def routers() -> dict[str, Policy]:
-    """Every router that ships, and two with other settings."""
-    return rules_of("router") | {name: router(name) for name in (WITHOUT, THREE)}
+    """Every router that ships, and three with other settings."""
+    return rules_of("router") | {name: router(name) for name in (WITHOUT, OWN_ONLY, THREE)}
 
 
 def scenarios_of(place: str, first_seed: int, seeds: int) -> list[Scenario]:
@@ -61,10 +61,11 @@ def answers(places: Mapping[str, Outcomes]) -> str:
     lines = []
     for place, outcomes in places.items():
         asked: list[tuple[int, str, Range]] = [(1, WITHOUT, ABOVE_0), (1, BASE, ABOVE_0)]
-        if place in (LIGHT, HEAVY, UNEQUAL):
-            asked += [(2, ONE, ABOVE_0), (3, THREE, ABOVE_0 if place == UNEQUAL else BELOW_0)]
+        if place in (LIGHT, HEAVY, UNEQUAL, LATE):
+            expected = NO_LOSS if place == LIGHT else ABOVE_0
+            asked += [(2, ONE, ABOVE_0), (3, THREE, expected), (4, OWN_ONLY, expected)]
         elif place in (FEW, PLAIN):
-            asked = [(4, WITHOUT, NO_LOSS if place == FEW else SAME)]
+            asked = [(5, WITHOUT, NO_LOSS if place == FEW else SAME)]
         for number, other, expected in asked:
             less = outcomes[OURS] - outcomes[other]
             tdg, attainment = student_interval(less[:, TDG]), student_interval(less[:, ATTAINMENT])

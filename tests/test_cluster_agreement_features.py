@@ -50,7 +50,7 @@ def test_agrees_with_lora_adapters(seed: int) -> None:
     ("name", "weights"),
     [
         ("lora-affinity", ("affinity_weight", "queue_weight", "kv_weight")),
-        ("predicted-cost", ("queue", "late", "adapter")),
+        ("predicted-cost", ("queue", "stall", "adapter")),
     ],
 )
 def test_agrees_with_lora_adapters_that_routers_look_at(name: str, weights: tuple[str, ...], seed: int) -> None:

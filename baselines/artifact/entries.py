@@ -46,7 +46,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "slide-batching": NO_STEPS, "expected-gain": NO_STEPS, "qoserve": NO_STEPS,
     "edf": {"budget": "fixed"}, "sjf": {"budget": "fixed"}, "polyserve": {"margin": 0.0},
     "vllm-v1": {"long_prefill_token_threshold": 0},
-    "predicted-cost": {"refuse": 0.0, "adapter": 0.0}, "prefix-affinity": {"refuse": 0.0},
+    "predicted-cost": {"refuse": 0.0, "adapter": 0.0, "stall": 0.0}, "prefix-affinity": {"refuse": 0.0},
     "pd-ratio": {"outlast": 0.0, "first_s": 1e9},
 }  # fmt: skip
 FACTS = ("min_tpot_slo_s", "profiled_token_budget", "step_tokens")

@@ -40,6 +40,8 @@ P = Parameters(
               "time; 0: none is", 0, 10),
     Parameter("adapter", 1.0, "weight of the time to load its LoRA adapter, beside its own prefill; 0: none counts",
               0, 10),
+    Parameter("stall", 1.0, "weight of the same time for each request that is there, as the engine computes nothing "
+              "meanwhile", 0, 10),
 )  # fmt: skip
 
 
@@ -58,9 +60,11 @@ def mean_requests(context, record):
 def cost_to_others(context, e, record, tokens, mean):
     """Return the cost of the request to others on engine e. tokens: its context. mean: mean requests of an engine."""
     p, snapshot = P.read(context), context.known.snapshots[e]
+    stall = adapter_s(context.known, record, e) / (record.first_deadline_s - record.arrival_s)
     queued_blocks = (snapshot.prefill_tokens + tokens) / snapshot.block_tokens
     used = (snapshot.total_blocks - snapshot.free_blocks + queued_blocks) / snapshot.total_blocks
     cost = p.memory_barrier * max(0.0, used - p.memory_limit) + p.load * snapshot.requests / max(mean, 1.0)
+    cost += p.stall * stall * snapshot.requests
     if snapshot.role != ROLE_PREFILL:  # prefill engines have no decodes
         pace = decodes_s(context, e, 1 + snapshot.prefills, snapshot.prefill_tokens + tokens) / record.tpot_slo_s
         cost += p.pace * pace + p.pace_barrier * max(0.0, pace - p.pace_limit)

@@ -8,7 +8,7 @@ from tests.baselines.router_cases import asked, engine, engines_of, engines_of_a
 from tests.simulator.forming import linear
 
 pytestmark = pytest.mark.nojit
-WEIGHTS = ("queue", "late", "pace", "pace_barrier", "memory_barrier", "load")
+WEIGHTS = ("queue", "late", "pace", "pace_barrier", "memory_barrier", "load", "stall")
 SLOW = linear(c_p=2, b_d=1)  # 20 s for the request, which elsewhere takes 10
 
 
@@ -123,6 +123,13 @@ def test_the_time_to_bring_in_its_adapter_is_its_own():
     # Host memory has no other than device memory: 3 at the first engine takes the place of 1.
     assert engines_of_adapters(only(), adapters[:6], Adapters(1, 2.0, 1.0), 100.0) == [0, 1, 0, 1, 0, 1]
     assert engines_of_adapters(only(), [0, 0, 1, 0], Adapters(1, 2.0, 1.0), 100.0) == [0, 1, 0, 1]
+
+
+def test_each_request_there_waits_while_an_adapter_is_loaded():
+    # All at once: the last one costs 9 + 3 x 5 s at the first engine, 9 + 1 x 5 s at the second. Else ties, by turns.
+    adapters = [1, 1, 1, 2, 3]
+    assert engines_of_adapters(only(stall=1), adapters, Adapters(1, 4.0, 1.0), 0.0) == [0, 0, 0, 1, 1]
+    assert engines_of_adapters(only(), adapters, Adapters(1, 4.0, 1.0), 0.0) == [0, 0, 0, 1, 0]
 
 
 def test_others_wait_for_that_adapter():

@@ -69,6 +69,11 @@ def test_in_words():
     assert words == f"Load 1 (high): best by TDG ratio is best; {same}; worse: poor."
 
 
+def test_many_are_counted_in_words():
+    words = conclusion(summarise(cells_of(TDG | {f"poor{k}": TDG["poor"] for k in range(8)})))
+    assert words.endswith("it: close; worse: 9 others.")
+
+
 def test_against_a_baseline():
     summary = summarise(cells_of(TDG), baseline="poor")
     assert list(summary["verdict"]) == ["better", "better", "reference"]

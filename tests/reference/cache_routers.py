@@ -94,9 +94,10 @@ class PredictedCost(PrefixAffinity):
         load: float = 0.1,
         refuse: float = 0.0,
         adapter: float = 1.0,
+        stall: float = 1.0,
     ) -> None:
         super().__init__(refuse)
-        self.adapter = adapter
+        self.adapter, self.stall = adapter, stall
         self.queue, self.late, self.sharpness = queue, late, sharpness
         self.pace, self.pace_limit, self.pace_barrier = pace, pace_limit, pace_barrier
         self.memory_limit, self.memory_barrier, self.load = memory_limit, memory_barrier, load
@@ -116,6 +117,8 @@ class PredictedCost(PrefixAffinity):
 
     def cost_to_others(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot]) -> float:
         cost = self.memory_cost(r, snapshot) + self.load_cost(snapshot, taking)
+        share = self.adapter_s(r.adapter, snapshot) / (r.deadline(1) - r.arrival_s)
+        cost += self.stall * share * snapshot.requests
         return cost if snapshot.role == "prefill" else cost + self.pace_cost(r, snapshot)
 
     def refuses(self, r: Request, chosen: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> bool:
