@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from servegym.errors import WorkloadError
+from servegym.errors import WorkloadError, why_unread
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.fitting import Fitted, fit
@@ -179,7 +179,7 @@ def _table(path: Path) -> pd.DataFrame:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path} cannot be read: {error}") from None
+        raise WorkloadError(f"{path} cannot be read: {why_unread(error)}") from None
     rows = []
     for number, line in enumerate(lines[:-1], 1):
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from servegym.adapters.routing.refusals import Refused
-from servegym.errors import RoutingError
+from servegym.errors import RoutingError, why_unread
 from servegym.parsing import parse_yaml
 
 KEY_VARIABLE = "SERVEGYM_API_KEY"
@@ -160,7 +160,7 @@ def _of_file(path: Path, environment: Mapping[str, str]) -> list[Client]:
     try:
         document = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RoutingError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+        raise RoutingError(f"{path}: cannot be read: {why_unread(error)}") from None
     clients = document.get("clients") if isinstance(document, dict) else None
     if not isinstance(clients, dict) or not clients or set(document) != {"clients"}:
         raise RoutingError(f"{path}: it should be {RIGHT}")

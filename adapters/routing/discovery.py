@@ -12,7 +12,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from servegym.adapters.routing.settings import checked_url
-from servegym.errors import RoutingError
+from servegym.errors import RoutingError, why_unread
 
 LOG = logging.getLogger("servegym.proxy")
 MOST_ENGINES = 256
@@ -36,7 +36,7 @@ class FileSource:
         try:
             text = self._path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise RoutingError(f"{self._path}: cannot be read: {error}") from None
+            raise RoutingError(f"{self._path}: cannot be read: {why_unread(error)}") from None
         lines = [line.partition("#")[0].strip() for line in text.splitlines()]
         found = [checked_url(line) for line in lines if line]
         if not found:

@@ -19,6 +19,11 @@ def unknown_name(kind: str, name: str, names: Collection[str]) -> str:
     return f"unknown {kind} '{name}'{meant}; there are: {', '.join(names) or 'none'}"
 
 
+def why_unread(error: Exception) -> str:
+    """Return on one line why a file could not be read, without its name."""
+    return getattr(error, "strerror", None) or str(error).partition("\n")[0]
+
+
 class ServegymError(ValueError):
     """Base of every error that a wrong input causes; the command line prints it and exits with status 2."""
 
