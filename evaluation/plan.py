@@ -30,6 +30,7 @@ from servegym.scenarios.values import fixed, plain
 from servegym.simulator.inputs.deployment import MAX_ENGINES
 
 ROWS_FILE = "plan.jsonl"
+OF_A_FLEET = "servegym goodput --spec finds the rate that a fleet of pools serves, under each --router"
 MOST = 16  # times as many engines as could just serve the rate at saturation are tried
 
 
@@ -51,7 +52,7 @@ class Plan:
     prices: of an engine-hour, by device; others are those of its profile, where that has one.
 
     A seed has the same requests on all devices and however many engines. Raises ExperimentError for devices named
-    twice, prices that are invalid or of no device, and as `GoodputSearch` does.
+    twice, prices that are invalid or of no device, pools, and as `GoodputSearch` does.
     """
 
     spec: ServingSpec
@@ -63,6 +64,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_devices(self.devices, self.prices)
+        if self.spec.fleet.pools or self.spec.fleet.prefill:
+            raise ExperimentError(f"a plan is of equal engines, without pools; {OF_A_FLEET}")
         _ = self.of(self.devices[0], 1)
 
     @property

@@ -14,7 +14,7 @@ from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.recommend.trials import Trial, Trials
 
 SHARE, DIFFERENCE = "share", "share_difference"
-MEANS = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "ttlt_p50_s", "output_tokens_per_s")
+MEANS = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "ttlt_p50_s", "ttlt_p99_s", "output_tokens_per_s")
 RECOMMENDED, DEFAULT, DEFAULT_AS_MANY = "recommended", "default", "default, as many engines"
 ROUTER_ALONE, ENGINE_ALONE, OTHER = "router alone", "engine alone", "next"
 MOST_OTHERS = 2

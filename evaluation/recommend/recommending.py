@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.errors import ExperimentError
-from servegym.evaluation.plan import check_devices, price_per_hour
+from servegym.evaluation.plan import OF_A_FLEET, check_devices, price_per_hour
 from servegym.evaluation.recommend.choosing import Chosen, choose
 from servegym.evaluation.recommend.judging import curve, judged
 from servegym.evaluation.recommend.least_engines import least_engines
@@ -57,7 +57,7 @@ class Question:
     def __post_init__(self) -> None:
         check_devices(self.devices, self.prices)
         if self.spec.fleet.pools or self.spec.fleet.incidents:
-            raise ExperimentError("a recommendation is of equal engines; leave out pools and incidents")
+            raise ExperimentError(f"a recommendation is of equal engines, without pools and incidents; {OF_A_FLEET}")
 
     @property
     def devices(self) -> tuple[str, ...]:

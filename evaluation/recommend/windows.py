@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from servegym.traces.workloads import build_trace, workload_of_trace
 MOST_WINDOWS = 10  # half of them choose
 LEAST_REQUESTS, LEAST_S = 200, 60.0  # of a window, as far as the recording has room for two
 LEAST_RECORDED = 20  # requests, or sessions, of a recording
-RESAMPLED_REQUESTS = 1000  # of a resample, at least
+RESAMPLED_REQUESTS = 1000  # of a resample, at least; and as many as come in LEAST_S
 
 
 class Windows(NamedTuple):
@@ -33,6 +34,12 @@ class Windows(NamedTuple):
         """Number of requests of a window."""
         return len(self.to_judge[0])
 
+    @property
+    def span_s(self) -> float:
+        """Time over which requests arrive in a window that judges; the mean over them."""
+        arrivals = [one.table["arrival_s"][: one.known] for one in self.to_judge]
+        return float(np.mean([arrival_s[-1] - arrival_s[0] for arrival_s in arrivals]))
+
 
 def windows_of(
     trace: Trace,
@@ -46,7 +53,8 @@ def windows_of(
     """The windows of a recording: every second one chooses, beginning with the first, and the others judge.
 
     rate_per_s: the recording is stretched to it as a whole, so that windows keep their own rates. resample: the first
-    half of the recording chooses and the second judges, each drawn anew in blocks. Sessions stay whole. Raises
+    half of the recording chooses and the second judges, each drawn anew in blocks, for LEAST_S or longer. Sessions stay
+    whole. Raises
     WorkloadError for a recording that is too short, or has no times where no rate is given, and as `build_trace`.
     """
     if trace.arrival_s is None and rate_per_s is None:
@@ -61,7 +69,8 @@ def windows_of(
         raise WorkloadError(f"{trace.name}: all requests come at once; a recommendation is for a rate (--rate)")
     if resample:
         both = cut(whole, 2)
-        size = max(RESAMPLED_REQUESTS, len(whole) // MOST_WINDOWS)
+        span_s = whole.arrival_s[whole.begins][-1] - whole.arrival_s[0]  # type: ignore[index]
+        size = max(RESAMPLED_REQUESTS, len(whole) // MOST_WINDOWS, math.ceil(LEAST_S * len(whole) / span_s))
         first, second = ([_drawn(half, size, number) for number in range(MOST_WINDOWS // 2)] for half in both)
         return Windows(first, second, BLOCKS)
     parts = [workload_of_trace(part) for part in cut(whole, count_of(whole))]

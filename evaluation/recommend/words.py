@@ -48,6 +48,7 @@ def share_title(target: Target) -> str:
     return f"{target.quantile.latency.upper()} in time"
 
 
+MOST_OF_WINDOW = 0.5  # that the p99 of TTLT may take; a goodput demands the same of the arrivals before those it judges
 NOT_MEASURED = (
     "The recording does not say how its requests were served, so nothing is fitted: the profile is taken as it is."
 )
@@ -132,6 +133,14 @@ def _cautions(found: Recommendation) -> list[str]:
         lines[0] = "One window judges, so there is no interval; --resample draws more from a short recording."
     elif found.best.chosen.best.engines and found.best.best["held"] < found.best.best["windows"]:
         lines.append("It does not hold the target in every window: one engine more is on the safe side.")
+    span_s, answer_s = found.windows.span_s, found.best.best["ttlt_p99_s"]
+    if answer_s > MOST_OF_WINDOW * span_s:
+        how = "--resample, or with servegym plan" if found.windows.over == WINDOWS else "servegym plan"
+        lines.append(
+            f"Windows are too short to size a fleet: requests arrive for {span_s:.3g} s, and answers take up to "
+            f"{answer_s:.3g} s (p99), so engines, which begin empty, are still filling. Steady traffic may need many "
+            f"more: ask with {how}."
+        )
     return lines
 
 

@@ -118,6 +118,7 @@ def test_a_picture_says_it_too(tmp_path):
     ({"prices": {DEVICES[0]: -1.0}}, "should be 0 or more"),
     ({"prices": {DEVICES[0]: math.nan}}, "should be 0 or more"),
     ({"spec": SPEC.replaced(device=("a100-llama3-8b",) * 2)}, "a100-llama3-8b is named twice"),
+    ({"spec": SPEC.replaced(pools=({"device": DEVICES[0]}, {"device": DEVICES[1]}))}, "without pools; .* --spec"),
     ({"duration_s": 0.0}, "above 0"), ({"precision": 0.0}, "above 0"), ({"seeds": 0}, "at least 1"),
 ])  # fmt: skip
 def test_wrong_plans(wrong, words):

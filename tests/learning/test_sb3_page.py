@@ -54,7 +54,7 @@ def test_it_is_ahead_of_its_base_on_held_out_episodes(seed: int, capsys: pytest.
     names: dict = {}
     exec(code_of(seed=seed), names)
     envs = gym.make_vec(
-        names["ENVIRONMENT"], EPISODES, vectorization_mode="vector_entry_point", split="test", **names["words"]
+        names["ENVIRONMENT"], EPISODES, vectorization_mode="vector_entry_point", split="test", **names["overrides"]
     ).unwrapped
     base, learned = ratios(envs, None), ratios(envs, names["model"])
     more = student_interval(learned - base)

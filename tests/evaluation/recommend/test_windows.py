@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.errors import WorkloadError
-from servegym.evaluation.recommend.windows import LEAST_RECORDED, MOST_WINDOWS, count_of, cut, windows_of
+from servegym.evaluation.recommend.windows import LEAST_RECORDED, LEAST_S, MOST_WINDOWS, count_of, cut, windows_of
 from servegym.evaluation.repeats import BLOCKS, WINDOWS
 from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.traces.trace import Trace
@@ -69,6 +69,11 @@ def test_resamples_of_the_two_halves_have_no_request_in_common():
     assert max(chosen) <= 100 < min(judged)
     assert made.over == BLOCKS and made.requests == 1000 and len(made.to_judge) == MOST_WINDOWS // 2
     assert made.to_judge[0].digest != made.to_judge[1].digest
+
+
+def test_resamples_of_fast_traffic_last_a_minute():
+    made = windows_of(trace_of([1] * 200), SLO, rate_per_s=50.0, resample=True)
+    assert made.requests == pytest.approx(50 * LEAST_S, rel=0.02) and made.span_s == pytest.approx(LEAST_S, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from servegym.evaluation.recommend.choosing import Chosen, Sized
 from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.recommend.words import conclusions
-from servegym.evaluation.repeats import WINDOWS
+from servegym.evaluation.repeats import BLOCKS, WINDOWS
 from servegym.evaluation.targets import parse_target
 
 DEFAULT, BETTER = Setup(), Setup(router="min-load")
@@ -19,16 +19,17 @@ def row(role, setup, engines, share, held=5):
         "role": role, "setup": setup, "label": setup.label(), "engines": engines, "share": share, "share_ci_low": share,
         "share_ci_high": share, "share_difference": 0.1, "share_difference_ci_low": 0.05,
         "share_difference_ci_high": 0.15, "held": held, "windows": 5, "cost_per_hour": 2.0 * engines,
+        "ttlt_p99_s": 20.0,
     }  # fmt: skip
 
 
-def said(best, default, rows, engines=None, least=None):
+def said(best, default, rows, engines=None, least=None, span_s=60.0, over=WINDOWS):
     """The sentences of a recommendation with this table."""
     chosen = Chosen(best, default, 8, [])
     table = pd.DataFrame(rows)
     of = SimpleNamespace(device="gpu", chosen=chosen, table=table, best=table.iloc[0], least=least, price_per_hour=2.0)
     question = SimpleNamespace(target=parse_target("attainment=0.95"), engines=engines)
-    windows = SimpleNamespace(over=WINDOWS, to_judge=[None] * 5)
+    windows = SimpleNamespace(over=over, to_judge=[None] * 5, span_s=span_s)
     return " ".join(conclusions(SimpleNamespace(best=of, of_devices=(of,), question=question, windows=windows)))
 
 
@@ -41,7 +42,8 @@ def test_engines_that_are_saved():
     assert "Run 5 engines of gpu with vllm-v1 + min-load + 2048 tokens, 256 seqs." in text
     assert "3 fewer than the default needs (8 engines), 6.00 less an hour" in text
     assert "default with as many engines 0.890, a difference of +0.100 ± 0.050" in text
-    assert "no scheduler or router does with fewer than 3 engines" in text and "safe side" not in text
+    assert "no scheduler or router does with fewer than 3 engines" in text
+    assert "safe side" not in text and "too short" not in text
 
 
 def test_the_default_is_good_enough():
@@ -62,3 +64,11 @@ def test_a_target_out_of_reach():
     text = said(Sized(BETTER, None, 0.6), Sized(DEFAULT, None, 0.5), rows)
     assert text.startswith("No number of gpu engines that was tried holds SLO attainment of at least 0.95")
     assert "safe side" not in text
+
+
+@pytest.mark.parametrize(("over", "how"), [(WINDOWS, "ask with --resample, or"), (BLOCKS, "ask with servegym plan")])
+def test_windows_in_which_engines_are_still_filling(over, how):
+    sized = Sized(DEFAULT, 2, 1.0)
+    text = said(sized, sized, [row("recommended", DEFAULT, 2, 0.96)], span_s=39.0, over=over)
+    assert "requests arrive for 39 s, and answers take up to 20 s (p99)" in text and how in text
+    assert "too short" not in said(sized, sized, [row("recommended", DEFAULT, 2, 0.96)], span_s=41.0, over=over)
