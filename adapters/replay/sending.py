@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -254,8 +255,8 @@ def error_of_body(text: bytes) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Describe an error in one line; httpx's often have no message."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """Describe an error in one line, without Python's errno; httpx's often have no message."""
+    return " ".join(re.sub(r"^\[Errno -?\d+\] ", "", str(error)).split()) or type(error).__name__
 
 
 def timed(workload: Workload, speed: float = 1.0) -> Workload:

@@ -47,7 +47,7 @@ WRONG = {
     "no clients of a live endpoint": (["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "0"], "1 or more"),
     "clients of an endpoint that is not there": (
         ["replay", "--endpoint", "http://127.0.0.1:1", "--clients", "4"],
-        "http://127.0.0.1:1 cannot be reached",
+        "http://127.0.0.1:1 cannot be reached: Connection refused",
     ),
     "rate and load": (["simulate", "--rate", "5", "--load", "1"], "--rate and --load"),
     "rate and load to compare": (["compare", "--rate", "5", "--load", "1"], "--rate and --load"),
