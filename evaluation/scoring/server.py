@@ -10,6 +10,7 @@ runs here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -83,10 +84,11 @@ def do(job: Job, known: dict[str, Cases], send: Send) -> None:
 
 
 def cases_of(job: Job, known: dict[str, Cases]) -> Cases:
-    """Return the cases of a job's panel and baselines; a panel's file is read again when its text has changed."""
-    panel = job["panel"]
-    text = Path(panel).read_text(encoding="utf-8") if panel and Path(panel).is_file() else None
-    key = json.dumps([panel, text, job["kind"], job["baselines"]])
+    """Return the cases of a job's panel and baselines; a panel's file is read again when it has changed."""
+    panel, content = job["panel"], ""
+    with contextlib.suppress(OSError):  # no file: a panel by name, or `Cases` says what is wrong
+        content = hashlib.sha256(Path(panel or "").read_bytes()).hexdigest()
+    key = json.dumps([panel, content, job["kind"], job["baselines"]])
     if key not in known:
         known[key] = Cases(panel, job["kind"], tuple(job["baselines"]) if job["baselines"] else None)
     return known[key]

@@ -84,7 +84,7 @@ def test_it_serves_until_it_is_stopped() -> None:
             while (line := process.stderr.readline()) and not line.startswith("metrics at"):
                 said += line  # what is compiled first, and where it listens
             said += line
-            pattern = r"min-load before 1 engines at grpc://(127\.0\.0\.1:\d+);[^\n]*\nmetrics at (\S+)\n"
+            pattern = r"min-load before 1 engine at grpc://(127\.0\.0\.1:\d+);[^\n]*\nmetrics at (\S+)\n"
             found = re.search(pattern, said)
             assert found, said
             call = Call(found[1])

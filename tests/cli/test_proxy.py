@@ -67,6 +67,10 @@ WRONG = {
         [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--request-log", "no/where.jsonl"],
         "no/where.jsonl",
     ),
+    "itself": (
+        ["proxy", "--backend", "http://localhost:8000", "--router", "min-load", "--device", "h100-llama3-8b"],
+        "backend http://localhost:8000 is where this command listens; give it another port",
+    ),
     "port out of range": ([*ONE, "--port", "70000"], "--port"),
 }
 
@@ -115,7 +119,7 @@ def test_it_serves_by_an_artifact_until_it_is_stopped(tmp_path: Path) -> None:
         assert process.stderr is not None
         try:
             line = process.stderr.readline()
-            found = re.search(r"gorouting:alpha=0\.8 before 1 engines at (http://127\.0\.0\.1:\d+)", line)
+            found = re.search(r"gorouting:alpha=0\.8 before 1 engine at (http://127\.0\.0\.1:\d+)", line)
             assert found, line
             answer = httpx.post(f"{found[1]}/v1/completions", json={"prompt": "x"}, trust_env=False, timeout=30.0)
             assert (answer.status_code, answer.json()["error"]["type"]) == (502, "connect")

@@ -32,3 +32,6 @@ def test_what_cannot_be_scored_ends_with_one_line(servegym, tmp_path):
     assert (done.status, done.stdout) == (2, "")
     assert done.stderr.startswith("servegym: mine.py, line 2: imports subprocess; a policy may import")
     assert servegym("score", "edf", "--panel", "nowhere").status == 2
+    (tmp_path / "binary.yaml").write_bytes(b"\xff")
+    done = servegym("score", "edf", "--panel", "binary.yaml")
+    assert done.status == 2 and "Traceback" not in done.stderr and "binary.yaml is no YAML" in done.stderr

@@ -73,7 +73,7 @@ def endpoint_picker(
 
     def started(used: int) -> None:
         at = f"grpc{'' if live.tls_key is None else 's'}://{live.host}:{used}"
-        console.print(f"{serving.assumptions.router.label} before {len(serving.urls)} engines at {at}; Ctrl-C ends it")
+        console.print(f"{serving.in_words} at {at}; Ctrl-C ends it")
         console.print(f"metrics at http://{live.host}:{bound.getsockname()[1]}/metrics")
 
     server = make_picker(*serving, started)

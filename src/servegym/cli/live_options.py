@@ -8,6 +8,7 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 from servegym.cli import options
 from servegym.cli.ending import Interrupted
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from servegym.adapters.routing.request_log import RequestLog
     from servegym.adapters.routing.settings import ProxySettings
 
+LOOPBACK, ANY = ("127.0.0.1", "::1", "localhost"), ("0.0.0.0", "::")
 ADDRESSES, CLIENTS, LIMITS, TIMES = "Addresses", "Clients", "Limits", "Times"
 
 
@@ -31,6 +33,11 @@ class Serving(typing.NamedTuple):
     settings: ProxySettings
     operation: Operation
     log: RequestLog | None
+
+    @property
+    def in_words(self) -> str:
+        """The router and the number of its engines, in words."""
+        return f"{self.assumptions.router.label} before {len(self.urls)} engine{'' if len(self.urls) == 1 else 's'}"
 
     @contextlib.contextmanager
     def until_interrupted(self) -> Iterator[None]:
@@ -174,6 +181,10 @@ class Live:
                 endpoint_of(url)
             sources = [Addressed(source) for source in sources]
         urls = asyncio.run(urls_of(fixed, sources))
+        own = {self.host, *(LOOPBACK if self.host in (*LOOPBACK, *ANY) else ())}
+        for url in map(urlsplit, urls):
+            if url.port == port and url.hostname in own:
+                raise ServegymError(f"backend {url.geturl()} is where this command listens; give it another port")
         known = {field.name for field in dataclasses.fields(ProxySettings)}
         settings = ProxySettings(
             port=port, max_body_bytes=int(self.max_body_mib * 2**20), certificate=self.tls_certificate,

@@ -68,8 +68,8 @@ def proxy(
     server = make_server(*serving)
     address = f"{'http' if live.tls_key is None else 'https'}://{live.host}:{bound.getsockname()[1]}"
     console = progress_console()
-    console.print(f"{serving.assumptions.router.label} before {len(serving.urls)} engines at {address}; Ctrl-C ends it")
-    if not serving.operation.clients.all and live.host not in ("127.0.0.1", "::1", "localhost"):
+    console.print(f"{serving.in_words} at {address}; Ctrl-C ends it")
+    if not serving.operation.clients.all and live.host not in live_options.LOOPBACK:
         console.print("there are no API keys: anyone that reaches this address can use the engines (--clients)")
     with serving.until_interrupted():
         server.run([bound])
