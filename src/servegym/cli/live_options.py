@@ -182,9 +182,9 @@ class Live:
             sources = [Addressed(source) for source in sources]
         urls = asyncio.run(urls_of(fixed, sources))
         own = {self.host, *(LOOPBACK if self.host in (*LOOPBACK, *ANY) else ())}
-        for url in map(urlsplit, urls):
-            if url.port == port and url.hostname in own:
-                raise ServegymError(f"backend {url.geturl()} is where this command listens; give it another port")
+        for url in urls:
+            if urlsplit(url).port == port and urlsplit(url).hostname in own:
+                raise ServegymError(f"backend {url} is where this command listens; give it another port")
         known = {field.name for field in dataclasses.fields(ProxySettings)}
         settings = ProxySettings(
             port=port, max_body_bytes=int(self.max_body_mib * 2**20), certificate=self.tls_certificate,
