@@ -162,7 +162,7 @@ class Exchange:
         client = Client("anybody")  # the gateway decides which clients may use the engines
         job = await job_of(self._headers, proxy, self._operation, client, body, document, chat, self._arrived_s)
         allowed = {one.index for one in self._allowed()}
-        job.excluded = {one.index for one in proxy.backends.all if one.index not in allowed}
+        job.excluded |= {one.index for one in proxy.backends.all if one.index not in allowed}
         client.admit(self._arrived_s, job.asked.prompt_tokens)
         loop = asyncio.get_running_loop()
         self._job, self._chosen, self._over = job, loop.create_future(), loop.create_future()

@@ -7,11 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope
 from starlette.types import Send as AsgiSend
@@ -19,6 +18,7 @@ from starlette.types import Send as AsgiSend
 from servegym.adapters.routing.asking import CHAT, COMPLETIONS, GONE, job_of, read_body
 from servegym.adapters.routing.backends import as_text
 from servegym.adapters.routing.jobs import ClientGone, Job
+from servegym.adapters.routing.loras import MODELS
 from servegym.adapters.routing.operating import http_error, operating_routes, running
 from servegym.adapters.routing.operation import Operation
 from servegym.adapters.routing.proxy import Proxy
@@ -97,16 +97,12 @@ def make_app(proxy: Proxy, operation: Operation) -> Starlette:
             operation.clients.of_key(request.headers.get("authorization"))
         except Refused as refused:
             return Refusal(refused)
+        if cards := proxy.loras.cards():
+            return JSONResponse({"object": "list", "data": cards})
         for backend in [one for one in proxy.backends.all if one.takes]:
-            try:
-                async with asyncio.timeout(proxy.settings.health_timeout_s):
-                    headers = as_text(operation.engine_headers)
-                    async with proxy.backends.client.get(f"{backend.url}/v1/models", headers=headers) as answer:
-                        body = await answer.read()
-                if answer.status == 200:
-                    return Response(body, media_type="application/json")
-            except (aiohttp.ClientError, OSError):
-                continue
+            body = await proxy.backends.get(backend, MODELS, as_text(operation.engine_headers))
+            if body is not None:
+                return Response(body, media_type="application/json")
         proxy.metrics.requests.labels("unavailable").inc()
         return Refusal(Refused(503, "no engine answers", "unavailable"))
 
@@ -120,7 +116,7 @@ def make_app(proxy: Proxy, operation: Operation) -> Starlette:
         routes=[
             Route(COMPLETIONS, complete, methods=["POST"]),
             Route(CHAT, complete, methods=["POST"]),
-            Route("/v1/models", models, methods=["GET"]),
+            Route(MODELS, models, methods=["GET"]),
             *operating_routes(proxy, operation),
         ],
         lifespan=lifespan,

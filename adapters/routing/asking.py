@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from typing import Any
 
@@ -59,27 +60,31 @@ async def job_of(
     chat: bool,
     arrived_s: float,
 ) -> Job:
-    """Make the job of a request: its terms, prompt chunks, and what is sent to the engine."""
+    """Make the job of a request: its terms, prompt chunks, and what is sent to the engine. Raises Refused for a model
+    that no engine serves."""
     settings, router = proxy.settings, proxy.router
     by_engine = settings.count_by_engine or settings.kv_events_port > 0
     tokens, ids = await _tokenized(proxy, operation, document, chat) if by_engine else (None, None)
     if tokens is None:
         tokens = prompt_tokens(document, chat, settings.characters_per_token)
+    adapter, lacking = proxy.loras.named_by(document.get("model"))
     asked, more, wrong = request_terms_of(document, headers, tokens, proxy.reader)
+    asked = dataclasses.replace(asked, adapter=adapter)
     proxy.metrics.malformed.inc(wrong)
     if more:  # engines read terms from the body only
         body = json.dumps(document | more).encode()
     chunks: list[int] = []
+    name = document["model"] if adapter else ""
     if router.known.prefixes.sent.shape[1] > 0:
         chunk_tokens = router.known.prefixes.chunk_tokens
         if ids is not None and settings.kv_events_port > 0:  # engines publish token ids
-            chunks = chunks_of({"prompt": ids}, False, chunk_tokens, settings.characters_per_token)
+            chunks = chunks_of({"prompt": ids}, False, chunk_tokens, settings.characters_per_token, name)
         else:
-            chunks = chunks_of(document, chat, chunk_tokens, settings.characters_per_token)
+            chunks = chunks_of(document, chat, chunk_tokens, settings.characters_per_token, name)
     dropped = NOT_TO_ENGINES | ({b"authorization"} if operation.clients.all or operation.engine_headers else set())
     passed = [*passed_on(headers.raw, dropped), (b"accept-encoding", b"identity"), *operation.engine_headers]
     path = CHAT if chat else COMPLETIONS
-    return Job(path, body, passed, asked, chunks, client, Measured(arrived_s, asked))
+    return Job(path, body, passed, asked, chunks, client, Measured(arrived_s, asked), excluded=lacking)
 
 
 async def _tokenized(

@@ -14,6 +14,7 @@ from servegym.adapters.vllm.terms import Defaults
 from servegym.errors import RoutingError
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.profile import load_profile
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.inputs.settings import names_adapters, names_prefixes
 from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.policies.policy import Policy
@@ -28,6 +29,7 @@ class Assumptions:
 
     prefix_cache_tokens: tokens of shared prefixes that each engine can cache, for routers that use it; None: all of its
     KV memory. kv_groups: KV cache groups of the profile's model. kv_events: whether engines publish KV events.
+    adapters: memory of each engine for LoRA adapters; None: it serves none.
     """
 
     router: Policy
@@ -38,6 +40,7 @@ class Assumptions:
     prefix_cache_tokens: int | None = None
     kv_groups: tuple[KvCacheGroup, ...] = ()
     kv_events: bool = False
+    adapters: Adapters | None = None
 
     @classmethod
     def of_artifact(cls, path: str | Path, device: str | None = None) -> Assumptions:
@@ -64,10 +67,6 @@ class Assumptions:
     ) -> Assumptions:
         """Take a router and a latency profile, or the estimator and workload of an artifact. Raises ProfileError,
         RoutingError."""
-        if names_adapters(router.function):
-            raise RoutingError(
-                f"{router.label} goes by LoRA adapters, which a live router does not know; take another router"
-            )
         defaults = defaults_of(workload)
         name = device or (estimator or {}).get("profile")
         memory: dict[str, Any] = {}
@@ -90,10 +89,15 @@ class Assumptions:
         return cls(router, model, defaults, **memory)
 
     def live(self, engines: Sequence[str]) -> LiveRouter:
-        """Make the live router of engines with these names."""
+        """Make the live router of engines with these names. Raises RoutingError."""
+        if self.adapters is None and names_adapters(self.router.function):
+            raise RoutingError(
+                f"{self.router.label} goes by LoRA adapters; give max_loras, lora_load_s and lora_activate_s "
+                "(--max-loras, --lora-load, --lora-activate)"
+            )
         kept = self.prefix_cache_tokens if names_prefixes(self.router.function) else 0
         groups = self.kv_groups if self.kv_events else ()
-        model = (self.estimator, self.total_blocks, self.block_tokens, None, kept, groups)
+        model = (self.estimator, self.total_blocks, self.block_tokens, None, kept, groups, self.adapters)
         chunk_tokens = math.gcd(*(group.block_tokens for group in groups)) if groups else self.block_tokens
         return LiveRouter(
             self.router,

@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 import aiohttp
@@ -18,7 +18,7 @@ from servegym.adapters.routing.settings import ProxySettings
 from servegym.errors import RoutingError
 
 LOG = logging.getLogger("servegym.proxy")
-LARGEST_METRICS = 8 * 2**20  # bytes
+LARGEST_ANSWER = 8 * 2**20  # bytes
 FIRST_BACKOFF_S = 1.0
 SOON_S = 0.05
 IDLE_S = 3.0
@@ -53,7 +53,8 @@ class Attempt:
 class Backend:
     """An engine's address and state. It is closed after too many failures in a row, and opened by a successful check.
 
-    leaving: it is no longer listed: it finishes its requests and gets no more.
+    leaving: it is no longer listed: it finishes its requests and gets no more. models: cards of the models that it
+    serves, by name; None: not known.
     """
 
     def __init__(self, index: int, url: str, up: bool = True):
@@ -62,6 +63,7 @@ class Backend:
         self.failures = 0  # failed requests in a row
         self.backoff_s = FIRST_BACKOFF_S if up else SOON_S
         self.heard_s = -1.0  # when its last byte came
+        self.models: dict[str, dict[str, Any]] | None = None
         self.attempts: set[Attempt] = set()
         self.closing = asyncio.Event()  # wakes the checks
 
@@ -82,6 +84,7 @@ class Backends:
     changed(index): is called when an engine has been opened or closed. lost(index): when it is gone, with its requests.
     memory(index, total_blocks, block_tokens, free): with its KV memory; the first two may be None; free: a share.
     published(index, events): with its KV events; None: they cannot be followed. It may raise RoutingError.
+    readers: make further tasks for each engine.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Backends:
         self._settings = settings
         self._changed, self._lost, self._memory, self._published = changed, lost, memory, published
         self.client: aiohttp.ClientSession
+        self.readers: list[Callable[[Backend], Coroutine[Any, Any, None]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -123,7 +127,7 @@ class Backends:
         return backend
 
     def _watch(self, backend: Backend) -> None:
-        works = [self._keep_checking(backend)]
+        works = [self._keep_checking(backend), *(read(backend) for read in self.readers)]
         if self._settings.poll_s > 0:
             works.append(self._keep_reading(backend))
         if self._settings.kv_events_port > 0:
@@ -241,17 +245,23 @@ class Backends:
             reported = backend.up and await self._read_memory(backend)
             await asyncio.sleep(self._settings.poll_s if reported or not backend.up else 60 * self._settings.poll_s)
 
-    async def _read_memory(self, backend: Backend) -> bool:
+    async def get(self, backend: Backend, path: str, headers: Sequence[tuple[str, str]] = ()) -> bytes | None:
+        """Return what an engine has at a path; None: nothing, or not in time, or too much."""
+        body = b""
         try:
             async with asyncio.timeout(self._settings.health_timeout_s):
-                async with self.client.get(f"{backend.url}/metrics", allow_redirects=False) as response:
-                    text = b""
+                url = f"{backend.url}{path}"
+                async with self.client.get(url, headers=list(headers), allow_redirects=False) as response:
                     async for part in response.content.iter_any():
-                        text += part
-                        if len(text) > LARGEST_METRICS:
-                            return False
+                        body += part
+                        if len(body) > LARGEST_ANSWER:
+                            return None
+                    return body if response.status == 200 else None
         except (aiohttp.ClientError, OSError):
-            return False
+            return None
+
+    async def _read_memory(self, backend: Backend) -> bool:
+        text = await self.get(backend, "/metrics") or b""
         usage, blocks, block_tokens = USAGE.search(text), BLOCKS.search(text), BLOCK_TOKENS.search(text)
         try:
             share = float(usage[1]) if usage else -1.0

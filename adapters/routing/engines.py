@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from servegym.errors import RoutingError
+from servegym.simulator.features.adapters import MOST_LORAS, Adapters, loras_noted
 from servegym.simulator.inputs.deployment import EstimatorModel
 from servegym.simulator.memory.grouped_prefixes import refused_with
 from servegym.simulator.memory.kv_groups import KvCacheGroup, kinds_of
 from servegym.simulator.memory.prefixes import empty_stores, sets_of
-from servegym.simulator.records.fields import fresh
+from servegym.simulator.records.fields import fresh, longer
 from servegym.simulator.records.named_blocks import empty_named_blocks
 from servegym.simulator.records.signatures import Estimates, Known, Prefixes
 from servegym.simulator.records.types import ENGINE_KV_GROUPS, ENGINE_SNAPSHOT, POOL, ROLE_BOTH
@@ -27,7 +28,7 @@ class LiveEngine:
     estimator: estimates the time of its batches. total_blocks: KV memory, in blocks of block_tokens tokens. tier: from
     0; None: the common pool. prefix_cache_tokens: tokens of shared prefixes that it can cache, the size of the router's
     index of what was sent there; None: all of its KV memory. kv_groups: KV cache groups of its KV events, in vLLM's
-    order; (): its model has one, of full attention.
+    order; (): its model has one, of full attention. adapters: its memory for LoRA adapters; None: it serves none.
     """
 
     name: str
@@ -37,6 +38,7 @@ class LiveEngine:
     tier: int | None = None
     prefix_cache_tokens: int | None = 0
     kv_groups: tuple[KvCacheGroup, ...] = ()
+    adapters: Adapters | None = None
 
     def index_sets(self, total_blocks: int, block_tokens: int, chunk_tokens: int) -> int:
         """Return the number of sets of the router's index for this KV memory."""
@@ -71,6 +73,10 @@ def known_of(
         snapshot.total_blocks = snapshot.free_blocks = engine.total_blocks
         snapshot.block_tokens = engine.block_tokens
         snapshot.index_sets = engine.index_sets(engine.total_blocks, engine.block_tokens, chunk_tokens)
+        if engine.adapters is not None:
+            numbers = engine.adapters.values
+            snapshot.max_loras, snapshot.max_cpu_loras = numbers["max_loras"], numbers["max_cpu_loras"]
+            snapshot.lora_load_s, snapshot.lora_activate_s = numbers["load_s"], numbers["activate_s"]
     nothing_published = empty_named_blocks([0] * len(engines))
     kinds_of_kv = np.zeros(len(engines), ENGINE_KV_GROUPS)
     for e, engine in enumerate(engines):
@@ -82,7 +88,8 @@ def known_of(
         kinds_of_kv[e] = kinds_of(engine.kv_groups, f"engine {engine.name}", caching=True)
     sent = empty_stores(snapshots["index_sets"])
     prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), sent, nothing_published, kinds_of_kv)
-    sizes = {"engines": len(engines), "capacity": capacity, "loras": 0}
+    loras = loras_noted(snapshots, MOST_LORAS["max_loras"])  # how many requests will name is not known
+    sizes = {"engines": len(engines), "capacity": capacity, "loras": loras}
     return fresh(
         Known, sizes, snapshots=snapshots, tiers=fresh_tiers(np.array(tiers or (math.inf,))), prefixes=prefixes
     )
@@ -98,3 +105,22 @@ def with_index(known: Known, e: int, sets: int) -> Known:
     sent[:, : prefixes.sent.shape[1]] = prefixes.sent
     sent[e]["used"] = 0
     return known._replace(prefixes=prefixes._replace(sent=sent))
+
+
+def with_adapters(known: Known, e: int, running: Sequence[int], waiting: Sequence[int], max_loras: int) -> Known:
+    """Set the LoRA adapters of running and of waiting requests of engine e, and max_loras, as it reports them.
+
+    Those of running requests are in device memory; if these are more than max_loras, vLLM counts some that wait. The
+    list of adapters sent there changes only where it says otherwise of one, or lacks a waiting one: this one becomes
+    the latest.
+    """
+    snapshot = known.snapshots[e]
+    snapshot.max_loras, snapshot.max_cpu_loras = max_loras, max(max_loras, snapshot.max_cpu_loras)
+    if max_loras > known.adapters.shape[1]:
+        known = longer(known, {"loras": max_loras})
+    sent = known.adapters[e, : snapshot.max_cpu_loras]
+    for adapters, places in ((waiting, len(sent)), (running, max_loras if len(running) <= max_loras else len(sent))):
+        for adapter in adapters:
+            if adapter not in sent[:places]:
+                sent[:] = [adapter, *sent[sent != adapter]][: len(sent)]
+    return known

@@ -8,6 +8,7 @@ import numpy as np
 
 from servegym.adapters.routing import kernels
 from servegym.adapters.routing.live import LiveRouter
+from servegym.simulator.records.fields import longer
 from servegym.simulator.records.types import ENGINE_SNAPSHOT
 
 OWN = {"index", "kind", "role", "tier", "index_sets", "index_uses"}  # fields that each router sets itself
@@ -23,6 +24,8 @@ def hand_over(before: LiveRouter, after: LiveRouter, now_s: float, fresh: Collec
     """
     rows = after.rows = before.rows
     after._known = after._known._replace(prefixes=after._known.prefixes._replace(offsets=rows.offsets))
+    loras = max(one.known.adapters.shape[1] for one in (before, after))  # engines may have reported more than assumed
+    after._known = longer(after._known, {"loras": loras})
     after.snapshots["up"] = after.snapshots["closed"] = 0
     same = [e for e in range(len(before.engines)) if e not in fresh]
     for e in same:
@@ -45,6 +48,7 @@ def _copy_engine(before: LiveRouter, after: LiveRouter, e: int) -> None:
     old, new = before.snapshots[e], after.snapshots[e]
     for name in SAME:
         new[name] = old[name]
+    after.known.adapters[e, : before.known.adapters.shape[1]] = before.known.adapters[e]
     mine, others, sets = after.known.prefixes, before.known.prefixes, int(old.index_sets)
     if mine.chunk_tokens == others.chunk_tokens and sets == new.index_sets:
         mine.sent[e, :sets] = others.sent[e, :sets]

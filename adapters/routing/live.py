@@ -13,7 +13,7 @@ import numpy as np
 
 from servegym.adapters.routing import kernels
 from servegym.adapters.routing.engine_blocks import PublishedBlocks
-from servegym.adapters.routing.engines import LiveEngine, estimates_of, known_of, with_index
+from servegym.adapters.routing.engines import LiveEngine, estimates_of, known_of, with_adapters, with_index
 from servegym.adapters.routing.kv_events import Event
 from servegym.adapters.routing.rows import RequestTerms, Rows
 from servegym.errors import RoutingError
@@ -115,7 +115,10 @@ class LiveRouter:
         """Add a request that has arrived. Returns its row.
 
         chunks: numbers of its prompt's chunks, of 0 or more, equal for prompts that are equal up to the chunk's end.
+        Raises RoutingError for a LoRA adapter where no engine serves one.
         """
+        if asked.adapter and not self._known.adapters.shape[1]:
+            raise RoutingError(f"a request names LoRA adapter {asked.adapter}; give the engines adapters")
         r = self.rows.take(now_s, asked, chunks)
         if self._known.prefixes.offsets is not self.rows.offsets:  # the table has grown
             self._known = self._known._replace(prefixes=self._known.prefixes._replace(offsets=self.rows.offsets))
@@ -210,6 +213,7 @@ class LiveRouter:
         lost.sort(key=lambda r: self.rows.sent_number[r])
         self.rows.engine[lost] = HOLD
         kernels.lose_engine.entry(known, e, now_s)
+        known.adapters[e] = 0
         self._known = self._published.forget(known, e)
         self._dirty = True
         return [int(r) for r in lost]
@@ -235,6 +239,11 @@ class LiveRouter:
             self._snapshots["free_blocks"][e] = free_blocks
         if busy_until_s is not None:
             self._snapshots["busy_until_s"][e] = busy_until_s
+
+    def report_adapters(self, e: int, running: Sequence[int], waiting: Sequence[int], max_loras: int) -> None:
+        """Set the LoRA adapters of running and of waiting requests of engine e, and max_loras, as it reports them."""
+        self._known = with_adapters(self._known, e, running, waiting, max_loras)
+        self._dirty = True
 
     # KV events
 

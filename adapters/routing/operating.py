@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from servegym.adapters.routing.asking import read_body
+from servegym.adapters.routing.backends import as_text
 from servegym.adapters.routing.metrics import ProxyMetrics
 from servegym.adapters.routing.operation import Operation
 from servegym.adapters.routing.proxy import Proxy
@@ -66,6 +67,7 @@ def operating_routes(proxy: Proxy, operation: Operation) -> list[Route]:
 @contextlib.asynccontextmanager
 async def running(proxy: Proxy, operation: Operation) -> AsyncIterator[None]:
     """Check engines, and look them up if sources are given, inside the with block."""
+    proxy.loras.headers = as_text(operation.engine_headers)
     proxy.backends.start()
     tasks = [asyncio.create_task(work) for work in (_watch_loop(proxy.metrics), *operation.works(proxy))]
     try:

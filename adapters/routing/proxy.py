@@ -15,6 +15,7 @@ from servegym.adapters.routing.backends import Attempt, Backend, Backends
 from servegym.adapters.routing.handover import hand_over
 from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
 from servegym.adapters.routing.kv_events import Event
+from servegym.adapters.routing.loras import Loras
 from servegym.adapters.routing.metrics import ProxyMetrics
 from servegym.adapters.routing.refusals import Refused, error_event
 from servegym.adapters.routing.request_log import RequestLog
@@ -25,6 +26,7 @@ from servegym.simulator.records.types import HOLD, REFUSE
 
 LOG = logging.getLogger("servegym.proxy")
 RETRY_AFTER_S = 1
+OF_ENGINES = ("prefix_cache_tokens", "kv_events", "adapters")  # assumptions that no policy changes
 OPENING = 32  # requests that are being connected to engines at once
 
 
@@ -38,6 +40,9 @@ class Proxy:
         self.router = assumptions.live(urls)
         self._assume(assumptions)
         self.backends = Backends(list(urls), settings, self._changed, self._lost, self._memory, self._events)
+        self.loras = Loras(self.backends, settings.poll_s, self._adapters)
+        if assumptions.adapters is not None and settings.poll_s > 0:
+            self.backends.readers.append(self.loras.follow)
         for backend in self.backends.all:
             self.metrics.has_engine(backend.name, backend.url, up=True)
         self.draining = False  # it is about to end, and /ready fails
@@ -72,12 +77,12 @@ class Proxy:
         """Change the policy; returns its label. Raises ServegymError, and then keeps the old one.
 
         load: reads it. Reading and compiling are done in a thread, while the old policy routes. What the proxy assumes
-        of prefix caches and KV events stays as it is.
+        of prefix caches, KV events and LoRA adapters stays as it is.
         """
         async with self._reloading:
             try:
-                caches = {name: getattr(self.assumptions, name) for name in ("prefix_cache_tokens", "kv_events")}
-                assumptions = dataclasses.replace(await asyncio.to_thread(load), **caches)
+                kept = {name: getattr(self.assumptions, name) for name in OF_ENGINES}
+                assumptions = dataclasses.replace(await asyncio.to_thread(load), **kept)
                 await asyncio.to_thread(assumptions.live, ["0"])  # compiled now, not while requests wait
                 router = assumptions.live([one.url for one in self.backends.all])
             except Exception as error:
@@ -146,6 +151,10 @@ class Proxy:
             self.router.ignore_events(index)
         else:
             self.router.note_events(index, events)
+        self.news()
+
+    def _adapters(self, index: int, running: list[int], waiting: list[int], max_loras: int) -> None:
+        self.router.report_adapters(index, running, waiting, max_loras)
         self.news()
 
     @contextlib.asynccontextmanager

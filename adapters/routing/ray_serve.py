@@ -25,7 +25,8 @@ from servegym.adapters.routing.refusals import Refused
 from servegym.adapters.routing.request_terms import check, prompt_tokens, request_terms_of
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.adapters.vllm.terms import TermsReader
-from servegym.errors import RoutingError
+from servegym.errors import DeploymentError, RoutingError
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.records.types import HOLD
 
 LOG = logging.getLogger("ray.serve")
@@ -36,13 +37,14 @@ class PolicyRouter(RequestRouter):
     """Sends each request to the replica that a router policy chooses.
 
     request_router_kwargs: policy (path of an artifact), or router ("NAME:key=value"); device (latency profile, where
-    the artifact has no estimator); replicas (most there may be, 64); characters_per_token (4).
+    the artifact has no estimator); replicas (most there may be, 64); characters_per_token (4); adapters (of
+    `simulator.features.adapters.Adapters`), for requests that name a multiplexed model, a LoRA adapter here.
     Each deployment handle and each HTTP proxy has a router of its own, which knows of what went through it.
     """
 
     def initialize_state(self, **kwargs: Any) -> None:
         """Take request_router_kwargs from Ray Serve. Raises RoutingError, ArtifactError, ProfileError."""
-        known = {"policy", "router", "device", "replicas", "characters_per_token"}
+        known = {"policy", "router", "device", "replicas", "characters_per_token", "adapters"}
         if unknown := sorted(kwargs.keys() - known):
             raise RoutingError(f"request_router_kwargs: {unknown[0]} is unknown; known: {', '.join(sorted(known))}")
         if ("policy" in kwargs) == ("router" in kwargs):
@@ -55,10 +57,16 @@ class PolicyRouter(RequestRouter):
             assumptions = Assumptions.of(registry.router(kwargs["router"]), kwargs.get("device"))
         self._characters = float(kwargs.get("characters_per_token", 4.0))
         self._reader = TermsReader(assumptions.defaults)
-        nothing_kept = dataclasses.replace(assumptions, prefix_cache_tokens=0)
+        try:
+            loras = Adapters(**kwargs["adapters"]) if "adapters" in kwargs else None
+        except (TypeError, DeploymentError) as error:
+            right = '{"max_loras": 4, "load_s": 0.5, "activate_s": 0.02}'
+            raise RoutingError(f"request_router_kwargs: adapters: {error}; it should be like {right}") from None
+        nothing_kept = dataclasses.replace(assumptions, prefix_cache_tokens=0, adapters=loras)
         self._live: LiveRouter = nothing_kept.live([str(engine) for engine in range(int(kwargs.get("replicas", 64)))])
         self._began_s = time.monotonic()
         self._engine_of: dict[ReplicaID, int] = {}
+        self._adapters: dict[str, int] | None = None if loras is None else {}  # numbers by multiplexed model
         self._rows: dict[str, int] = {}  # by internal request id
         self._tried: dict[str, set[int]] = {}  # engines that did not take a request
         self._reported: dict[int, Any] = {}  # the latest stats of an engine
@@ -100,7 +108,7 @@ class PolicyRouter(RequestRouter):
             live.recall(now_s, r)
         else:
             waited_s = max(0.0, time.time() - pending.created_at)
-            r = live.arrive(max(0.0, now_s - waited_s), self.asked(pending))
+            r = live.arrive(max(0.0, now_s - waited_s), self._terms(pending))
             self._rows[request] = r
         pending.future.add_done_callback(lambda future: self._forget(request) if future.cancelled() else None)
         return live.route(now_s, r, tried if engines - tried else ())
@@ -121,6 +129,15 @@ class PolicyRouter(RequestRouter):
                 return request_terms_of(body, {}, tokens, self._reader)[0]
         return request_terms_of({}, {}, 1, self._reader)[0]
 
+    def _terms(self, pending: PendingRequest) -> RequestTerms:
+        """Return the terms of a request, with its adapter."""
+        name = pending.metadata.multiplexed_model_id if self._adapters is not None else ""
+        return dataclasses.replace(self.asked(pending), adapter=self._number(name) if name else 0)
+
+    def _number(self, name: str) -> int:
+        assert self._adapters is not None
+        return self._adapters.setdefault(name, len(self._adapters) + 1)
+
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         """Record that a replica has accepted a request, perhaps another one than the policy chose."""
         request, engine = pending_request.metadata.internal_request_id, self._engine_of.get(replica_id)
@@ -129,7 +146,7 @@ class PolicyRouter(RequestRouter):
             return
         self.routed[replica_id.unique_id] = self.routed.get(replica_id.unique_id, 0) + 1
         if request not in self._rows:
-            self._rows[request] = self._live.arrive(self._now_s(), self.asked(pending_request))
+            self._rows[request] = self._live.arrive(self._now_s(), self._terms(pending_request))
         r = self._rows[request]
         if self._live.rows.engine[r] != engine:
             self._live.send(self._now_s(), r, engine)
@@ -164,6 +181,9 @@ class PolicyRouter(RequestRouter):
                 engine = self._engine_of[replica.replica_id] = free.pop(0)
                 self._live.set_open(engine, up=True)
             engine = self._engine_of[replica.replica_id]
+            if self._adapters is not None:
+                loaded = [self._number(name) for name in sorted(replica.multiplexed_model_ids)]
+                self._live.report_adapters(engine, loaded, (), int(self._live.snapshots["max_loras"][engine]))
             stats = (replica.routing_stats or {}).get(STATS)
             if isinstance(stats, Mapping) and stats != self._reported.get(engine):
                 self._reported[engine] = stats

@@ -103,11 +103,14 @@ def _text_of(content: Any) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
-def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, characters_per_token: float) -> list[int]:
+def chunks_of(
+    document: Mapping[str, Any], chat: bool, chunk_tokens: int, characters_per_token: float, adapter: str = ""
+) -> list[int]:
     """Number the prompt's full chunks; numbers are equal for prompts that are equal up to the end of the chunk.
 
     Each is a hash of everything up to the chunk's end: of ids, or of the characters that count as the chunk's tokens.
     (Two chunks have the same number with probability 2^-31; a router then assumes a block where it is not.)
+    adapter: name of the request's LoRA adapter, as KV under different ones differs.
     """
     if chat:
         text = "\0".join(
@@ -125,7 +128,7 @@ def chunks_of(document: Mapping[str, Any], chat: bool, chunk_tokens: int, charac
             data, length = array("q", prompt).tobytes(), 8 * chunk_tokens
         except OverflowError:  # no engine has such ids
             return []
-    numbers, number = [], 0
+    numbers, number = [], zlib.crc32(adapter.encode(errors="replace"))  # 0 without an adapter
     for end in range(length, len(data) + 1, length):
         number = zlib.crc32(data[end - length : end], number)
         numbers.append(number & LARGEST_NUMBER)

@@ -22,7 +22,8 @@ class RequestTerms:
 
     prompt_tokens: counted or estimated. ttft_slo_s, tpot_slo_s: in s; ttlt_slo_s: inf if the other two apply. priority:
     lower is more important. weight: gain of a token; first_weight: gain of the first one relative to a later one.
-    predicted_output_tokens: NaN if not known. session: number of its session; -1: none.
+    predicted_output_tokens: NaN if not known. session: number of its session; -1: none. adapter: number of its LoRA
+    adapter; 0: the model itself.
     """
 
     prompt_tokens: int
@@ -34,6 +35,7 @@ class RequestTerms:
     first_weight: float = 1.0
     predicted_output_tokens: float = math.nan
     session: int = -1
+    adapter: int = 0
 
 
 class Rows:
@@ -91,7 +93,7 @@ class Rows:
         row.ttft_slo_s, row.tpot_slo_s, row.ttlt_slo_s = asked.ttft_slo_s, asked.tpot_slo_s, asked.ttlt_slo_s
         row.predicted_output_tokens = asked.predicted_output_tokens
         begin_requests(row)
-        row.session = asked.session
+        row.session, row.adapter = asked.session, asked.adapter
         if len(chunks):
             self._chunks[r] = np.array(chunks, "i4")
         return r

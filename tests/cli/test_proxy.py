@@ -71,6 +71,14 @@ WRONG = {
         ["proxy", "--backend", "http://localhost:8000", "--router", "min-load", "--device", "h100-llama3-8b"],
         "backend http://localhost:8000 is where this command listens; give it another port",
     ),
+    "adapters without times": (
+        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--max-loras", "4"],
+        "lora_load_s and lora_activate_s missing",
+    ),
+    "no adapters for a router that goes by them": (
+        [*ONE, "--router", "lora-affinity", "--device", "h100-llama3-8b", "--port", "0"],
+        "--max-loras, --lora-load, --lora-activate",
+    ),
     "port out of range": ([*ONE, "--port", "70000"], "--port"),
 }
 

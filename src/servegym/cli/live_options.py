@@ -97,6 +97,20 @@ class Live:
             show_default="they are not read",
         ),
     ] = 0
+    max_loras: Annotated[
+        int | None,
+        option(
+            "N",
+            "Most LoRA adapters in an engine's device memory, until it reports the number. Use it with --lora-load and "
+            "--lora-activate.",
+            options.WHAT,
+            min=1,
+            show_default="no adapters",
+        ),
+    ] = None
+    max_cpu_loras: Annotated[int | None, options.field_option("max_cpu_loras", options.WHAT, min=1)] = None
+    lora_load_s: Annotated[float | None, options.field_option("lora_load_s", options.WHAT)] = None
+    lora_activate_s: Annotated[float | None, options.field_option("lora_activate_s", options.WHAT)] = None
     host: Annotated[
         str, option("HOST", "Address to listen on; by default only this machine can connect.", ADDRESSES, "--host")
     ] = "127.0.0.1"
@@ -151,13 +165,20 @@ class Live:
         """Read the policy; called again for each reload."""
         from servegym.adapters.routing.assumptions import Assumptions
         from servegym.baselines import registry
+        from servegym.scenarios.fleets import adapters_of
+        from servegym.scenarios.parts import Fleet
 
+        loras = ("max_loras", "max_cpu_loras", "lora_load_s", "lora_activate_s")
+        adapters = adapters_of(Fleet(**{name: getattr(self, name) for name in loras}))
         if self.policy is not None:
             assumptions = Assumptions.of_artifact(self.policy, self.device)
         else:
             assumptions = Assumptions.of(registry.router(str(self.router)), self.device)
         return dataclasses.replace(
-            assumptions, prefix_cache_tokens=self.prefix_cache_tokens, kv_events=self.kv_events_port > 0
+            assumptions,
+            prefix_cache_tokens=self.prefix_cache_tokens,
+            kv_events=self.kv_events_port > 0,
+            adapters=adapters,
         )
 
     def serving(self, port: int, clients: Path | None = None, addressed: bool = False, **more: Any) -> Serving:

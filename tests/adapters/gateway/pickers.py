@@ -19,6 +19,7 @@ from servegym.adapters.routing.request_log import RequestLog
 from servegym.adapters.routing.server import listen
 from servegym.adapters.routing.settings import ProxySettings
 from servegym.baselines.registry import router
+from servegym.simulator.features.adapters import Adapters
 from tests.adapters.routing.fakes import HOST, QUICK, Served, until
 from tests.pages import ROOT
 
@@ -44,10 +45,11 @@ def picking(
     operation: Operation | None = None,
     log: RequestLog | None = None,
     prefix_cache_tokens: int | None = None,
+    adapters: Adapters | None = None,
 ) -> Iterator[Picker]:
     """An endpoint picker for these engines, in a thread."""
     assumptions = dataclasses.replace(
-        Assumptions.of(router(policy), "h100-llama3-8b"), prefix_cache_tokens=prefix_cache_tokens
+        Assumptions.of(router(policy), "h100-llama3-8b"), prefix_cache_tokens=prefix_cache_tokens, adapters=adapters
     )
     ports: list[int] = []
     server = make_picker(assumptions, urls, settings, operation, log, ports.append)

@@ -10,9 +10,12 @@ import httpx
 import pytest
 
 from servegym.adapters.routing.settings import ProxySettings
+from servegym.baselines.artifact.files import save_policy
+from servegym.baselines.registry import router
 from tests.adapters.gateway.pickers import Picker, envoy, picking
 from tests.adapters.routing.fakes import LONGEST_S, QUICK, TOKENS, FakeEngine, stream, until, words
 from tests.adapters.routing.proxies import ALL, counted, idle
+from tests.baselines.learned.cases import refusing_where_late
 from tests.pages import ROOT
 
 pytestmark = pytest.mark.slow
@@ -113,6 +116,25 @@ def test_other_requests_and_errors(engines: list[FakeEngine], tmp_path: Path) ->
         engines[0].mood = engines[1].mood = "error"
         assert post(url).json()["error"]["message"] == "out of memory"
         idle(picker)
+
+
+@pytest.mark.parametrize("more", [None, buffered], ids=["duplex", "buffered"])
+def test_what_a_learned_router_refuses_is_429(
+    engines: list[FakeEngine], tmp_path: Path, more: Callable[..., None] | None
+) -> None:
+    """The client gets the whole answer, also where its body is long; what can be in time is served."""
+    path = save_policy(refusing_where_late(router("min-load")), tmp_path / "mine.json", {})
+    with picking([engine.url for engine in engines], policy=f"learned:{path}") as picker:
+        with envoy(picker, tmp_path, more) as url:
+            for text in ("a b c", "long " * 40_000):
+                late = post(url, prompt=text, stream=True, vllm_xargs={"ttft_slo_s": 1e-6})
+                assert (late.status_code, late.headers["retry-after"]) == (429, "1")
+                assert late.headers["content-type"] == "application/json"
+                assert late.json()["error"]["code"] == "refused"
+                assert post(url, prompt=text, vllm_xargs={"ttft_slo_s": 100.0}).status_code == 200
+            idle(picker)
+        assert counted(picker, 'requests_total{outcome="refused"}') == 2 and picker.proxy.router.fallbacks == 0
+        assert sum(len(engine.bodies) for engine in engines) == 2
 
 
 def test_an_engine_dies_and_comes_back(tmp_path: Path) -> None:

@@ -24,11 +24,15 @@ from servegym.adapters.gateway.wire import (
     HealthCheckResponse,
     ProcessingRequest,
 )
+from servegym.baselines.artifact.files import save_policy
+from servegym.baselines.registry import router
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.records.types import HOLD
-from tests.adapters.gateway.gateways import Call, endpoint, prompt, refused
+from tests.adapters.gateway.gateways import DUPLEX, Call, endpoint, prompt, refused
 from tests.adapters.gateway.pickers import Picker, picking
 from tests.adapters.routing.fakes import QUICK, event, until
 from tests.adapters.routing.proxies import counted, idle
+from tests.baselines.learned.cases import refusing_where_late
 
 THREE = [f"http://10.0.0.{k}:8000" for k in (1, 2, 3)]
 ENDPOINTS = [url.removeprefix("http://") for url in THREE]
@@ -213,6 +217,44 @@ def test_too_many_requests_are_429_and_one_that_waits_503() -> None:
 def test_what_the_router_refuses_is_429() -> None:
     with picking(THREE, UNCHECKED, "prefix-affinity:refuse=0.000001") as picker:
         assert refused(Call(picker.target).ask(prompt())) == (429, "the engines are overloaded; try again later")
+        idle(picker)
+
+
+@pytest.mark.parametrize(
+    "modes", [(DUPLEX, DUPLEX), (BODY_MODES.index("BUFFERED"), DUPLEX)], ids=["duplex", "buffered"]
+)
+def test_what_a_learned_router_refuses_is_429(modes: tuple[int, int], tmp_path: Path) -> None:
+    """It serves a prompt that can be in time, and refuses one that takes longer than its first token may."""
+    path = save_policy(refusing_where_late(router("min-load")), tmp_path / "mine.json", {})
+    with picking(THREE, UNCHECKED, f"learned:{path}") as picker:
+        call, late = Call(picker.target), Call(picker.target)
+        endpoint(call.ask(prompt(vllm_xargs={"ttft_slo_s": 1.0}), modes=modes))
+        answer = late.ask(prompt(vllm_xargs={"ttft_slo_s": 1e-6}), modes=modes)
+        assert refused(answer) == (429, "the engines are overloaded; try again later")
+        response = answer.immediate_response
+        headers = {one.header.key: one.header.raw_value for one in response.headers.set_headers}
+        assert headers == {"content-type": b"application/json", "retry-after": b"1"}
+        assert response.details == "servegym_refused" and json.loads(response.body)["error"]["code"] == "refused"
+        late.end()
+        assert counted(picker, 'requests_total{outcome="refused"}') == 1 and picker.proxy.router.fallbacks == 0
+        assert sum(requests_at(picker)) == 1
+        call.cancel()
+        idle(picker)
+
+
+def test_a_request_goes_where_its_model_is_within_the_subset() -> None:
+    """404 for a model that no engine lists."""
+    with picking(THREE, UNCHECKED, "lora-affinity", adapters=Adapters(1, 0.5, 0.01)) as picker:
+        for one, names in zip(picker.proxy.backends.all, ("ab", "b", "b"), strict=True):
+            one.models = {"base": {}} | {name: {"parent": "base"} for name in names}
+        calls = {model: Call(picker.target) for model in "cab"}
+        assert refused(calls["c"].ask(prompt(model="c"))) == (404, "The model `c` does not exist.")
+        assert endpoint(calls["a"].ask(prompt(model="a"))) == ENDPOINTS[0]
+        subset = {SUBSET_NAMESPACE: {SUBSET: [ENDPOINTS[0], ENDPOINTS[2]]}}
+        assert endpoint(calls["b"].ask(prompt(model="b"), metadata=subset)) == ENDPOINTS[2], "the first has another"
+        assert picker.proxy.router.known.adapters.tolist() == [[1], [0], [2]]
+        for call in (calls["a"], calls["b"]):
+            call.cancel()
         idle(picker)
 
 

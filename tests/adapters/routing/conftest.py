@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.adapters.routing.fakes import FakeEngine
+from tests.adapters.routing.fakes import BASE, FakeEngine
 
 
 @pytest.fixture(scope="module")
@@ -23,5 +23,6 @@ def engines(shared_engines: list[FakeEngine]) -> list[FakeEngine]:
         engine.bodies.clear()
         engine.headers.clear()
         engine.cancelled = 0
-        engine.ids = None
+        engine.ids, engine.cards, engine.metrics = None, BASE, ""
+        engine.keys.clear()
     return shared_engines

@@ -27,11 +27,13 @@ from servegym.adapters.routing.server import listen, make_server
 from servegym.adapters.routing.settings import ProxySettings
 from servegym.adapters.vllm.terms import Defaults
 from servegym.baselines.registry import router
+from servegym.simulator.features.adapters import Adapters
 
 HOST = "127.0.0.1"
 TOKENS = 5
 STARTED_WITHIN_S = 20.0
 LONGEST_S = 30.0
+BASE: list[dict[str, Any]] = [{"id": "fake"}]
 
 
 def until(condition: Callable[[], Any], what: str) -> None:
@@ -57,6 +59,8 @@ class FakeEngine:
         self.cancelled = 0
         self.metrics = ""
         self.ids: list[int] | None = None  # of every prompt, as /tokenize says them
+        self.cards: list[dict[str, Any]] | None = BASE  # of its models; None: it wants a key
+        self.keys: list[str | None] = []  # that came with requests for them
         app = Starlette(
             routes=[
                 Route("/v1/completions", self.complete, methods=["POST"]),
@@ -79,7 +83,8 @@ class FakeEngine:
         return PlainTextResponse("", 503 if self.mood == "refuse-health" else 200)
 
     async def models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [{"id": "fake"}]})
+        self.keys.append(request.headers.get("authorization"))
+        return JSONResponse({"object": "list", "data": self.cards}, 401 if self.cards is None else 200)
 
     async def tokenize(self, request: Request) -> Response:
         return JSONResponse({"count": 77} if self.ids is None else {"count": len(self.ids), "tokens": self.ids})
@@ -214,12 +219,14 @@ QUICK = ProxySettings(
 def proxied(
     urls: list[str], settings: ProxySettings = QUICK, policy: str = "min-load", defaults: Defaults | None = None,
     prefix_cache_tokens: int | None = None, operation: Operation | None = None, log: RequestLog | None = None,
+    adapters: Adapters | None = None,
 ) -> Iterator[Served]:  # fmt: skip
     """A proxy before these, in a thread."""
     assumptions = dataclasses.replace(
         Assumptions.of(router(policy), "h100-llama3-8b"),
         defaults=defaults or DEFAULTS,
         prefix_cache_tokens=prefix_cache_tokens,
+        adapters=adapters,
     )
     bound = listen(settings)
     server = make_server(assumptions, urls, settings, operation, log)

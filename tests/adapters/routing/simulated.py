@@ -11,6 +11,7 @@ import numpy as np
 from servegym.adapters.routing.live import LiveEngine, LiveRouter
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import scheduler
+from servegym.simulator.features.adapters import Adapters, prompts_by_adapter
 from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.inputs.cluster import Cluster
@@ -20,6 +21,7 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import PrefixStore, Prompts
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
+from servegym.simulator.records.signatures import Known
 from servegym.simulator.records.statuses import AT_ROUTES, DECISION
 from servegym.simulator.records.types import DRAINED, FAILED, FINISH, HOLD, RECALLED, REFUSE, RETURNED, TOKEN
 from servegym.simulator.runs.simulation import Simulation
@@ -40,12 +42,15 @@ class Decision:
     snapshots: np.ndarray
     records: list[list[int]]
     running: list[list[int]]
+    adapters: list[list[int]]
 
 
-def workload(seed: int, requests: int = 120, prefixes: bool = False, sessions: bool = False) -> Workload:
+def workload(
+    seed: int, requests: int = 120, prefixes: bool = False, sessions: bool = False, adapters: bool = False
+) -> Workload:
     """Bursts, three priorities, interactive and TTLT classes, one-token answers; three TPOT SLOs.
 
-    sessions: most requests follow one of the three before.
+    sessions: most requests follow one of the three before. adapters: most requests name one of seven.
     """
     rng = np.random.default_rng(seed)
     made = Workload.from_columns(
@@ -70,14 +75,18 @@ def workload(seed: int, requests: int = 120, prefixes: bool = False, sessions: b
         same = rng.integers(0, 5, requests)  # of five beginnings
         chunks = np.concatenate([1000 * same[r] + np.arange(counts[r]) for r in range(requests)])
         made = dataclasses.replace(made, prefixes=Prompts(16, offsets, chunks))
-    return made
+    return made.replace(adapter=rng.integers(0, 8, requests)) if adapters else made
 
 
 def scenario(router: Policy, served: Workload, incidents: tuple[Incident, ...] = (), stores: bool = True) -> Scenario:
     """Four engines of two kinds, short of memory. stores: for prompts that begin alike; else KV memory has them."""
     store = None if served.prefixes is None or not stores else PrefixStore(4096)
+    loras = (
+        [Adapters(2, 1 / 64, 1 / 128, 3), Adapters(1, 1 / 16, 1 / 128)] if served.table["adapter"].any() else [None] * 2
+    )
     pools = tuple(
-        Deployment(model, model, 60, engines=2, block_tokens=16, watermark=0.0, prefix_store=store) for model in MODELS
+        Deployment(model, model, 60, engines=2, block_tokens=16, watermark=0.0, prefix_store=store, adapters=adapters)
+        for model, adapters in zip(MODELS, loras, strict=True)
     )
     return Scenario(
         served, Cluster(pools), scheduler("sarathi-fcfs"), Gain(first_weight=FIRST_WEIGHT), router=router,
@@ -108,10 +117,17 @@ def recorded(of: Scenario) -> tuple[list[Any], np.ndarray]:
                 known.snapshots.copy(),
                 [known.prefilling[e, : v.prefills].tolist() for e, v in enumerate(known.snapshots)],
                 [known.decoding[e, : v.decodes].tolist() for e, v in enumerate(known.snapshots)],
+                adapters_of(known),
             )
         )
     take_lines()
     return items, simulation.arrays.requests
+
+
+def adapters_of(known: Known) -> list[list[int]]:
+    """The adapters that a router holds to be in each engine's memories, the latest first."""
+    return [sent[: v.max_cpu_loras][sent[: v.max_cpu_loras] > 0].tolist()
+            for sent, v in zip(known.adapters, known.snapshots, strict=True)]  # fmt: skip
 
 
 class LiveReplay:
@@ -119,7 +135,7 @@ class LiveReplay:
 
     def __init__(self, of: Scenario, rows: int, requests: np.ndarray):
         deployment, self.table = of.deployment, requests
-        self.prefixes = of.workload.prefixes
+        self.prefixes = prompts_by_adapter(of.workload.prefixes, of.workload.table["adapter"])
         engines = [
             LiveEngine(
                 f"{e}",
@@ -128,6 +144,7 @@ class LiveReplay:
                 pool.block_tokens,
                 None,
                 pool.prefix_capacity_tokens(of.workload),
+                adapters=pool.adapters,
             )
             for pool in deployment.pools
             for e in range(pool.engines)
@@ -147,10 +164,10 @@ class LiveReplay:
                 [[self.number[k] for k in rows[e, : snapshot[name]]] for e, snapshot in enumerate(known.snapshots)]
                 for rows, name in ((known.prefilling, "prefills"), (known.decoding, "decodes"))
             ]
-            snapshots = known.snapshots.copy()
+            snapshots, adapters = known.snapshots.copy(), adapters_of(known)
             engine = ask(now_s, r, line)
             if any(map(self.router.is_open, range(len(snapshots)))):  # else there was nothing to ask
-                self.asked.append(Decision(now_s, self.number[r], engine, snapshots, *before))
+                self.asked.append(Decision(now_s, self.number[r], engine, snapshots, *before, adapters))
             return engine
 
         self.router._ask = noting  # type: ignore[method-assign]
@@ -184,6 +201,7 @@ class LiveReplay:
         asked = RequestTerms(
             int(one.prompt_tokens), float(one.ttft_slo_s), float(one.tpot_slo_s), float(one.ttlt_slo_s),
             int(one.priority), float(one.weight), FIRST_WEIGHT, session=int(one.session),
+            adapter=int(one.adapter),
         )  # fmt: skip
         chunks = []
         if self.prefixes is not None:

@@ -8,6 +8,7 @@ from servegym.adapters.routing.live import LiveEngine, LiveRouter
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import router
 from servegym.latency_models.profile import load_profile
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.records.types import HOLD
 
 KNOWN = (
@@ -23,17 +24,20 @@ KNOWN = (
 )
 
 
-def live(policy: str, engines: int, prefix_cache_tokens: int = 0) -> LiveRouter:
+def live(policy: str, engines: int, prefix_cache_tokens: int = 0, adapters: Adapters | None = None) -> LiveRouter:
     estimator = load_profile("h100-llama3-8b").estimator
     return LiveRouter(
         router(policy),
-        [LiveEngine(str(e), estimator, 1000, prefix_cache_tokens=prefix_cache_tokens) for e in range(engines)],
+        [
+            LiveEngine(str(e), estimator, 1000, prefix_cache_tokens=prefix_cache_tokens, adapters=adapters)
+            for e in range(engines)
+        ],
         (0.05,),
     )
 
 
-def asked(tokens: int = 100) -> RequestTerms:
-    return RequestTerms(tokens, 1.0, 0.05)
+def asked(tokens: int = 100, adapter: int = 0) -> RequestTerms:
+    return RequestTerms(tokens, 1.0, 0.05, adapter=adapter)
 
 
 @pytest.fixture
@@ -114,3 +118,17 @@ def test_another_engine_in_a_place_begins_with_nothing() -> None:
     hand_over(before, after, 1.0, fresh={1})
     assert not after.known.prefixes.sent["used"][1].any() and after.snapshots["finished"].tolist() == [0, 0]
     assert not after.is_open(1) and after.is_open(0)
+
+
+def test_adapters_stay_where_they_are() -> None:
+    """Also more than were assumed, as an engine has reported; and those of requests that are still there."""
+    before, after = (live("lora-affinity", 3, adapters=Adapters(2, 0.5, 0.01)) for _ in range(2))
+    for adapter in (4, 5, 6):
+        r = before.arrive(0.0, asked(adapter=adapter))
+        before.send(0.0, r, 1)
+        if adapter == 4:
+            before.leave(0.0, r, finished=True)
+    before.report_adapters(0, [7, 8], [9], 3)
+    hand_over(before, after, 1.0, fresh={2})
+    assert after.known.adapters.tolist() == [[8, 7, 9], [6, 5, 0], [0, 0, 0]]
+    assert after.snapshots["max_loras"].tolist() == [3, 2, 2]

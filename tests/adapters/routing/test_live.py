@@ -238,8 +238,8 @@ def book(one: LiveRouter, there: list[int]) -> None:
     assert len(set(at + waiting)) == len(at + waiting) and set(at + waiting) <= set(there)
 
 
-def test_a_router_that_goes_by_adapters_is_refused() -> None:
-    with pytest.raises(RoutingError, match="lora-affinity goes by LoRA adapters"):
-        Assumptions.of(router("lora-affinity"), "h100-llama3-8b")
+def test_a_router_that_goes_by_adapters_needs_their_numbers() -> None:
+    with pytest.raises(RoutingError, match="lora-affinity goes by LoRA adapters; give max_loras"):
+        Assumptions.of(router("lora-affinity"), "h100-llama3-8b").live(["0"])
     for name in ("min-load", "predicted-cost"):  # the latter looks at adapters where engines have some
-        assert Assumptions.of(router(name), "h100-llama3-8b").router.name == name
+        assert Assumptions.of(router(name), "h100-llama3-8b").live(["0"]).policy.name == name

@@ -41,7 +41,7 @@ def compared(
     assert len(simulated) >= len(of.workload)
     for mine, theirs in zip(replayed.asked, simulated, strict=True):
         assert (mine.time_s, mine.request, mine.engine) == (theirs.time_s, theirs.request, theirs.engine)
-        assert (mine.records, mine.running) == (theirs.records, theirs.running)
+        assert (mine.records, mine.running, mine.adapters) == (theirs.records, theirs.running, theirs.adapters)
         for field in ENGINE_SNAPSHOT.names or ():
             np.testing.assert_array_equal(mine.snapshots[field], theirs.snapshots[field], err_msg=field)
     assert replayed.router.fallbacks == 0 and replayed.router.rows.used == 0 and replayed.router.held == 0
@@ -63,6 +63,31 @@ def test_they_do_where_requests_are_turns_of_sessions_and_engines_cache(name: st
     )
     assert len(set(replayed.table["session"])) < 120 and len({one.engine for one in replayed.asked}) > 1
     assert (replayed.router.snapshots["index_uses"].sum() > 0) == prefixes
+
+
+NAMED = ("lora-affinity", "predicted-cost", "lora-affinity:affinity_weight=3", "learned:session-fleet", "kv-aware")
+
+
+@pytest.mark.parametrize("incidents", [(), TROUBLE], ids=["calm", "trouble"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.slow if k > 1 else ()) for k, one in enumerate(NAMED)]
+)
+def test_they_do_where_requests_name_adapters(name: str, incidents: Any) -> None:
+    """Prompts that begin alike under different adapters share nothing."""
+    replayed = compared(
+        router(name), 12, rows=128, incidents=incidents, requests=200, stores=False, prefixes=True, adapters=True
+    )
+    listed = [one.adapters for one in replayed.asked]
+    assert max(len(sent) for sents in listed for sent in sents) == 3 and len({str(sents) for sents in listed}) > 20
+    failed = [one.adapters[e] for one in replayed.asked for e in range(4) if not one.snapshots["up"][e]]
+    assert bool(failed) == bool(incidents) and not any(failed), "a failed engine has none"
+
+
+@pytest.mark.slow
+def test_a_learned_router_on_one_that_goes_by_adapters_decides_the_same(tmp_path: Path) -> None:
+    policy = load_policy(save_policy(refusing_where_late(router("lora-affinity")), tmp_path / "mine.json", {}))
+    replayed = compared(policy, 5, rows=128, requests=200, adapters=True)
+    assert any(one.engine == REFUSE for one in replayed.asked)
 
 
 incidents_of = st.lists(

@@ -99,6 +99,38 @@ def test_a_replica_that_is_full_passes_requests_on(handle: Any, tmp_path: Path) 
     until(lambda: left() == 1, "of those that have left nothing is left")
 
 
+def pending_request(request: str, model: str = "") -> Any:
+    metadata = SimpleNamespace(internal_request_id=request, multiplexed_model_id=model)
+    return SimpleNamespace(
+        metadata=metadata, created_at=time.time(), args=(BODY,), kwargs={}, future=concurrent.futures.Future(),
+        routing_context=SimpleNamespace(),
+    )  # fmt: skip
+
+
+def test_a_request_goes_to_the_replica_that_has_its_multiplexed_model() -> None:
+    """As the replica reports it, or as the router has sent it there."""
+    from servegym.adapters.routing.ray_serve import PolicyRouter
+
+    router = object.__new__(PolicyRouter)
+    adapters = {"max_loras": 2, "load_s": 0.5, "activate_s": 0.02}
+    router.initialize_state(router="lora-affinity:queue_weight=0", device="h100-llama3-8b", adapters=adapters)
+    replica_id = collections.namedtuple("replica_id", "unique_id")
+    loaded: dict[str, set[str]] = {"a": set(), "b": {"x"}}
+    replicas = [
+        SimpleNamespace(replica_id=replica_id(name), routing_stats={}, multiplexed_model_ids=loaded[name])
+        for name in "ab"
+    ]
+    went = []
+    for k, model in enumerate(["x", "y", "y", "", "x"]):
+        pending = pending_request(str(k), model)
+        chosen = asyncio.run(router.choose_replicas(replicas, pending))[0][0].replica_id
+        router.on_request_routed(pending, chosen, None)
+        router.on_request_completed(chosen, str(k))
+        went.append(chosen.unique_id)
+    assert went[0] == went[4] == "b" and went[1] == went[2] and router._adapters == {"x": 1, "y": 2}
+    assert router._live.fallbacks == 0 and router._live.rows.used == 0
+
+
 def test_what_the_policy_refuses_goes_to_the_replica_with_fewest_requests() -> None:
     from servegym.adapters.routing.ray_serve import PolicyRouter
 
@@ -106,10 +138,7 @@ def test_what_the_policy_refuses_goes_to_the_replica_with_fewest_requests() -> N
     router.initialize_state(router="prefix-affinity:refuse=0.000001", device="h100-llama3-8b")
     replica_id = collections.namedtuple("replica_id", "unique_id")
     replicas = [SimpleNamespace(replica_id=replica_id(name), routing_stats={}) for name in "ab"]
-    pending = SimpleNamespace(
-        metadata=SimpleNamespace(internal_request_id="r"), created_at=time.time(), args=(BODY,), kwargs={},
-        future=concurrent.futures.Future(), routing_context=SimpleNamespace(),
-    )  # fmt: skip
+    pending = pending_request("r")
     router._follow(replicas)
     router._live.snapshots["requests"][0] = 1
     for _ in range(2):  # Ray asks again where a replica does not take it
@@ -133,8 +162,21 @@ def test_a_replica_that_dies_is_left_out(handle: Any) -> None:
     [
         ({"policy": "a", "router": "b"}, "there should be a policy"),
         ({}, "there should be a policy"),
-        ({"router": "min-load", "replica": 3}, "replica is unknown; known: characters_per_token"),
+        ({"router": "min-load", "replica": 3}, "replica is unknown; known: adapters, characters"),
         ({"router": "min-load"}, "name a latency profile"),
+        ({"router": "lora-affinity", "device": "h100-llama3-8b"}, "give max_loras, lora_load_s and lora_activate_s"),
+        (
+            {"router": "min-load", "device": "h100-llama3-8b", "adapters": {"max_loras": 2}},
+            'it should be like {"max_lo',
+        ),
+        (
+            {
+                "router": "min-load",
+                "device": "h100-llama3-8b",
+                "adapters": {"max_loras": 0, "load_s": 1, "activate_s": 1},
+            },
+            "max_loras is 0; it should be",
+        ),
     ],
 )
 def test_wrong_settings(kwargs: dict[str, Any], message: str) -> None:
