@@ -1,11 +1,14 @@
 """The environments under their Gymnasium ids, and the measured room between base and best in each (headroom.json)."""
 
 import functools
+import importlib
 import json
 from pathlib import Path
 from typing import Any
 
 from gymnasium.envs.registration import register, registry
+
+from servegym.simulator.compilation.locks import importing
 
 # (id, module, class of the single environment); the vector's class has VectorEnv in place of Env.
 ENVIRONMENTS = (
@@ -35,14 +38,26 @@ def registered_name(kind: type) -> str:
 
 def register_all() -> None:
     """Register all environments with Gymnasium; their modules are imported when one is made."""
-    first = {name: (module, env) for name, module, env in ENVIRONMENTS}
+    first = {name: env for name, _, env in ENVIRONMENTS}
     versions: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in first} | VERSIONS
     for name, (of, arguments) in versions.items():
-        module, env = first[of]
         if name not in registry:
-            home = f"servegym.envs.{module}"
-            vector = f"{home}:{env.removesuffix('Env')}VectorEnv"
-            register(name, f"{home}:{env}", vector_entry_point=vector, kwargs=arguments)
+            single, vector = (f"servegym.envs:{kind}" for kind in (first[of], vector_of(first[of])))
+            register(name, single, vector_entry_point=vector, kwargs=arguments)
+
+
+def vector_of(env: str) -> str:
+    """The name of the class of a vector, from that of its environment."""
+    return f"{env.removesuffix('Env')}VectorEnv"
+
+
+def class_named(name: str) -> Any:
+    """The class of an environment or a vector; its module is imported. Raises AttributeError for another name."""
+    for _, module, env in ENVIRONMENTS:
+        if name in (env, vector_of(env)):
+            with importing():
+                return getattr(importlib.import_module(f"servegym.envs.{module}"), name)
+    raise AttributeError(f"module 'servegym.envs' has no attribute {name!r}")
 
 
 @functools.cache

@@ -62,3 +62,16 @@ def no_garbage_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Pause garbage collection while modules are imported, whose objects stay: collecting takes a sixth of the time.
+
+    Afterwards they count as old, so that the next collections of young objects do not go through them.
+    """
+    with no_garbage_collection():
+        yield
+        if gc.get_freeze_count() == 0:  # else the caller's frozen objects would count as old too
+            gc.freeze()
+            gc.unfreeze()

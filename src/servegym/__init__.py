@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from servegym.envs.registration import register_all
+from servegym.simulator.compilation.locks import importing
 
 if TYPE_CHECKING:
     from servegym.api import simulate as simulate
@@ -121,7 +122,8 @@ if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is a
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'servegym' has no attribute {name!r}")
-        return getattr(importlib.import_module(f"servegym.{_HOMES[name]}"), name)
+        with importing():
+            return getattr(importlib.import_module(f"servegym.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
 from servegym.simulator.compilation import locks
 from servegym.simulator.compilation.kernels import JIT_DISABLED
-from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
+from servegym.simulator.compilation.locks import alone_in, importing, no_garbage_collection
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -82,3 +83,19 @@ def test_garbage_is_not_collected_meanwhile_and_is_again_afterwards() -> None:
         assert not gc.isenabled()
         raise ValueError
     assert gc.isenabled()
+
+
+def test_what_an_import_makes_counts_as_old_and_is_collected_with_the_old() -> None:
+    class Made:
+        pass
+
+    with importing():
+        assert not gc.isenabled()
+        one = Made()
+        one.itself = one
+    assert gc.isenabled() and gc.get_freeze_count() == 0
+    assert any(other is one for other in gc.get_objects(generation=2))
+    made = weakref.ref(one)
+    del one
+    gc.collect()
+    assert made() is None
