@@ -1,5 +1,6 @@
 """`python -m servegym` and the `servegym` command."""
 
+import atexit
 import gc
 
 
@@ -7,6 +8,7 @@ def main() -> None:
     # Most of what a command makes at first are modules, which stay: to look for garbage as often as Python does by
     # default takes a sixth of a short command's time.
     gc.set_threshold(100_000, 50, 50)
+    atexit.register(gc.freeze)  # at the end memory is given back as a whole: no need to look for garbage in it
     from servegym.cli.app import run
 
     run()

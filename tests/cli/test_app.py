@@ -21,6 +21,16 @@ def test_version(servegym_process):
     assert (done.status, done.stdout.strip()) == (0, f"servegym {__version__} (kernels {kernels_digest()})")
 
 
+def test_at_the_end_of_a_command_no_garbage_is_looked_for():
+    code = (
+        "import atexit, gc, sys; from servegym.__main__ import main; sys.argv[1:] = ['--version']\n"
+        "atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects())))\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    frozen, left = map(int, done.stdout.splitlines()[-1].split())
+    assert frozen > 10_000 > 100 > left
+
+
 def test_the_digest_changes_with_a_kernel_and_not_with_anything_else(tmp_path, monkeypatch):
     for name in ("simulator/runs/loop.py", "latency_models/forms/linear.py", "cli/app.py"):
         file = tmp_path / name
