@@ -17,7 +17,7 @@ ALL = os.environ.get("SERVEGYM_SEEDS") == "all"
 
 def slow_but(fast: Collection[Any], values: Iterable[Any]) -> list[Any]:
     """The values of a parametrised test: those that are not among `fast` marked slow."""
-    return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
+    return [pytest.param(value, marks=() if value in fast else pytest.mark.slow) for value in values]
 
 
 def seeds(count: int) -> list[Any]:
@@ -25,7 +25,7 @@ def seeds(count: int) -> list[Any]:
     return slow_but((0, 1), range(count if ALL else min(count, max(4, count // 3))))
 
 
-def every_case(cases: Sequence[tuple[str, dict[str, Any]]], count: int) -> pytest.MarkDecorator:
+def cases_and_seeds(cases: Sequence[tuple[str, dict[str, Any]]], count: int) -> list[Any]:
     """Policies with settings, each with so many seeds; or with every third, and those beside it with the next ones.
 
     All but the first of a policy are slow.
@@ -37,7 +37,11 @@ def every_case(cases: Sequence[tuple[str, dict[str, Any]]], count: int) -> pytes
                 marks = [pytest.mark.slow] if name in names else []
                 names.add(name)
                 chosen.append(pytest.param(name, settings, seed, marks=marks, id=f"{name}-{place}-{seed}"))
-    return pytest.mark.parametrize(("name", "settings", "seed"), chosen)
+    return chosen
+
+
+def every_case(cases: Sequence[tuple[str, dict[str, Any]]], count: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("name", "settings", "seed"), cases_and_seeds(cases, count))
 
 
 def examples(count: int = 25) -> hypothesis.settings:

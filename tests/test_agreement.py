@@ -46,7 +46,7 @@ from tests.reference import simulator as reference
 from tests.reference.disturbances import Drift
 from tests.reference.engines import HostMemory as ReferenceHostMemory
 from tests.reference.kv_groups import KvGroup
-from tests.seeds import every_case, seeds
+from tests.seeds import cases_and_seeds, seeds
 from tests.timelines import iterations, lines
 
 
@@ -56,191 +56,79 @@ def test_every_registered_scheduler_that_is_no_score_is_checked() -> None:
     assert {"slide-batching", "qoserve"} <= ranked
 
 
-@every_case(CASES, 12)
-def test_agrees_with_the_reference(name: str, settings: dict[str, Any], seed: int) -> None:
-    check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings)]),
-        scheduler(name).with_settings(**settings),
-        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-    )
+Features = Callable[[int], dict[str, bool]]  # arguments of `check`, by seed
+# How many scenarios each case of a scheduler has, and what they are drawn with beside the seed.
+OF_SCHEDULERS: dict[str, tuple[int, list[int], Features]] = {
+    "plain": (12, [], lambda seed: {}),
+    "sessions": (4, [13], lambda seed: {"sessions": True}),
+    "caching": (3, [2], lambda seed: {"caching": True, "sessions": seed == 1}),
+    "front-end": (3, [4], lambda seed: {"behind": True, "sessions": seed > 0}),
+    "speculation": (3, [5], lambda seed: {"speculating": True, "caching": seed == 1, "behind": seed == 2}),
+    "async": (
+        3, [7], lambda seed: {"asynchronous": True, "sessions": seed == 0, "caching": seed == 1, "behind": seed == 2},
+    ),
+    "kv-groups": (3, [9], lambda seed: {"grouped": True}),
+    "kv-groups-caching": (3, [14], lambda seed: {"grouped": True, "caching": True}),
+    "lora": (3, [19], lambda seed: {"adapted": True, "sessions": seed == 1, "caching": seed == 2}),
+}  # fmt: skip
+CASES_OF_SCHEDULERS = [
+    pytest.param(feature, *case.values, marks=case.marks, id=f"{feature}-{case.id}")
+    for feature, (count, *_) in OF_SCHEDULERS.items()
+    for case in cases_and_seeds(CASES, count)
+]
+UNDER_ANY_LIMITS: dict[str, tuple[int, int, Features]] = {
+    "plain": (150, 1, lambda seed: {}),
+    "caching": (150, 3, lambda seed: {"caching": True, "sessions": seed % 3 == 0}),
+    "speculation": (100, 6, lambda seed: {"speculating": True, "caching": seed % 3 == 0}),
+    "async": (100, 8, lambda seed: {"asynchronous": True, "caching": seed % 3 == 0}),
+    "kv-groups": (150, 10, lambda seed: {"grouped": True, "sessions": seed % 3 == 0}),
+    "kv-groups-async": (100, 11, lambda seed: {"grouped": True, "asynchronous": True}),
+    "kv-groups-caching": (150, 15, lambda seed: {"grouped": True, "caching": True, "asynchronous": seed % 3 == 0}),
+    "lora": (
+        150, 20, lambda seed: {
+            "adapted": True, "caching": seed % 3 == 0, "speculating": seed % 4 == 1, "grouped": seed % 4 == 2,
+        },
+    ),
+    "lora-async": (
+        100, 22, lambda seed: {
+            "adapted": True, "asynchronous": True, "caching": seed % 3 == 0, "behind": seed % 4 == 1,
+            "grouped": seed % 4 == 2,
+        },
+    ),
+}  # fmt: skip
+SEEDS_OF_LIMITS = [
+    pytest.param(feature, *seed.values, marks=seed.marks, id=f"{feature}-{seed.values[0]}")
+    for feature, (count, *_) in UNDER_ANY_LIMITS.items()
+    for seed in seeds(count)
+]
 
 
-@pytest.mark.parametrize("seed", seeds(150))
-def test_agrees_under_any_limits(seed: int) -> None:
-    random = np.random.default_rng([seed, 1])
-    settings = random_scheduler.random_settings(random)
-    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    # Two requests may take memory from each other forever when ranks change at random.
-    check(random, random_scheduler.POLICY.with_settings(**settings), lambda _: theirs, until_s=1.5)
-
-
-@every_case(CASES, 4)
-def test_agrees_with_sessions_and_closed_loops(name: str, settings: dict[str, Any], seed: int) -> None:
-    check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 13]),
-        scheduler(name).with_settings(**settings),
-        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-        sessions=True,
-    )
-
-
-@every_case(CASES, 3)
-def test_agrees_with_prefix_caching(name: str, settings: dict[str, Any], seed: int) -> None:
-    check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 2]),
-        scheduler(name).with_settings(**settings),
-        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-        sessions=seed == 1,
-        caching=True,
-    )
-
-
-@pytest.mark.parametrize("seed", seeds(150))
-def test_agrees_with_prefix_caching_under_any_limits(seed: int) -> None:
-    random = np.random.default_rng([seed, 3])
-    settings = random_scheduler.random_settings(random)
-    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    policy = random_scheduler.POLICY.with_settings(**settings)
-    check(random, policy, lambda _: theirs, until_s=1.5, sessions=seed % 3 == 0, caching=True)
-
-
-@every_case(CASES, 3)
-def test_agrees_behind_a_front_end(name: str, settings: dict[str, Any], seed: int) -> None:
-    check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 4]),
-        scheduler(name).with_settings(**settings),
-        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-        sessions=seed > 0,
-        behind=True,
-    )
-
-
-@every_case(CASES, 3)
-def test_agrees_with_speculation(name: str, settings: dict[str, Any], seed: int) -> None:
-    check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 5]),
-        scheduler(name).with_settings(**settings),
-        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-        caching=seed == 1,
-        behind=seed == 2,
-        speculating=True,
-    )
-
-
-@pytest.mark.parametrize("seed", seeds(100))
-def test_agrees_with_speculation_under_any_limits(seed: int) -> None:
-    random = np.random.default_rng([seed, 6])
-    settings = random_scheduler.random_settings(random) | {"most_drafts": int(random.choice([-1, 0, 1, 5]))}
-    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    policy = random_scheduler.POLICY.with_settings(**settings)
-    check(random, policy, lambda _: theirs, until_s=1.5, caching=seed % 3 == 0, speculating=True)
-
-
-@every_case(CASES, 3)
-def test_agrees_with_async_scheduling(name: str, settings: dict[str, Any], seed: int) -> None:
-    if scheduler(name).state.tasks:
+@pytest.mark.parametrize(("feature", "name", "settings", "seed"), CASES_OF_SCHEDULERS)
+def test_agrees_with_the_reference(feature: str, name: str, settings: dict[str, Any], seed: int) -> None:
+    _, drawn_with, features_of = OF_SCHEDULERS[feature]
+    if feature == "async" and scheduler(name).state.tasks:
         pytest.skip("it suspends batches")
     check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 7]),
+        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), *drawn_with]),
         scheduler(name).with_settings(**settings),
         lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-        sessions=seed == 0,
-        caching=seed == 1,
-        behind=seed == 2,
-        asynchronous=True,
+        **features_of(seed),
     )
 
 
-@pytest.mark.parametrize("seed", seeds(100))
-def test_agrees_with_async_scheduling_under_any_limits(seed: int) -> None:
-    random = np.random.default_rng([seed, 8])
-    settings = random_scheduler.random_settings(random) | {"preemptible": 0, "looks": 0, "keep_tokens": 0}
-    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    policy = random_scheduler.WITHOUT_TASKS.with_settings(**settings)
-    check(random, policy, lambda _: theirs, until_s=1.5, caching=seed % 3 == 0, asynchronous=True)
-
-
-@every_case(CASES, 3)
-def test_agrees_with_kv_cache_groups(name: str, settings: dict[str, Any], seed: int) -> None:
-    check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 9]),
-        scheduler(name).with_settings(**settings),
-        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-        grouped=True,
-    )
-
-
-@pytest.mark.parametrize("seed", seeds(100))
-def test_agrees_with_kv_cache_groups_and_async_scheduling(seed: int) -> None:
-    random = np.random.default_rng([seed, 11])
-    settings = random_scheduler.random_settings(random) | {"preemptible": 0, "looks": 0, "keep_tokens": 0}
-    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    policy = random_scheduler.WITHOUT_TASKS.with_settings(**settings)
-    check(random, policy, lambda _: theirs, until_s=1.5, asynchronous=True, grouped=True)
-
-
-@pytest.mark.parametrize("seed", seeds(150))
-def test_agrees_with_kv_cache_groups_under_any_limits(seed: int) -> None:
-    random = np.random.default_rng([seed, 10])
-    settings = random_scheduler.random_settings(random)
-    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    policy = random_scheduler.POLICY.with_settings(**settings)
-    check(random, policy, lambda _: theirs, until_s=1.5, sessions=seed % 3 == 0, grouped=True)
-
-
-@every_case(CASES, 3)
-def test_agrees_with_prefix_caching_in_groups(name: str, settings: dict[str, Any], seed: int) -> None:
-    check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 14]),
-        scheduler(name).with_settings(**settings),
-        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-        caching=True,
-        grouped=True,
-    )
-
-
-@pytest.mark.parametrize("seed", seeds(150))
-def test_agrees_with_prefix_caching_in_groups_under_any_limits(seed: int) -> None:
-    random = np.random.default_rng([seed, 15])
-    asynchronous = seed % 3 == 0
-    settings = random_scheduler.random_settings(random)
-    if asynchronous:
+@pytest.mark.parametrize(("feature", "seed"), SEEDS_OF_LIMITS)
+def test_agrees_under_any_limits(feature: str, seed: int) -> None:
+    _, drawn_with, features_of = UNDER_ANY_LIMITS[feature]
+    random, features = np.random.default_rng([seed, drawn_with]), features_of(seed)
+    settings, policy = random_scheduler.random_settings(random), random_scheduler.POLICY
+    if features.get("speculating"):
+        settings |= {"most_drafts": int(random.choice([-1, 0, 1, 5]))}
+    if features.get("asynchronous"):
         settings |= {"preemptible": 0, "looks": 0, "keep_tokens": 0}
+        policy = random_scheduler.WITHOUT_TASKS
     theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    policy = (random_scheduler.WITHOUT_TASKS if asynchronous else random_scheduler.POLICY).with_settings(**settings)
-    check(random, policy, lambda _: theirs, until_s=1.5, caching=True, asynchronous=asynchronous, grouped=True)
-
-
-@pytest.mark.parametrize("seed", seeds(100))
-def test_agrees_with_lora_adapters_and_async_scheduling(seed: int) -> None:
-    random = np.random.default_rng([seed, 22])
-    settings = random_scheduler.random_settings(random) | {"preemptible": 0, "looks": 0, "keep_tokens": 0}
-    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    policy = random_scheduler.WITHOUT_TASKS.with_settings(**settings)
-    features = {"caching": seed % 3 == 0, "behind": seed % 4 == 1, "grouped": seed % 4 == 2}
-    check(random, policy, lambda _: theirs, until_s=1.5, adapted=True, asynchronous=True, **features)
-
-
-@every_case(CASES, 3)
-def test_agrees_with_lora_adapters(name: str, settings: dict[str, Any], seed: int) -> None:
-    check(
-        np.random.default_rng([seed, len(name), SETTINGS[name].index(settings), 19]),
-        scheduler(name).with_settings(**settings),
-        lambda total_blocks: reference_scheduler(name, settings, total_blocks),
-        sessions=seed == 1,
-        caching=seed == 2,
-        adapted=True,
-    )
-
-
-@pytest.mark.parametrize("seed", seeds(150))
-def test_agrees_with_lora_adapters_under_any_limits(seed: int) -> None:
-    random = np.random.default_rng([seed, 20])
-    settings = random_scheduler.random_settings(random)
-    theirs = random_scheduler.RandomScheduler(**random_scheduler.reference_settings(settings))
-    policy = random_scheduler.POLICY.with_settings(**settings)
-    features = {"caching": seed % 3 == 0, "speculating": seed % 4 == 1, "grouped": seed % 4 == 2}
-    check(random, policy, lambda _: theirs, until_s=1.5, adapted=True, **features)
+    # Two requests may take memory from each other forever when ranks change at random.
+    check(random, policy.with_settings(**settings), lambda _: theirs, until_s=1.5, **features)
 
 
 OWN_LIMITS = (1, 5, 20, 60), (1, 3, 8)  # of an engine: tokens in a batch, requests that hold memory
