@@ -99,14 +99,6 @@ def test_engines_that_change_their_roles(servegym):
     assert len(refused.stderr.splitlines()) == 1
 
 
-def test_a_scaler_is_asked_for_by_name(servegym):
-    document = document_of(servegym(*ARGUMENTS, "--scaler", "static"))
-    assert document["arguments"]["scaler"] == "static"
-    assert_is(document, simulate("azure-conv", engines=3, rate_per_s=20, requests=60, scaler="static").summary)
-    assert "scaler static" in servegym(*ARGUMENTS[:-2], "--scaler", "static").stdout
-    assert document_of(servegym(*ARGUMENTS))["arguments"]["scaler"] is None
-
-
 def test_prefix_stores(servegym, alike):
     arguments = ("simulate", "--trace", alike, "--engines", "2", "--router", "prefix-affinity")
     store = ("--prefix-store-tokens", "100000", "--host-bandwidth", "5")

@@ -40,16 +40,6 @@ def test_prefill_and_decode_engines_are_those_of_a_script(servegym):
     assert cluster.link.bytes_per_token / cluster.link.bytes_per_s == PROFILE.kv.bytes_per_token / 0.5e9
 
 
-def test_a_slower_link_makes_answers_later():
-    spans = [
-        simulate(
-            "azure-conv", prefill=1, decode=1, link_gb_per_s=speed, rate_per_s=5, requests=40,
-        ).summary["ttlt_s"]["p50"]
-        for speed in (25.0, 0.2)
-    ]  # fmt: skip
-    assert spans[0] < spans[1]
-
-
 def test_the_router_matters_and_is_named(servegym):
     documents = [
         document_of(servegym(*ARGUMENTS, "--engines", "3", "--router", name, "--json", "-"))
@@ -71,21 +61,6 @@ def test_tables_report_and_timeline_of_a_cluster(servegym, tmp_path):
     timeline = (tmp_path / "out/timeline.csv").read_text()
     assert "departed" in timeline and "received" in timeline
     assert (tmp_path / "t.json.gz").stat().st_size > 0 and (tmp_path / "r.html").stat().st_size > 0
-
-
-@pytest.mark.slow
-def test_schedulers_under_routers_are_compared(servegym, tmp_path):
-    arguments = ("compare", "--engines", "2", "--scheduler", "edf", "--scheduler", "sjf", "--router", "min-load",
-                 "--router", "random", "--load", "1", "--seeds", "1", "--requests", "40")  # fmt: skip
-    document = document_of(servegym(*arguments, "--baseline", "edf + random", "--out", "out", "--json", "-"))
-    assert [row["scheduler"] for row in document["summary"]] == [
-        "edf + min-load", "edf + random", "sjf + min-load", "sjf + random",
-    ]  # fmt: skip
-    assert [policy["name"] for policy in document["comparison"]["routers"]] == ["min-load", "random"]
-    row = document["summary"][0]
-    alone = simulate("azure-conv", scheduler="edf", router="min-load", engines=2, rate_per_s=row["rate_per_s"],
-                     requests=40)  # fmt: skip
-    assert row["tdg_ratio"] == alone.summary["tdg_ratio"]
 
 
 @pytest.mark.slow

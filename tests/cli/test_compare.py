@@ -48,14 +48,6 @@ def test_json_is_all_there_is_on_standard_output(servegym):
     assert "best by TDG ratio is" in done.stderr
 
 
-@pytest.mark.slow
-def test_one_seed_has_no_interval(servegym):
-    done = servegym(*ARGUMENTS, "--seeds", "1", "--json", "-")
-    row = json.loads(done.stdout)["summary"][0]
-    assert row["tdg_ratio_ci_low"] is None
-    assert "one run" in done.stderr
-
-
 def test_differences_to_a_baseline(servegym):
     document = json.loads(servegym(*ARGUMENTS, "--baseline", "edf", "--json", "-").stdout)
     assert {row["reference"] for row in document["summary"]} == {"edf"}
@@ -97,28 +89,6 @@ def test_without_out_the_same_command_finds_its_results(servegym, tmp_path):
     for seeds in ("1", "2", "1"):
         assert servegym(*arguments, "--seeds", seeds).status == 0
     assert len(list((tmp_path / "results").glob("compare-azure-conv-*"))) == 2
-
-
-@pytest.mark.slow
-def test_jobs_do_not_change_the_tables(servegym, tmp_path):
-    assert servegym(*ARGUMENTS).status == 0
-    one = tables(tmp_path / "out")
-    assert servegym(*ARGUMENTS, "--fresh", "--jobs", "2").status == 0
-    assert tables(tmp_path / "out") == one
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cut", [0, 20, -1, -30, "no rows"])
-def test_a_torn_file_is_gone_on_with(servegym, tmp_path, cut):
-    """kill -9 leaves the lines that were written, and maybe a torn one."""
-    servegym(*ARGUMENTS)
-    whole = tables(tmp_path / "out")
-    path = tmp_path / "out/cells.jsonl"
-    content = path.read_bytes()
-    path.write_bytes(content[: content.index(b"\n") + 1] if cut == "no rows" else content[:cut])
-    assert servegym(*ARGUMENTS).status == 0
-    assert tables(tmp_path / "out") == whole
-    assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
 
 
 def test_another_comparison_is_refused_and_fresh_starts_over(servegym, tmp_path):
@@ -165,19 +135,6 @@ def test_a_stopped_process_is_gone_on_with(tmp_path, how):
     assert again.returncode == 0, again.stderr
     assert cells.read_bytes().splitlines()[:kept] == lines
     assert len(pd.read_parquet(tmp_path / "out/cells.parquet")) == 40
-
-
-@pytest.mark.slow
-def test_another_gain_and_other_arrivals_are_other_runs(servegym, tmp_path):
-    assert servegym(*ARGUMENTS).status == 0
-    for option, value in (("--gain", "ta-slo"), ("--arrivals", "gamma:cv=3")):
-        refused = servegym(*ARGUMENTS, option, value)
-        assert refused.status == 2 and option[2:] in refused.stderr
-    done = servegym(*ARGUMENTS, "--gain", "ta-slo", "--arrivals", "gamma:cv=3", "--fresh", "--json", "c.json")
-    assert done.status == 0, done.stderr
-    assert "gain / ideal gain" in done.stdout and "arrivals gamma:cv=3, gain ta-slo" in done.stdout
-    row = json.loads((tmp_path / "c.json").read_text())["summary"][0]
-    assert 0 < row["gain_ratio"] < 1 and "tdg_ratio" not in row
 
 
 @pytest.mark.slow

@@ -1,10 +1,6 @@
 """`servegym evaluate`: what it prints and writes, how it goes on after it was stopped, and what it refuses."""
 
 import json
-import subprocess
-import sys
-import time
-from signal import SIGINT
 
 import pandas as pd
 import pytest
@@ -99,30 +95,3 @@ def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     assert (done.status, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1 and problem in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["setup.cfg"]
-
-
-@pytest.mark.slow
-def test_a_stopped_process_is_gone_on_with(tmp_path):
-    command = [
-        sys.executable, "-m", "servegym", "evaluate", "--scheduler", "edf", "--scheduler", "sjf",
-        "--trace", "azure-code", "--device", "a100-llama3-8b", "--device", "h100-llama3-8b", "--load", "high",
-        "--seeds", "20", "--requests", "1500", "--out", "out",
-    ]  # fmt: skip
-    ledger = tmp_path / "out/runs/azure-code-a100-llama3-8b/cells.jsonl"
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (ledger.exists() and ledger.read_bytes().count(b"\n") > 5):
-        time.sleep(0.01)
-    process.send_signal(SIGINT)
-    stdout, stderr = process.communicate()
-    kept = sum(path.read_bytes().count(b"\n") - 1 for path in tmp_path.glob("out/runs/*/cells.jsonl"))
-    assert 0 < kept < 80
-    assert (process.returncode, stdout) == (130, "")
-    last = stderr.splitlines()[-1]
-    assert last == (
-        f"servegym: interrupted: {kept} of 80 runs are kept in out/runs; the same command continues from there"
-    )
-    lines = ledger.read_bytes().splitlines()
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    assert ledger.read_bytes().splitlines()[: len(lines)] == lines
-    assert len(pd.read_parquet(tmp_path / "out/runs.parquet")) == 80

@@ -2,10 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import pandas as pd
 import pytest
@@ -81,21 +77,3 @@ def test_wrong_input_is_one_line(servegym, tmp_path, arguments, right):
     assert (done.status, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1 and right in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_stopped_process_is_gone_on_with(tmp_path):
-    command = [
-        sys.executable, "-m", "servegym", "goodput", "--scheduler", "edf", "--seeds", "40", "--duration", "200",
-        "--out", "out",
-    ]  # fmt: skip
-    kept = tmp_path / "out/searches.jsonl"
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (kept.exists() and kept.read_bytes().count(b"\n") > 3):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate()
-    done = kept.read_bytes().count(b"\n") - 1
-    assert 0 < done < 40 and process.returncode == 130 and stdout == "" and "Traceback" not in stderr
-    kept_there = f"{done} of 40 searches are kept in out/searches.jsonl"
-    assert stderr.splitlines()[-1] == f"servegym: interrupted: {kept_there}; the same command continues from there"

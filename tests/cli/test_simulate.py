@@ -89,12 +89,6 @@ def test_tables_are_written_with_what_they_are(servegym, tmp_path, csv):
     assert str(tmp_path) not in json.dumps(record)
 
 
-def test_same_arguments_same_tables(servegym, tmp_path):
-    for name in ("a", "b"):
-        assert servegym(*ARGUMENTS, "--csv", "--out", name).status == 0
-    assert (tmp_path / "a/requests.csv").read_bytes() == (tmp_path / "b/requests.csv").read_bytes()
-
-
 def test_load_is_relative_to_saturation(servegym):
     document = document_of(servegym("simulate", "--requests", "400", "--load", "medium", "--json", "-"))
     saturation = saturation_rate_per_s("azure-conv", load_profile("a100-llama3-8b"))

@@ -3,7 +3,7 @@
 from .disturbances import Corrector
 from .engines import Engine, HostMemory
 from .requests import INF, Request
-from .scenes import SECONDS, by_place, formed, forming, row, state
+from .scenes import SECONDS, forming, row, state
 from .schedulers import Custom
 from .schedulers.vllm import VllmV1
 from .simulator import Simulation
@@ -23,31 +23,6 @@ def waiting(prompt: int, emitted: int = 0, kept: int = 0, **more: float) -> Requ
     request = state(prompt, emitted, **more)
     request.kept = kept
     return request
-
-
-def test_words():
-    r = waiting(5, 2, kept=3)
-    assert (r.context, r.cached, r.left, r.decoding, r.running) == (7, 3, 4, False, False)
-    assert r.shape(4) == (4, 3, False)
-    assert waiting(5, 2, kept=6).decoding and not waiting(5, 0, kept=4).decoding
-
-
-def test_loading_needs_room():
-    # Beside a running request of 4, 11 blocks leave 7: the context of 8 has no room.
-    assert formed(by_place(), state(6, 0, 4), waiting(8, 0, kept=5), blocks=11, host=ROOMY)[0] == [(0, 2)]
-    # Nor has, unreserved, a chunk of 1 with the 5 kept in 11 - 6 = 5 blocks; in 6 it has.
-    chunks = by_place(chunk_tokens=1, reserve_context=False)
-    for blocks, batch in ((10, [(0, 1)]), (11, [(0, 1), (1, 1)])):
-        assert formed(chunks, state(6, 0, 4), waiting(8, 0, kept=5), blocks=blocks, host=ROOMY)[0] == batch
-
-
-def test_time_of_saves_counts_in_the_budget():
-    # Decode 0 evicts place 2 and saves 4 tokens, 1 s; 1 + 1 + 1 s, and 2 of 5 s are left for place 1's prefill.
-    queue = state(3, 1, 3), state(9, 0, 1), state(4, 1, 4)
-    scheduler = Custom(lambda r, now_s: (r.index,), keep=1000, time_budget_s=5)
-    assert formed(scheduler, *queue, blocks=8, host=ROOMY) == ([(0, 1), (1, 2)], [2], 1)
-    queue = state(3, 1, 3), state(9, 0, 1), state(4, 1, 4)
-    assert formed(scheduler, *queue, blocks=8) == ([(0, 1), (1, 3)], [2], 0)
 
 
 def test_saves_of_attempts_that_came_to_nothing_are_paid():

@@ -11,7 +11,7 @@ from .scalers import Change, Scaler
 from .scenes import SECONDS, row
 from .schedulers.sarathi import SarathiFcfs
 from .simulator import Log, Pool, StuckError, simulate_cluster
-from .snapshots import EngineSnapshot
+from .snapshots import EngineSnapshot, RouterState
 from .transfers import Link
 
 
@@ -143,3 +143,16 @@ def test_what_a_router_knows():
     assert router.seen[:3] == [(0, 0, 0, 0, 0, 0), (1, 1, 5, 0, 0, 4), (6, 3, 8, 0, 0, 1)]
     # By 30: 3 sendings, 3 first and 3 last tokens.
     assert router.seen[3] == (30, 9, 11, 3, 5, 0)
+
+
+def test_of_the_reports_four_are_kept():
+    router_state = RouterState([EngineSnapshot(0, "both", 9, SECONDS, free_blocks=9)], signal_delay_s=3)
+
+    def free_at(now_s: float) -> int:
+        router_state.apply_signals(now_s)
+        return router_state.snapshots[0].free_blocks
+
+    for now_s in range(1, 6):
+        router_state.report(0, now_s, now_s, (10 * now_s, 0))
+    assert free_at(4) == 9  # that of 1 would be known, but 2 to 5 are kept
+    assert free_at(5) == 20 and free_at(7.5) == 40

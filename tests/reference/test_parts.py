@@ -11,20 +11,6 @@ from .schedulers.vllm import VllmV1
 from .simulator import Simulation
 
 
-def test_latency():
-    linear = Linear(a_p=0.5, b_p=0.25, c_p=2, a_d=0.125, b_d=3, t_c=7)
-    assert linear.exec(4, 8, False) == 0.5 * 16 + 0.25 * 4 * 8 + 2 * 4 == 24
-    assert linear.exec(1, 8, True) == 0.125 * 8 + 3 == 4
-    assert linear.batch([(4, 8, False), (1, 8, True)]) == 24 + 4 + 7 and linear.batch([]) == 7
-    curve = Piecewise((2, 6, 10), (2, 4, 12), a_p=1, b_p=2, f_p=100, a_d=0.5, f_d=0.25, t_c=10)
-    assert [curve.base(n) for n in (0, 2, 4, 6, 8, 10, 12)] == [2, 2, 3, 4, 8, 12, 16]
-    assert curve.batch([]) == 10 + 2
-    # 2 + 3 prefill tokens and 2 decodes: base(7) = 6; 4 + 9; 2 x (0 + 3 x 4) + 100; 0.5 x (6 + 2) + 0.25.
-    shapes = [(2, 0, False), (1, 6, True), (3, 4, False), (1, 2, True)]
-    assert curve.batch(shapes) == 10 + 6 + 13 + (24 + 100) + 4.25
-    assert curve.exec(4, 0, False) == (3 - 2) + 16 + 100 and curve.exec(1, 6, True) == 3.25
-
-
 def test_bisection_finds_what_plain_search_finds():
     rng = random.Random(1)
     latencies = [
