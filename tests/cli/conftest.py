@@ -1,10 +1,11 @@
 """The command line, called in this process (quick) or in one of its own (where a process matters)."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,6 +18,19 @@ class Ended(NamedTuple):
     status: int
     stdout: str
     stderr: str
+
+    @property
+    def document(self) -> Any:
+        """The JSON document on standard output of a command that succeeded."""
+        assert self.status == 0, self.stderr
+        return json.loads(self.stdout)
+
+    @property
+    def refusal(self) -> str:
+        """The one line in which a command refuses wrong input, with exit status 2."""
+        assert (self.status, self.stdout) == (2, ""), self
+        assert self.stderr.startswith("servegym: ") and self.stderr.count("\n") == 1, self.stderr
+        return self.stderr
 
 
 Command = Callable[..., Ended]

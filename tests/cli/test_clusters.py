@@ -18,15 +18,10 @@ PROFILE = load_profile("a100-llama3-8b")
 ARGUMENTS = ("simulate", "--requests", "60", "--rate", "20")
 
 
-def document_of(done) -> dict:
-    assert done.status == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def test_prefill_and_decode_engines_are_those_of_a_script(servegym):
-    document = document_of(servegym(
+    document = servegym(
         *ARGUMENTS, "--prefill", "2", "--decode", "1", "--router", "min-tokens", "--link-gb-per-s", "0.5", "--json", "-"
-    ))  # fmt: skip
+    ).document  # fmt: skip
     arguments = document["arguments"]
     assert (document["engines"], arguments["prefill"], arguments["decode"]) == (3, 2, 1)
     assert arguments["router"] == "min-tokens"
@@ -42,7 +37,7 @@ def test_prefill_and_decode_engines_are_those_of_a_script(servegym):
 
 def test_the_router_matters_and_is_named(servegym):
     documents = [
-        document_of(servegym(*ARGUMENTS, "--engines", "3", "--router", name, "--json", "-"))
+        servegym(*ARGUMENTS, "--engines", "3", "--router", name, "--json", "-").document
         for name in ("round-robin", "random:seed=3")
     ]
     assert [document["arguments"]["router"] for document in documents] == ["round-robin", "random:seed=3"]
@@ -102,9 +97,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("arguments", "word"), WRONG.values(), ids=WRONG)
 def test_wrong_input_ends_with_status_2_and_says_what_is_right(servegym, arguments, word):
-    done = servegym(*arguments)
-    assert (done.status, done.stdout) == (2, "")
-    assert word in done.stderr and "Traceback" not in done.stderr
+    assert word in servegym(*arguments).refusal
 
 
 def test_a_script_gives_a_deployment_or_engines():

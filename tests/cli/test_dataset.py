@@ -1,7 +1,5 @@
 """`servegym dataset`: episodes, their dataset and its card."""
 
-import json
-
 import pytest
 
 from servegym.tuners.datasets import datasets_in
@@ -11,9 +9,9 @@ FEW = ("--requests", "8", "--episodes", "2", "--load", "2")
 
 
 def test_a_dataset_and_its_card(servegym, tmp_path):
-    done = servegym("dataset", "ClusterRouting-v0", *FEW, "--router", "gorouting", "--agent", "random", "--json", "-")
-    assert done.status == 0, done.stderr
-    summary = json.loads(done.stdout)
+    summary = servegym(
+        "dataset", "ClusterRouting-v0", *FEW, "--router", "gorouting", "--agent", "random", "--json", "-"
+    ).document
     assert summary["id"] == "servegym/cluster-routing/random-v0" and summary["episodes"] == 2
     assert summary["steps"] >= 16 and 0 < summary["tdg_ratio"] <= 1
     card = (tmp_path / summary["card"]).read_text()
@@ -27,9 +25,9 @@ def test_a_dataset_and_its_card(servegym, tmp_path):
 def test_the_same_seed_gives_the_same_dataset(servegym):
     found = []
     for name in ("one-v0", "two-v0"):
-        done = servegym("dataset", "EngineBatching-v0", "--preset", "overload", *FEW, "--id", name, "--json", "-")
-        assert done.status == 0, done.stderr
-        summary = json.loads(done.stdout)
+        summary = servegym(
+            "dataset", "EngineBatching-v0", "--preset", "overload", *FEW, "--id", name, "--json", "-"
+        ).document
         found.append((summary["steps"], summary["tdg_ratio"]))
     assert found[0] == found[1]
 

@@ -42,16 +42,13 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input(case: str, servegym: Callable[..., Any]) -> None:
     arguments, word = WRONG[case]
-    ended = servegym(*arguments)
-    assert (ended.status, ended.stdout) == (2, "") and word in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1 and "Traceback" not in ended.stderr
+    assert word in servegym(*arguments).refusal
 
 
 def test_engines_of_a_file_that_have_no_address(servegym: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "engines.txt"
     file.write_text("http://10.0.0.1:8000\nhttp://engine:8000\n")
-    ended = servegym(COMMAND, "--backends-file", str(file), *ROUTER)
-    assert ended.status == 2 and "'http://engine:8000'" in ended.stderr
+    assert "'http://engine:8000'" in servegym(COMMAND, "--backends-file", str(file), *ROUTER).refusal
 
 
 @pytest.mark.parametrize("option", ["--port", "--metrics-port"])
@@ -59,9 +56,8 @@ def test_a_port_that_is_in_use(option: str, servegym: Callable[..., Any]) -> Non
     other = "--port" if option == "--metrics-port" else "--metrics-port"
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = str(there.getsockname()[1])
-        ended = servegym(*ONE, option, port, other, "0")
-    assert ended.status == 2
-    assert ended.stderr == f"servegym: 127.0.0.1:{port} is in use; name another port, or 0 for any free one\n"
+        refusal = servegym(*ONE, option, port, other, "0").refusal
+    assert refusal == f"servegym: 127.0.0.1:{port} is in use; name another port, or 0 for any free one\n"
 
 
 def test_without_its_packages_it_says_what_to_install(
@@ -70,8 +66,7 @@ def test_without_its_packages_it_says_what_to_install(
     for name in [name for name in sys.modules if name.startswith("servegym.adapters.gateway")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc", None)
-    ended = servegym(*ONE)
-    assert ended.status == 2 and "(grpc): pip install 'servegym[gateway]'" in ended.stderr
+    assert "(grpc): pip install 'servegym[gateway]'" in servegym(*ONE).refusal
 
 
 @pytest.mark.slow

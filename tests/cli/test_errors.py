@@ -115,14 +115,10 @@ def test_a_process_ends_so_too(servegym_process):
 
 def test_a_damaged_trace_is_named_with_the_row(servegym, tmp_path):
     (tmp_path / "mine.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,100,5\n1,100,-5\n")
-    done = servegym("simulate", "--trace", "mine.csv")
-    assert done.status == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "mine.csv" in done.stderr and "row 2" in done.stderr
+    refusal = servegym("simulate", "--trace", "mine.csv").refusal
+    assert "mine.csv" in refusal and "row 2" in refusal
 
 
 def test_a_request_no_engine_can_hold(servegym, tmp_path):
     (tmp_path / "mine.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,2000000,5\n")
-    done = servegym("compare", "--trace", "mine.csv", "--rate", "1")
-    assert done.status == 2
-    assert "do not fit" in done.stderr
+    assert "do not fit" in servegym("compare", "--trace", "mine.csv", "--rate", "1").refusal

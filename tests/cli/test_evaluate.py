@@ -91,7 +91,5 @@ def test_routers_on_engines_of_both_roles(servegym):
 )
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     (tmp_path / "setup.cfg").write_text("")
-    done = servegym("evaluate", *arguments)
-    assert (done.status, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1 and problem in done.stderr
+    assert problem in servegym("evaluate", *arguments).refusal
     assert [path.name for path in tmp_path.iterdir()] == ["setup.cfg"]

@@ -66,9 +66,7 @@ def test_targets(servegym, tmp_path, target, beside):
     ],
 )
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
-    done = servegym("export", *arguments, "--out", "it.json")
-    assert (done.status, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1 and problem in done.stderr
+    assert problem in servegym("export", *arguments, "--out", "it.json").refusal
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,6 +19,8 @@ from servegym.latency_models.profile import load_profile
 
 URL = "http://127.0.0.1:9"
 ONE = ("proxy", "--backend", URL)
+MIN_LOAD = ("--router", "min-load", "--device", "h100-llama3-8b")
+BY_LOAD = (*ONE, *MIN_LOAD)
 WRONG = {
     "no engine": (["proxy"], "--backend"),
     "no policy": ([*ONE], "--policy ARTIFACT"),
@@ -26,69 +28,32 @@ WRONG = {
     "no device": ([*ONE, "--router", "min-load"], "--device PROFILE"),
     "unknown device": ([*ONE, "--router", "min-load", "--device", "nope"], "h100-llama3-8b"),
     "unknown router": ([*ONE, "--router", "nope", "--device", "h100-llama3-8b"], "gorouting"),
-    "address that is none": (
-        ["proxy", "--backend", "x:1", "--router", "min-load", "--device", "h100-llama3-8b"],
-        "x:1",
-    ),
+    "address that is none": (["proxy", "--backend", "x:1", *MIN_LOAD], "x:1"),
     "missing file": ([*ONE, "--policy", "nope.json"], "nope.json"),
-    "time out of range": (
-        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--queue-time", "nan"],
-        "queue_s",
-    ),
-    "missing clients": (
-        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--clients", "nope.yaml"],
-        "nope.yaml",
-    ),
-    "missing engines": (
-        ["proxy", "--backends-file", "nope.txt", "--router", "min-load", "--device", "h100-llama3-8b"],
-        "nope.txt",
-    ),
-    "certificate without key": (
-        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--tls-certificate", "c.pem"],
-        "goes with its key",
-    ),
+    "time out of range": ([*BY_LOAD, "--queue-time", "nan"], "queue_s"),
+    "missing clients": ([*BY_LOAD, "--clients", "nope.yaml"], "nope.yaml"),
+    "missing engines": (["proxy", "--backends-file", "nope.txt", *MIN_LOAD], "nope.txt"),
+    "certificate without key": ([*BY_LOAD, "--tls-certificate", "c.pem"], "goes with its key"),
     "certificate that is none": (
-        [
-            *ONE,
-            "--router",
-            "min-load",
-            "--device",
-            "h100-llama3-8b",
-            "--port",
-            "0",
-            "--tls-certificate",
-            "c.pem",
-            "--tls-key",
-            "k.pem",
-        ],
-        "TLS: c.pem",
+        [*BY_LOAD, "--port", "0", "--tls-certificate", "c.pem", "--tls-key", "k.pem"], "TLS: c.pem",
     ),
-    "log that cannot be": (
-        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--request-log", "no/where.jsonl"],
-        "no/where.jsonl",
-    ),
+    "log that cannot be": ([*BY_LOAD, "--request-log", "no/where.jsonl"], "no/where.jsonl"),
     "itself": (
-        ["proxy", "--backend", "http://localhost:8000", "--router", "min-load", "--device", "h100-llama3-8b"],
+        ["proxy", "--backend", "http://localhost:8000", *MIN_LOAD],
         "backend http://localhost:8000 is where this command listens; give it another port",
     ),
-    "adapters without times": (
-        [*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--max-loras", "4"],
-        "lora_load_s and lora_activate_s missing",
-    ),
+    "adapters without times": ([*BY_LOAD, "--max-loras", "4"], "lora_load_s and lora_activate_s missing"),
     "no adapters for a router that goes by them": (
-        [*ONE, "--router", "lora-affinity", "--device", "h100-llama3-8b", "--port", "0"],
-        "--max-loras, --lora-load, --lora-activate",
+        [*ONE, "--router", "lora-affinity", *MIN_LOAD[2:], "--port", "0"], "--max-loras, --lora-load, --lora-activate",
     ),
     "port out of range": ([*ONE, "--port", "70000"], "--port"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input(case: str, servegym: Callable[..., Any]) -> None:
     arguments, word = WRONG[case]
-    ended = servegym(*arguments)
-    assert (ended.status, ended.stdout) == (2, "") and word in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1 and "Traceback" not in ended.stderr
+    assert word in servegym(*arguments).refusal
 
 
 def test_a_file_without_a_router_and_one_without_an_estimator(servegym: Callable[..., Any], tmp_path: Path) -> None:
@@ -101,11 +66,8 @@ def test_a_file_without_a_router_and_one_without_an_estimator(servegym: Callable
 def test_a_port_that_is_in_use(servegym: Callable[..., Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = str(there.getsockname()[1])
-        ended = servegym(*ONE, "--router", "min-load", "--device", "h100-llama3-8b", "--port", port)
-    assert (
-        ended.status == 2
-        and ended.stderr == f"servegym: 127.0.0.1:{port} is in use; name another port, or 0 for any free one\n"
-    )
+        refusal = servegym(*BY_LOAD, "--port", port).refusal
+    assert refusal == f"servegym: 127.0.0.1:{port} is in use; name another port, or 0 for any free one\n"
 
 
 @pytest.mark.slow

@@ -79,13 +79,11 @@ def test_a_recording_with_times_is_held_against_its_simulation(servegym, tmp_pat
     ],
 )
 def test_what_cannot_be_recommended(servegym, recording, more, words):
-    done = servegym("recommend", "mine.csv", *DEVICE, *more)
-    assert (done.status, done.stdout) == (2, "") and words in done.stderr and done.stderr.count("\n") == 1
+    assert words in servegym("recommend", "mine.csv", *DEVICE, *more).refusal
 
 
 def test_a_file_that_is_not_there(servegym):
-    done = servegym("recommend", "gone.csv", *DEVICE)
-    assert done.status == 2 and "gone.csv" in done.stderr
+    assert "gone.csv" in servegym("recommend", "gone.csv", *DEVICE).refusal
 
 
 def test_the_default_of_how_it_was_served_is_in_the_help(servegym):

@@ -1,7 +1,5 @@
 """`servegym score`: what it prints, writes and refuses."""
 
-import json
-
 PANEL = """
 trace: [azure-conv]
 device: [a100-llama3-8b]
@@ -16,8 +14,7 @@ def test_a_score_is_printed_and_one_document(servegym, tmp_path):
     (tmp_path / "hidden.yaml").write_text(PANEL, "utf-8")
     arguments = ("edf", "--panel", "hidden.yaml", "--least", "0", "--baseline", "sjf", "--baseline", "sarathi-fcfs")
     done = servegym("score", *arguments, "--json", "-")
-    assert done.status == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = done.document
     assert (found["policy"], found["panel"], found["stage"]) == ("edf", "hidden", "full")
     assert found["relative_to"] == "the better of sjf and sarathi-fcfs"
     assert found["low"] is None  # of one seed there is no interval

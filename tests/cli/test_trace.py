@@ -9,9 +9,7 @@ TRACE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{2 * i},{100 + i},
 
 def test_json_is_what_describe_says(servegym, tmp_path):
     (tmp_path / "mine.csv").write_text(TRACE)
-    done = servegym("trace", "inspect", "mine.csv", "--json", "-")
-    assert done.status == 0
-    document = json.loads(done.stdout)
+    document = servegym("trace", "inspect", "mine.csv", "--json", "-").document
     assert document == json.loads(json.dumps(describe("mine.csv")))
     assert (document["requests"], document["rate_per_s"]) == (11, 0.5)
 

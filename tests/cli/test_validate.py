@@ -18,9 +18,9 @@ CONFIG = {
 def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
     monkeypatch.delenv("SERVEGYM_DATA", raising=False)
     (tmp_path / "small.json").write_text(json.dumps(CONFIG))
-    done = servegym("profile", "from-config", "small.json", "--gpu", "h100", "--out", "mine.json", "--json", "-")
-    assert done.status == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = servegym(
+        "profile", "from-config", "small.json", "--gpu", "h100", "--out", "mine.json", "--json", "-"
+    ).document
     assert document["error_class"] == "roofline"
     assert load_profile(tmp_path / "mine.json").name == document["name"] == "h100-small"
     served = servegym("simulate", "--device", "mine.json", "--requests", "20", "--json", "-")
@@ -81,8 +81,7 @@ def test_a_profile_fitted_to_runs_of_ones_own(servegym, tmp_path):
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     asked = ("validate", "light.csv", "heavy.csv", "--profile")
     done = servegym(*asked, "a100-llama3-8b", "--fit", "mine", "--within", "10", "--json", "-")
-    assert done.status == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = done.document
     assert set(document["fitted"]["errors_left"]) == {"0", "1"}
     assert document["fitted"]["terms"]["client_s"] > 0
     again = servegym(*asked, "results/validate/mine.json", "--json", "-")
@@ -100,9 +99,7 @@ def test_validate_on_requests_of_ones_own(servegym, tmp_path):
     table = pd.DataFrame({"arrival_s": 0.3 * np.arange(20), "prompt_tokens": 200, "output_tokens": 10,
                           "ttft_s": 0.05, "e2e_s": 0.2})  # fmt: skip
     table.to_csv(tmp_path / "mine.csv", index=False)
-    done = servegym("validate", "mine.csv", "--profile", "a100-llama3-8b", "--json", "-")
-    assert done.status == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = servegym("validate", "mine.csv", "--profile", "a100-llama3-8b", "--json", "-").document
     by_metric = {row["metric"]: row for row in document["errors"]}
     one = by_metric["e2e_mean"]
     assert one["error_percent"] == pytest.approx(100 * (one["simulated"] / 0.2 - 1))

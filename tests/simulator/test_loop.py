@@ -7,13 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
-from servegym.latency_models.model import LatencyModel
 from servegym.simulator.batching.ends import tbt_bin
-from servegym.simulator.inputs.deployment import Deployment
-from servegym.simulator.inputs.scenario import Scenario
-from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.types import TBT_BINS
 from servegym.simulator.runs.figures import bin_middle
 from servegym.simulator.runs.simulation import Simulation
@@ -165,15 +160,3 @@ def test_bins_are_in_order_and_outliers_fall_into_the_last(a, b):
     low, high = sorted((a, b))
     assert 0 <= tbt_bin(low) <= tbt_bin(high) < TBT_BINS
     assert tbt_bin(0.0) == 0 and tbt_bin(1e9) == TBT_BINS - 1
-
-
-@pytest.mark.parametrize("seconds", [np.inf, np.nan, -1.0])
-def test_a_duration_that_is_no_time_is_an_error(seconds: float) -> None:
-    """Only a device of one's own can give one: LatencyModel refuses such coefficients."""
-    device = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
-    device.coefficients[:] = seconds
-    estimator = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
-    workload = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [2]})
-    wrong = "a batch of 1 requests and 1 tokens takes -" if seconds < 0 else "coefficients are"
-    with pytest.raises(DeploymentError, match=wrong):
-        Simulation(Scenario(workload, Deployment(device, estimator, 10), scheduler("edf"))).run()

@@ -130,10 +130,3 @@ def test_a_router_that_does_what_cannot_be_is_told_so(mistake, words):
     with pytest.raises(PolicyError, match=words) as error:
         run(requests(prompt_tokens=[2]), pool("both", 2), routing=policy)
     assert "\n" not in str(error.value) and "at 0 s" in str(error.value) and "should" in str(error.value)
-
-
-def test_a_scaler_that_names_no_tier_is_told_so():
-    with pytest.raises(
-        PolicyError, match=r"at 2 s scaler to_tier named tier 1 for engine [01], which does not exist; tiers"
-    ):
-        run(requests(prompt_tokens=[4]), pool("both", 2), tiers=(1.0,), scaler=scaler(1))

@@ -108,11 +108,6 @@ def test_polyserve_keeps_what_it_has_started(routing, roles):
     assert first == (3.0, "started", 0, -1, 0)
 
 
-def test_a_scaler_that_starts_nothing_for_requests_that_wait_is_an_error():
-    with pytest.raises(PolicyError, match=r"1 requests wait, .*: scaler to_tier has opened no engine that takes them"):
-        run(requests(prompt_tokens=[1]), pool(2, 1.0), routing=FIRST, tiers=(1.0,), scaler=to_tier(POOL))
-
-
 @compiled_router
 def second_tier_only(context, request, route):
     """Requests wait for an engine of tier 1."""

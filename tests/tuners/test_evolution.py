@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 
 import numpy as np
 import pytest
@@ -24,7 +19,7 @@ from servegym.errors import TrainingError
 from servegym.evaluation.running import ThreadRunner
 from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners import evolution, generations
-from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig, to_text
+from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig
 from servegym.tuners.decision_head import BaseBias
 from servegym.tuners.objective import Objective
 from servegym.tuners.problem import problem_of
@@ -186,35 +181,6 @@ def test_stopped_and_gone_on_with_is_as_if_it_had_not_been(tmp_path):
     assert resumed.weights == straight.weights
     rows = [json.loads(line) for line in (tmp_path / "stopped" / "curve.jsonl").read_text().splitlines()]
     assert [row["steps"] for row in rows] == [0, 24, 48, 72]
-
-
-KILLED = """
-    import dataclasses
-    from servegym.tuners import evolution
-    from servegym.tuners.config import BudgetConfig, load_config
-    evolution.train(load_config({config!r}), {out!r})
-"""
-
-
-def test_what_is_killed_goes_on_from_its_last_generation(tmp_path):
-    config = config_of(budget=BudgetConfig(steps=100_000))
-    (tmp_path / "config.yaml").write_text(to_text(config))
-    script = textwrap.dedent(KILLED).format(config=str(tmp_path / "config.yaml"), out=str(tmp_path / "run"))
-    child = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
-    folder = RunFolder(tmp_path / "run")
-    limit = time.monotonic() + 120
-    while folder.last_checkpoint() is None and child.poll() is None and time.monotonic() < limit:
-        time.sleep(0.1)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    found = folder.last_checkpoint()
-    assert found is not None
-    done = found[1]["run"].steps
-    shorter = dataclasses.replace(config, budget=BudgetConfig(steps=done + 24))
-    evolution.train(shorter, tmp_path / "run", resume=True)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
-    assert rows[-1]["steps"] == done + 24
-    assert [row["steps"] for row in rows] == sorted({row["steps"] for row in rows})
 
 
 def test_it_goes_on_from_a_policy_that_has_been_trained(tmp_path):
