@@ -118,10 +118,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"least_chunk_tokens": 200, "late_limit": 1e9, "importance": "ignore"},
         {"dynamic_chunking": "off", "max_num_batched_tokens": 16, "relegation": "off", "alpha_s_per_token": 0.05},
         {
-            "largest_chunk_tokens": 24,
-            "relegation": "off",
-            "alpha_s_per_token": 0.05,
-            "late_limit": 1e9,
+            "largest_chunk_tokens": 24, "relegation": "off", "alpha_s_per_token": 0.05, "late_limit": 1e9,
             "least_chunk_tokens": 16,
         },
     ],
@@ -151,7 +148,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"slots": 4, "remaining_time": "current", "candidates": "decodes"},
         {"batching": "prefill-first"},
     ],
-}
+}  # fmt: skip
 
 
 CASES = [(name, settings) for name, variants in SETTINGS.items() for settings in variants]

@@ -28,13 +28,9 @@ corrections = st.builds(
     Correction, theta=st.floats(0, 0.95), window_iterations=st.integers(1, 12), compounding=st.booleans()
 )
 disturbances = st.builds(
-    Disturbance,
-    noise=st.sampled_from([0.0, 0.05, 0.5]),
-    drift_per_s=st.sampled_from([0.0, 0.001]),
-    shift_s=st.floats(0, 10),
-    shift_ratio=st.floats(0.25, 4),
-    seed=st.integers(0, 2**32),
-)
+    Disturbance, noise=st.sampled_from([0.0, 0.05, 0.5]), drift_per_s=st.sampled_from([0.0, 0.001]),
+    shift_s=st.floats(0, 10), shift_ratio=st.floats(0.25, 4), seed=st.integers(0, 2**32),
+)  # fmt: skip
 routers = st.sampled_from(router_names())
 calm = st.one_of(
     st.sampled_from(scheduler_names()).flatmap(scenarios),

@@ -80,13 +80,10 @@ def steps_vectors(draw: st.DrawFn, additive: bool = False) -> dict[str, Any]:
 
 
 VECTORS = {
-    "piecewise": piecewise_vectors(),
-    "piecewise-mixed": piecewise_vectors(),
-    "piecewise-requests": piecewise_vectors(),
-    "steps": steps_vectors(),
-    "table": table_vectors(),
+    "piecewise": piecewise_vectors(), "piecewise-mixed": piecewise_vectors(),
+    "piecewise-requests": piecewise_vectors(), "steps": steps_vectors(), "table": table_vectors(),
     "table-shares": shares_vectors(),
-}
+}  # fmt: skip
 
 
 @st.composite

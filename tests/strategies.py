@@ -157,14 +157,10 @@ disturbances = st.one_of(
     st.just(Disturbance()),
     st.just(Disturbance()),
     st.builds(
-        Disturbance,
-        noise=st.floats(0, 0.5),
-        drift_per_s=st.floats(0, 0.001),
-        shift_s=st.floats(0, 10),
-        shift_ratio=st.floats(0.25, 4),
-        seed=st.integers(0, 2**32),
+        Disturbance, noise=st.floats(0, 0.5), drift_per_s=st.floats(0, 0.001), shift_s=st.floats(0, 10),
+        shift_ratio=st.floats(0.25, 4), seed=st.integers(0, 2**32),
     ),
-)
+)  # fmt: skip
 corrections = st.one_of(
     st.none(),
     st.none(),
@@ -198,15 +194,9 @@ def scenarios(
     workload = draw(workloads(most_requests))
     deployment = draw(deployments(workload, most_engines, grouped))
     return Scenario(
-        workload,
-        deployment,
-        draw(policies(name)),
-        draw(gains),
-        LONGEST_RUN_S,
-        disturbance=draw(disturbances),
-        correction=draw(corrections),
-        predictor=draw(predictors),
-    )
+        workload, deployment, draw(policies(name)), draw(gains), LONGEST_RUN_S, disturbance=draw(disturbances),
+        correction=draw(corrections), predictor=draw(predictors),
+    )  # fmt: skip
 
 
 # Clusters

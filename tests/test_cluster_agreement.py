@@ -275,13 +275,10 @@ def test_queues_and_records_grow() -> None:
     n = 700
     workload = Workload.from_columns(
         {
-            "arrival_s": np.zeros(n),
-            "prompt_tokens": random.integers(1, 20, n),
-            "output_tokens": random.integers(1, 4, n),
-            "ttft_slo_s": 0.3,
-            "tpot_slo_s": 0.05,
+            "arrival_s": np.zeros(n), "prompt_tokens": random.integers(1, 20, n),
+            "output_tokens": random.integers(1, 4, n), "ttft_slo_s": 0.3, "tpot_slo_s": 0.05,
         }
-    )
+    )  # fmt: skip
     pools = []
     for role in ("prefill", "decode", "both"):
         (estimator, fit), (device, real) = whole_latency(random, False), whole_latency(random, False)

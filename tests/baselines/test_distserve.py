@@ -84,13 +84,10 @@ def first_token_times(policy: str, **settings: int) -> list[float]:
     """One prefill and one decode engine, 1 s a token: a prompt of 40, and at 5 s one of 4 that is due in 9 s."""
     workload = Workload.from_columns(
         {
-            "arrival_s": [0.0, 5.0],
-            "prompt_tokens": [40, 4],
-            "output_tokens": [3, 3],
-            "ttft_slo_s": [100.0, 9.0],
+            "arrival_s": [0.0, 5.0], "prompt_tokens": [40, 4], "output_tokens": [3, 3], "ttft_slo_s": [100.0, 9.0],
             "tpot_slo_s": 100.0,
         }
-    )
+    )  # fmt: skip
     engine = Deployment(SECONDS, SECONDS, total_blocks=1000, block_tokens=1, watermark=0.0)
     chosen = limited(policy, **settings)
     pools = tuple(dataclasses.replace(engine, role=role, scheduler=chosen) for role in ("prefill", "decode"))

@@ -40,26 +40,23 @@ def first_of(*queue: dict, **settings) -> int:
     return formed(policy(**settings), *queue, model=MODEL).batch[0][0]
 
 
-@pytest.mark.parametrize(
-    ("slack_s", "gained_s", "tokens"),
-    [
-        (0.0, 1.0, 9.0),  # due when it is out is late
-        (0.1, 1.0, 10.0),
-        (5.0, 1.0, 10.0),
-        (-5.0, 1.0, 4.0),  # the first is 5 s late, the sixth due when it is out, the seventh in time
-        (-4.9, 1.0, 5.0),
-        (-5.0, 0.5, 0.0),
-        (5.0, -0.5, 10.0),
-        (4.0, -0.5, 8.0),  # the eighth is 0.5 s early
-        (0.0, -0.5, 0.0),
-        (-5.0, -0.5, 0.0),
-        (5.0, 0.0, 10.0),
-        (0.0, 0.0, 0.0),
-        (-1e12, 1e-12, 0.0),
-        (math.inf, math.inf, 10.0),
-        (math.inf, -0.5, 10.0),
-    ],
-)
+@pytest.mark.parametrize(("slack_s", "gained_s", "tokens"), [
+    (0.0, 1.0, 9.0),  # due when it is out is late
+    (0.1, 1.0, 10.0),
+    (5.0, 1.0, 10.0),
+    (-5.0, 1.0, 4.0),  # the first is 5 s late, the sixth due when it is out, the seventh in time
+    (-4.9, 1.0, 5.0),
+    (-5.0, 0.5, 0.0),
+    (5.0, -0.5, 10.0),
+    (4.0, -0.5, 8.0),  # the eighth is 0.5 s early
+    (0.0, -0.5, 0.0),
+    (-5.0, -0.5, 0.0),
+    (5.0, 0.0, 10.0),
+    (0.0, 0.0, 0.0),
+    (-1e12, 1e-12, 0.0),
+    (math.inf, math.inf, 10.0),
+    (math.inf, -0.5, 10.0),
+])  # fmt: skip
 def test_tokens_expected_in_time(slack_s, gained_s, tokens):
     assert tokens_in_time(slack_s, gained_s, 10.0) == pytest.approx(tokens, rel=1e-12)
 

@@ -61,16 +61,13 @@ def test_a_queue_of_prompts_gets_a_decode_engine():
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize(
-    ("now_s", "turns", "phases_s", "stays"),
-    [
-        (110.0, 0, 0.0, 50.0),  # no phase has ended; it is expected to last 60 s
-        (240.0, 0, 0.0, 140.0),  # it has lasted more than twice that
-        (110.0, 2, 80.0, 30.0),  # phases of 40 s
-        (160.0, 2, 80.0, -20.0),  # the turn is overdue
-        (180.0, 2, 80.0, 80.0),  # twice as long as those: as long again
-    ],
-)
+@pytest.mark.parametrize(("now_s", "turns", "phases_s", "stays"), [
+    (110.0, 0, 0.0, 50.0),  # no phase has ended; it is expected to last 60 s
+    (240.0, 0, 0.0, 140.0),  # it has lasted more than twice that
+    (110.0, 2, 80.0, 30.0),  # phases of 40 s
+    (160.0, 2, 80.0, -20.0),  # the turn is overdue
+    (180.0, 2, 80.0, 80.0),  # twice as long as those: as long again
+])  # fmt: skip
 def test_how_long_the_mix_is_expected_to_stay(now_s: float, turns: int, phases_s: float, stays: float):
     state = np.zeros((1, 9))
     state[0, TURNED_S], state[0, TURNS], state[0, PHASES_S] = 100.0, turns, phases_s

@@ -180,12 +180,9 @@ def test_long_work_gives_way_and_ties_go_by_place():
 def test_all_off_is_sarathi_edf():
     rows = state(20, ttft_slo_s=60), chatting(30), state(9, ttlt_slo_s=50), state(30, computed=4, ttft_slo_s=45)
     off = qoserve(
-        dynamic_chunking="off",
-        max_num_batched_tokens=30,
-        relegation="off",
-        alpha_s_per_token=0,
+        dynamic_chunking="off", max_num_batched_tokens=30, relegation="off", alpha_s_per_token=0,
         selective_preemption="off",
-    )
+    )  # fmt: skip
     expected = formed(scheduler("sarathi-edf:max_num_batched_tokens=30"), *rows).batch
     assert formed(off, *rows).batch == expected == [(1, 1), (3, 26), (2, 3)]
 

@@ -203,15 +203,12 @@ def test_limits():
 # What deadlines count from
 
 
-@pytest.mark.parametrize(
-    ("deadlines", "remains"),
-    [
-        # SLO 10, then 4 a token. Its first token came early, at 2; late, at 13; none yet; under way.
-        ("slo", [14, 14, 10, 14]),
-        ("early-first-token", [6, 14, 10, 14]),
-        ("first-token", [6, 17, 10, 14]),
-    ],
-)
+@pytest.mark.parametrize(("deadlines", "remains"), [
+    # SLO 10, then 4 a token. Its first token came early, at 2; late, at 13; none yet; under way.
+    ("slo", [14, 14, 10, 14]),
+    ("early-first-token", [6, 14, 10, 14]),
+    ("first-token", [6, 17, 10, 14]),
+])  # fmt: skip
 def test_what_deadlines_count_from(deadlines, remains):
     slos = {"ttft_slo_s": 10, "tpot_slo_s": 4}
     rows = [decode(first_token_s=2, **slos), decode(first_token_s=13, **slos), state(3, **slos), decode(**slos)]

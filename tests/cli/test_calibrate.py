@@ -56,14 +56,11 @@ def test_json_on_standard_output_is_one_document(batches, tmp_path):
     assert "against measured" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--form", "roofline"), "made from specifications"),
-        (("--like", "a200"), "unknown profile 'a200'"),
-        (("--name", "../mine"), "does not match"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--form", "roofline"), "made from specifications"),
+    (("--like", "a200"), "unknown profile 'a200'"),
+    (("--name", "../mine"), "does not match"),
+])  # fmt: skip
 def test_wrong_input_leaves_nothing_behind(batches, tmp_path, arguments, message):
     done = run(batches, "--out", tmp_path / "made", *arguments)
     assert isinstance(done.exception, ProfileError)

@@ -42,14 +42,11 @@ def test_what_was_put_right_in_a_trace_is_said(servegym, tmp_path):
     assert "Trace: rows sorted by time" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("Engine-v0",), "unknown environment 'Engine-v0'; there are EngineBatching-v0, "),
-        (("EngineBatching-v0", "--preset", "heavy"), "unknown preset 'heavy'; there are light, overload"),
-        (("EngineBatching-v0", "--id", "no name", *FEW), "dataset 'no name'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("Engine-v0",), "unknown environment 'Engine-v0'; there are EngineBatching-v0, "),
+    (("EngineBatching-v0", "--preset", "heavy"), "unknown preset 'heavy'; there are light, overload"),
+    (("EngineBatching-v0", "--id", "no name", *FEW), "dataset 'no name'"),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, arguments, message):
     done = servegym("dataset", *arguments)
     assert done.status == 2 and len(done.stderr.splitlines()) == 1

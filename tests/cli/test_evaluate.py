@@ -69,26 +69,23 @@ def test_routers_on_engines_of_both_roles(servegym):
     assert "1 prefill + 2 decode engines" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize(
-    "arguments, problem",
-    [
-        (("--scheduler", "edf"), "one scheduler is named; name two or more of a kind"),
-        ((), "no policies are named"),
-        (
-            ("--scheduler", "edf", "--scheduler", "sjf", "--router", "a", "--router", "b"),
-            "policies of one kind are judged",
-        ),
-        (("--scheduler", "edf", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--baseline", "srpf"), "baseline 'srpf' is not judged"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--panel", "nowhere"), "unknown panel 'nowhere'"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--trace", "nowhere"), "nowhere"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--slo", "mine"), "mine"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--device", "b200"), "unknown profile 'b200'"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--load", "0"), "a load of '0'"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--prefill", "2"), "no decode engines; give both"),
-        (("--scheduler", "edf", "--scheduler", "sjf", "--out", "setup.cfg"), "--out setup.cfg"),
-    ],
-)
+@pytest.mark.parametrize("arguments, problem", [
+    (("--scheduler", "edf"), "one scheduler is named; name two or more of a kind"),
+    ((), "no policies are named"),
+    (
+        ("--scheduler", "edf", "--scheduler", "sjf", "--router", "a", "--router", "b"),
+        "policies of one kind are judged",
+    ),
+    (("--scheduler", "edf", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
+    (("--scheduler", "edf", "--scheduler", "sjf", "--baseline", "srpf"), "baseline 'srpf' is not judged"),
+    (("--scheduler", "edf", "--scheduler", "sjf", "--panel", "nowhere"), "unknown panel 'nowhere'"),
+    (("--scheduler", "edf", "--scheduler", "sjf", "--trace", "nowhere"), "nowhere"),
+    (("--scheduler", "edf", "--scheduler", "sjf", "--slo", "mine"), "mine"),
+    (("--scheduler", "edf", "--scheduler", "sjf", "--device", "b200"), "unknown profile 'b200'"),
+    (("--scheduler", "edf", "--scheduler", "sjf", "--load", "0"), "a load of '0'"),
+    (("--scheduler", "edf", "--scheduler", "sjf", "--prefill", "2"), "no decode engines; give both"),
+    (("--scheduler", "edf", "--scheduler", "sjf", "--out", "setup.cfg"), "--out setup.cfg"),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     (tmp_path / "setup.cfg").write_text("")
     assert problem in servegym("evaluate", *arguments).refusal

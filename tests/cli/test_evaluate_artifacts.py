@@ -61,21 +61,18 @@ def test_one_that_ships(servegym, files):
     assert list(document["evaluation"]["policies"]) == ["slide-batching", "edf", "cma-engine-batching", "alone"]
 
 
-@pytest.mark.parametrize(
-    "arguments, problem",
-    [
-        (("nowhere.json",), "nowhere.json: No such file or directory"),
-        (("nowhere",), "unknown learned policy 'nowhere'"),
-        (("tuned.json", "--engines", "1"), "judged where there are several engines"),
-        (
-            ("alone.json", "--router", "min-load", "--router", "random"),
-            "several routers are named, and no artifact has one",
-        ),
-        (("tuned.json", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
-        (("tuned.json", "tuned.json"), "two learned policies are named tuned"),
-        (("tuned.json", "--baseline", "edf"), "baseline 'edf' is not judged"),
-    ],
-)
+@pytest.mark.parametrize("arguments, problem", [
+    (("nowhere.json",), "nowhere.json: No such file or directory"),
+    (("nowhere",), "unknown learned policy 'nowhere'"),
+    (("tuned.json", "--engines", "1"), "judged where there are several engines"),
+    (
+        ("alone.json", "--router", "min-load", "--router", "random"),
+        "several routers are named, and no artifact has one",
+    ),
+    (("tuned.json", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
+    (("tuned.json", "tuned.json"), "two learned policies are named tuned"),
+    (("tuned.json", "--baseline", "edf"), "baseline 'edf' is not judged"),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, files, arguments, problem):
     assert problem in servegym("evaluate", *arguments, *CASES, "--out", "out").refusal
     assert not (files / "out").exists()

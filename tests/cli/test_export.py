@@ -45,26 +45,23 @@ def test_targets(servegym, tmp_path, target, beside):
     assert f"it.json, {beside}" in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    "arguments, problem",
-    [
-        ((), "name a source (a folder of servegym tune or train, or an artifact), or policies"),
-        (("x.json", "--scheduler", "edf"), "not both"),
-        (("nowhere",), "unknown learned policy 'nowhere'"),
-        (("results/nowhere",), "results/nowhere: there is no such folder or file; it should be a folder of"),
-        (("x.json",), "x.json: No such file or directory"),
-        (("--scheduler", "eddf"), "unknown scheduler 'eddf'"),
-        (("--scheduler", "edf", "--device", "b200"), "unknown profile 'b200'"),
-        (("--scheduler", "edf", "--slo", "mine", "--trace", "azure-conv"), "mine"),
-        (("--scheduler", "edf", "--slo", "proserve"), "say --trace NAME too"),
-        (("--scheduler", "edf", "--sort"), "--sort: only for a file that --trace names"),
-        (("--scheduler", "edf", "--target", "tgi"), "unknown target 'tgi'"),
-        (("--router", "gorouting", "--target", "vllm"), "vLLM takes a scheduler"),
-        (("--scheduler", "edf", "--target", "xllm"), "xLLM does not have this scheduler"),
-        (("--scheduler", "slide-batching", "--target", "xllm", "--xllm-version", "0.9"), "xLLM 0.9: its flags"),
-        (("--router", "gorouting:mu=0.9"), "mu should be below lambda"),
-    ],
-)
+@pytest.mark.parametrize("arguments, problem", [
+    ((), "name a source (a folder of servegym tune or train, or an artifact), or policies"),
+    (("x.json", "--scheduler", "edf"), "not both"),
+    (("nowhere",), "unknown learned policy 'nowhere'"),
+    (("results/nowhere",), "results/nowhere: there is no such folder or file; it should be a folder of"),
+    (("x.json",), "x.json: No such file or directory"),
+    (("--scheduler", "eddf"), "unknown scheduler 'eddf'"),
+    (("--scheduler", "edf", "--device", "b200"), "unknown profile 'b200'"),
+    (("--scheduler", "edf", "--slo", "mine", "--trace", "azure-conv"), "mine"),
+    (("--scheduler", "edf", "--slo", "proserve"), "say --trace NAME too"),
+    (("--scheduler", "edf", "--sort"), "--sort: only for a file that --trace names"),
+    (("--scheduler", "edf", "--target", "tgi"), "unknown target 'tgi'"),
+    (("--router", "gorouting", "--target", "vllm"), "vLLM takes a scheduler"),
+    (("--scheduler", "edf", "--target", "xllm"), "xLLM does not have this scheduler"),
+    (("--scheduler", "slide-batching", "--target", "xllm", "--xllm-version", "0.9"), "xLLM 0.9: its flags"),
+    (("--router", "gorouting:mu=0.9"), "mu should be below lambda"),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     assert problem in servegym("export", *arguments, "--out", "it.json").refusal
     assert list(tmp_path.iterdir()) == []

@@ -54,22 +54,19 @@ def test_too_short_a_run_is_told(servegym):
     assert done.status == 0 and "not in a steady state" in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "right"),
-    [
-        (["--target", "attainment=2"], "attainment=0.99 or violations=0.01"),
-        (["--target", "ttft=1"], "attainment=0.99 or violations=0.01"),
-        (["--duration", "0"], "above 0 and finite"),
-        (["--precision", "0"], "above 0 and at most 1"),
-        (["--arrivals", "at-once"], "pace of their own"),
-        (["--arrivals", "posson"], "poisson"),
-        (["--gain", "nope"], "ta-slo"),
-        (["--slo", "qoserve:shares=1-2"], "3 numbers"),
-        (["--baseline", "sjf"], "sjf"),
-        (["--scheduler", "edf", "--scheduler", "edf"], "twice"),
-        (["--seeds", "0"], "--seeds"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "right"), [
+    (["--target", "attainment=2"], "attainment=0.99 or violations=0.01"),
+    (["--target", "ttft=1"], "attainment=0.99 or violations=0.01"),
+    (["--duration", "0"], "above 0 and finite"),
+    (["--precision", "0"], "above 0 and at most 1"),
+    (["--arrivals", "at-once"], "pace of their own"),
+    (["--arrivals", "posson"], "poisson"),
+    (["--gain", "nope"], "ta-slo"),
+    (["--slo", "qoserve:shares=1-2"], "3 numbers"),
+    (["--baseline", "sjf"], "sjf"),
+    (["--scheduler", "edf", "--scheduler", "edf"], "twice"),
+    (["--seeds", "0"], "--seeds"),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, right):
     assert right in servegym("goodput", "--scheduler", "vllm-fcfs", *arguments).refusal
     assert list(tmp_path.iterdir()) == []

@@ -59,19 +59,16 @@ def test_what_was_not_searched_is_said(servegym):
     assert {row["score"] for row in json.loads(done.stdout)["groups"]} == {"tdg_ratio", "slo_attainment"}
 
 
-@pytest.mark.parametrize(
-    "arguments, problem",
-    [
-        (("headroom", "--budget", "0"), "--budget"),
-        (("headroom", "--panel", "nowhere"), "unknown panel 'nowhere'"),
-        (("headroom", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
-        (("headroom", "--scheduler", "edf", "--scheduler", "edf"), "two of the schedulers edf, edf are the same"),
-        (("headroom", "--gain", "ta-slo"), "headroom is of TDG; the gain is ta-slo"),
-        (
-            ("evaluate", "--engines", "2", "--router", "min-load", "--router", "round-robin", "--headroom"),
-            "headroom is of schedulers; judged are policies of kind router",
-        ),
-    ],
-)
+@pytest.mark.parametrize("arguments, problem", [
+    (("headroom", "--budget", "0"), "--budget"),
+    (("headroom", "--panel", "nowhere"), "unknown panel 'nowhere'"),
+    (("headroom", "--scheduler", "eddf"), "unknown scheduler 'eddf'"),
+    (("headroom", "--scheduler", "edf", "--scheduler", "edf"), "two of the schedulers edf, edf are the same"),
+    (("headroom", "--gain", "ta-slo"), "headroom is of TDG; the gain is ta-slo"),
+    (
+        ("evaluate", "--engines", "2", "--router", "min-load", "--router", "round-robin", "--headroom"),
+        "headroom is of schedulers; judged are policies of kind router",
+    ),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, arguments, problem):
     assert problem in servegym(*arguments).refusal

@@ -33,22 +33,19 @@ def test_operators_are_measured_and_calibrated(servegym, tmp_path):
     assert "facts" in servegym(*arguments, "--dtype", "float32").refusal
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), ("--endpoint", "--engine", "--operators")),
-        (("--endpoint", "http://127.0.0.1:9", "--engine", "vllm"), ("one of",)),
-        (("--endpoint", "http://127.0.0.1:9"), ("127.0.0.1:9", "cannot be reached")),
-        (("--endpoint", "http://127.0.0.1:9", "--model", "m"), ("127.0.0.1:9", "closed the connection")),
-        (("--engine", "other", "--model", "m"), ("other", "vllm")),
-        (("--engine", "vllm"), ("--model",)),
-        (("--engine", "vllm", "--model", "./nothing"), ("./nothing", "config.json")),
-        (("--operators", "nothing.json"), ("nothing.json", "cannot be read")),
-        (("--operators", "config.json", "--torch-device", "nowhere"), ("nowhere",)),
-        (("--operators", "config.json", "--dtype", "int8"), ("int8",)),
-        (("--operators", "config.json", "--out", "config.json"), ("folder",)),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ((), ("--endpoint", "--engine", "--operators")),
+    (("--endpoint", "http://127.0.0.1:9", "--engine", "vllm"), ("one of",)),
+    (("--endpoint", "http://127.0.0.1:9"), ("127.0.0.1:9", "cannot be reached")),
+    (("--endpoint", "http://127.0.0.1:9", "--model", "m"), ("127.0.0.1:9", "closed the connection")),
+    (("--engine", "other", "--model", "m"), ("other", "vllm")),
+    (("--engine", "vllm"), ("--model",)),
+    (("--engine", "vllm", "--model", "./nothing"), ("./nothing", "config.json")),
+    (("--operators", "nothing.json"), ("nothing.json", "cannot be read")),
+    (("--operators", "config.json", "--torch-device", "nowhere"), ("nowhere",)),
+    (("--operators", "config.json", "--dtype", "int8"), ("int8",)),
+    (("--operators", "config.json", "--out", "config.json"), ("folder",)),
+])  # fmt: skip
 def test_wrong_values_are_told_on_one_line(servegym, tmp_path, arguments, words):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     done = servegym("profile", *arguments)

@@ -268,15 +268,12 @@ class TestUnusable:
         assert f"Ray cluster {cluster.address}: it has Ray " in done.stderr
         assert "here are Ray 1.2.3 and Python" in done.stderr and len(done.stderr.splitlines()) == 1
 
-    @pytest.mark.parametrize(
-        ("address", "problem"),
-        [
-            ("127.0.0.1:1", ":1 cannot be reached (Connection refused); it should be local, auto, or HOST:PORT"),
-            ("there", "'there' is no address; it should be local"),
-            ("127.0.0.1:123456", "is no address"),
-            ("ray://127.0.0.1:10001", "Ray's client protocol is not supported"),
-        ],
-    )
+    @pytest.mark.parametrize(("address", "problem"), [
+        ("127.0.0.1:1", ":1 cannot be reached (Connection refused); it should be local, auto, or HOST:PORT"),
+        ("there", "'there' is no address; it should be local"),
+        ("127.0.0.1:123456", "is no address"),
+        ("ray://127.0.0.1:10001", "Ray's client protocol is not supported"),
+    ])  # fmt: skip
     def test_no_cluster_there(self, servegym, servegym_process, tmp_path, address, problem):
         for command in (("compare", "--seeds", "1", "--requests", "20"), ("reproduce", "proserve-fig15")):
             call = servegym_process if command[0] == "reproduce" else servegym  # a study has a process of its own

@@ -63,21 +63,18 @@ def test_a_recording_with_times_is_held_against_its_simulation(servegym, tmp_pat
     assert "What errs most is" in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (("--served", "max_num_seqs"), "--served 'max_num_seqs': it should be engines, max_num_seqs"),
-        (("--served", "max_num_seqs=0"), "--served max_num_seqs=0: it should be a whole number of 1 or more"),
-        (("--served", "engines=2,engines=3"), "each KEY=VALUE and once"),
-        (("--served", "router=nearest"), "unknown router 'nearest'"),
-        (("--price", "b200=2"), "a price of b200; it should be of a100-llama3-8b"),
-        (("--device", "a100-llama3-8b"), "device a100-llama3-8b is named twice"),
-        (("--export", "mine.csv"), "--export mine.csv: "),
-        (("--target", "soon"), "it should be attainment=0.99"),
-        (("--requests", "10"), "a recommendation takes 20 or more"),
-        (("--columns", "prompt=length"), "has no column length"),
-    ],
-)
+@pytest.mark.parametrize(("more", "words"), [
+    (("--served", "max_num_seqs"), "--served 'max_num_seqs': it should be engines, max_num_seqs"),
+    (("--served", "max_num_seqs=0"), "--served max_num_seqs=0: it should be a whole number of 1 or more"),
+    (("--served", "engines=2,engines=3"), "each KEY=VALUE and once"),
+    (("--served", "router=nearest"), "unknown router 'nearest'"),
+    (("--price", "b200=2"), "a price of b200; it should be of a100-llama3-8b"),
+    (("--device", "a100-llama3-8b"), "device a100-llama3-8b is named twice"),
+    (("--export", "mine.csv"), "--export mine.csv: "),
+    (("--target", "soon"), "it should be attainment=0.99"),
+    (("--requests", "10"), "a recommendation takes 20 or more"),
+    (("--columns", "prompt=length"), "has no column length"),
+])  # fmt: skip
 def test_what_cannot_be_recommended(servegym, recording, more, words):
     assert words in servegym("recommend", "mine.csv", *DEVICE, *more).refusal
 

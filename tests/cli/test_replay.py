@@ -81,20 +81,17 @@ def test_load_is_that_of_the_devices(servegym, tmp_path):
     assert "3 cut off" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), ("--endpoint",)),
-        (("--endpoint", "here"), ("http://",)),
-        (("--endpoint", "http://127.0.0.1:9"), ("--rate", "azure-conv")),
-        (("--endpoint", "http://127.0.0.1:9", "--rate", "1"), ("127.0.0.1:9", "cannot be reached")),
-        (("--endpoint", "http://127.0.0.1:9", "--load", "high"), ("--device",)),
-        (("--endpoint", "http://127.0.0.1:9", "--rate", "1", "--speed", "0"), ("speed",)),
-        (("--endpoint", "http://127.0.0.1:9", "--rate", "1", "--model", "m", "--prompt", "x"), ("prompt", "ids")),
-        (("--endpoint", "http://127.0.0.1:9", "--csv"), ("--out",)),
-        (("--endpoint", "http://127.0.0.1:9", "--trace", "nothing"), ("nothing",)),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ((), ("--endpoint",)),
+    (("--endpoint", "here"), ("http://",)),
+    (("--endpoint", "http://127.0.0.1:9"), ("--rate", "azure-conv")),
+    (("--endpoint", "http://127.0.0.1:9", "--rate", "1"), ("127.0.0.1:9", "cannot be reached")),
+    (("--endpoint", "http://127.0.0.1:9", "--load", "high"), ("--device",)),
+    (("--endpoint", "http://127.0.0.1:9", "--rate", "1", "--speed", "0"), ("speed",)),
+    (("--endpoint", "http://127.0.0.1:9", "--rate", "1", "--model", "m", "--prompt", "x"), ("prompt", "ids")),
+    (("--endpoint", "http://127.0.0.1:9", "--csv"), ("--out",)),
+    (("--endpoint", "http://127.0.0.1:9", "--trace", "nothing"), ("nothing",)),
+])  # fmt: skip
 def test_wrong_values_are_told_on_one_line(servegym, arguments, words):
     done = servegym("replay", *arguments)
     assert (done.status, done.stdout) == (2, "")

@@ -29,15 +29,12 @@ def test_what_it_says(servegym: Callable[..., Any], log: Path, tmp_path: Path, m
     assert load_profile(profile).device.coefficients.sum() > load_profile(DEVICE).device.coefficients.sum()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (("nope.jsonl", "--device", DEVICE, "--router", "min-load"), "nope.jsonl"),
-        (("nope.jsonl", "--device", "nope", "--router", "min-load"), "nope"),
-        (("nope.jsonl", "--device", DEVICE), "--router NAME, or --scheduler NAME"),
-        (("nope.jsonl", "--device", DEVICE, "--router", "x", "--every", "5", "--json", "-"), "leave one of them out"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "word"), [
+    (("nope.jsonl", "--device", DEVICE, "--router", "min-load"), "nope.jsonl"),
+    (("nope.jsonl", "--device", "nope", "--router", "min-load"), "nope"),
+    (("nope.jsonl", "--device", DEVICE), "--router NAME, or --scheduler NAME"),
+    (("nope.jsonl", "--device", DEVICE, "--router", "x", "--every", "5", "--json", "-"), "leave one of them out"),
+])  # fmt: skip
 def test_wrong_input(servegym: Callable[..., Any], arguments: tuple[str, ...], word: str) -> None:
     assert word in servegym("shadow", *arguments).refusal
 

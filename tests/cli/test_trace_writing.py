@@ -27,14 +27,11 @@ def test_a_public_format_is_converted(servegym, tmp_path: Path) -> None:
     assert [line.split(",")[:3] for line in lines[1:]] == [["0.0", "7", "3"], ["2.0", "9", "1"]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("generate", "no-such-family", "x.csv"), "azure-conv"),
-        (("generate", "azure-conv", "x.xml"), ".parquet"),
-        (("convert", "missing.csv", "x.csv"), "missing.csv"),
-        (("generate", "azure-conv", "x.csv", "--rate", "5", "--arrivals", "sometimes"), "poisson"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("generate", "no-such-family", "x.csv"), "azure-conv"),
+    (("generate", "azure-conv", "x.xml"), ".parquet"),
+    (("convert", "missing.csv", "x.csv"), "missing.csv"),
+    (("generate", "azure-conv", "x.csv", "--rate", "5", "--arrivals", "sometimes"), "poisson"),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, arguments: tuple[str, ...], says: str) -> None:
     assert says in servegym("trace", *arguments).refusal

@@ -53,22 +53,19 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_pa
     assert used.status == 0 and json.loads(used.stdout)["finished"] == 20
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ((), "name a training: a .yaml file, or one of "),
-        (("ppo-engine-routing",), "unknown training 'ppo-engine-routing'; it should be a .yaml file, or one of "),
-        (("none.yaml",), "none.yaml: No such file"),
-        (("bad.yaml",), "bad.yaml: environment is missing"),
-        (("bc-cluster-routing", "--algorithm", "dqn"), "algorithm is 'dqn'; it should be one of ppo, maskable-ppo"),
-        (("ppo-scheduling-overload", "--algorithm", "maskable-ppo"), "for Scheduling-v0 it should be ppo"),
-        (("ppo-scheduling-overload", "--minutes", "0"), "budget.minutes is 0.0; it should be above 0"),
-        (("ppo-scheduling-overload", "--steps", "0"), "--steps"),
-        (("ppo-scheduling-overload", "--out", "bad.yaml"), "--out bad.yaml: bad.yaml is a file; name a folder"),
-        (("--resume", "nowhere"), "nowhere has no training to continue (no config.yaml)"),
-        (("--resume", "nowhere", "--seed", "1"), "--resume continues with the configuration in its folder"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "problem"), [
+    ((), "name a training: a .yaml file, or one of "),
+    (("ppo-engine-routing",), "unknown training 'ppo-engine-routing'; it should be a .yaml file, or one of "),
+    (("none.yaml",), "none.yaml: No such file"),
+    (("bad.yaml",), "bad.yaml: environment is missing"),
+    (("bc-cluster-routing", "--algorithm", "dqn"), "algorithm is 'dqn'; it should be one of ppo, maskable-ppo"),
+    (("ppo-scheduling-overload", "--algorithm", "maskable-ppo"), "for Scheduling-v0 it should be ppo"),
+    (("ppo-scheduling-overload", "--minutes", "0"), "budget.minutes is 0.0; it should be above 0"),
+    (("ppo-scheduling-overload", "--steps", "0"), "--steps"),
+    (("ppo-scheduling-overload", "--out", "bad.yaml"), "--out bad.yaml: bad.yaml is a file; name a folder"),
+    (("--resume", "nowhere"), "nowhere has no training to continue (no config.yaml)"),
+    (("--resume", "nowhere", "--seed", "1"), "--resume continues with the configuration in its folder"),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     (tmp_path / "bad.yaml").write_text("algorithm: ppo\n")
     assert problem in servegym("train", *arguments).refusal

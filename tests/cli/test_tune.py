@@ -107,23 +107,20 @@ def test_a_folder_of_its_own_that_more_trials_share(servegym, tmp_path):
     assert len(list((tmp_path / "results").glob("tune-default-*"))) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("nowhere",), "unknown tuning 'nowhere'; there are: default, proserve-a100, proserve-ascend"),
-        (("--study", "x"), "default has no study 'x'; it has proserve"),
-        (("--study", "proserve", "--scheduler", "edf"), "--study takes a study of the file"),
-        (("proserve-a100", "--tune", "gamma"), "--tune is for one study, and proserve-a100 has engine"),
-        (("--tune", "gama"), "no policy has a parameter gama; scheduler slide-batching has gamma"),
-        (("--tune", "gamma=2..3"), "scheduler.gamma: its default 1 is outside of the searched range"),
-        (("--constraint", "tdg"), "--constraint 'tdg': it should be NAME=NUMBER"),
-        (("--sampler", "gp", "--pruner", "wilcoxon"), "gp learns from complete trials only"),
-        (("--engines", "1"), "router gorouting is given, and the panel has one engine"),
-        (("--storage", "mysql://x"), "no storage of the kind 'mysql'"),
-        (("--load", "0"), "a load of '0'"),
-        (("--device", "abacus"), "unknown profile 'abacus'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "problem"), [
+    (("nowhere",), "unknown tuning 'nowhere'; there are: default, proserve-a100, proserve-ascend"),
+    (("--study", "x"), "default has no study 'x'; it has proserve"),
+    (("--study", "proserve", "--scheduler", "edf"), "--study takes a study of the file"),
+    (("proserve-a100", "--tune", "gamma"), "--tune is for one study, and proserve-a100 has engine"),
+    (("--tune", "gama"), "no policy has a parameter gama; scheduler slide-batching has gamma"),
+    (("--tune", "gamma=2..3"), "scheduler.gamma: its default 1 is outside of the searched range"),
+    (("--constraint", "tdg"), "--constraint 'tdg': it should be NAME=NUMBER"),
+    (("--sampler", "gp", "--pruner", "wilcoxon"), "gp learns from complete trials only"),
+    (("--engines", "1"), "router gorouting is given, and the panel has one engine"),
+    (("--storage", "mysql://x"), "no storage of the kind 'mysql'"),
+    (("--load", "0"), "a load of '0'"),
+    (("--device", "abacus"), "unknown profile 'abacus'"),
+])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     assert problem in servegym("tune", *arguments, "--requests", "20", "--trials", "2").refusal
     assert not list(tmp_path.iterdir())

@@ -28,23 +28,20 @@ def test_a_profile_of_a_config_serves(servegym, tmp_path, monkeypatch):
     assert json.loads(served.stdout)["finished"] == 20
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("profile", "from-config", "nothing.json", "--gpu", "h100"), ("nothing.json", "cannot be read")),
-        (("profile", "from-config", "small.json", "--gpu", "tpu"), ("unknown GPU 'tpu'", "h100")),
-        (("profile", "from-config", "small.json", "--gpu", "h100", "--tp", "3"), ("3 devices cannot share",)),
-        (("profile", "from-config", "small.json", "--gpu", "h100", "--by", "guess"), ("--by guess",)),
-        (("profile", "from-config", "small.json", "--gpu", "h100", "--precision", "fp2"), ("fp2",)),
-        (("validate", "requests.csv"), ("--profile",)),
-        (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("there is no file requests.csv",)),
-        (("validate",), ("takes files of served requests", "python -m experiments validate")),
-        (("validate", "--fit", "mine"), ("takes files of served requests", "--profile")),
-        (("validate", "run.csv", "--profile", "a100-llama3-8b", "--fit", "My GPU"), ("--fit My GPU", "small letters")),
-        (("validate", "a/run.csv", "b/run.csv", "--profile", "a100-llama3-8b"), ("two files have the name run",)),
-        (("profile", "from-config", "small.json", "--gpu", "h100", "--kv-precision", "int4"), ("int4", "fp8")),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("profile", "from-config", "nothing.json", "--gpu", "h100"), ("nothing.json", "cannot be read")),
+    (("profile", "from-config", "small.json", "--gpu", "tpu"), ("unknown GPU 'tpu'", "h100")),
+    (("profile", "from-config", "small.json", "--gpu", "h100", "--tp", "3"), ("3 devices cannot share",)),
+    (("profile", "from-config", "small.json", "--gpu", "h100", "--by", "guess"), ("--by guess",)),
+    (("profile", "from-config", "small.json", "--gpu", "h100", "--precision", "fp2"), ("fp2",)),
+    (("validate", "requests.csv"), ("--profile",)),
+    (("validate", "requests.csv", "--profile", "a100-llama3-8b"), ("there is no file requests.csv",)),
+    (("validate",), ("takes files of served requests", "python -m experiments validate")),
+    (("validate", "--fit", "mine"), ("takes files of served requests", "--profile")),
+    (("validate", "run.csv", "--profile", "a100-llama3-8b", "--fit", "My GPU"), ("--fit My GPU", "small letters")),
+    (("validate", "a/run.csv", "b/run.csv", "--profile", "a100-llama3-8b"), ("two files have the name run",)),
+    (("profile", "from-config", "small.json", "--gpu", "h100", "--kv-precision", "int4"), ("int4", "fp8")),
+])  # fmt: skip
 def test_wrong_values_are_told_on_one_line(servegym, tmp_path, monkeypatch, arguments, words):
     monkeypatch.delenv("SERVEGYM_DATA", raising=False)
     (tmp_path / "small.json").write_text(json.dumps(CONFIG))

@@ -14,17 +14,14 @@ from servegym.errors import ActionError, EnvError, PolicyError, ServegymError
 from tests.envs.small import IDS, drawn, frozen, make, outcome_bytes
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"observation": "pixels"}, "observation 'pixels': it should be 'flat' or 'dict'"),
-        ({"shaping": -1.0}, "shaping -1.0 with discount 1.0: they should be 0 or more, and 0 to 1"),
-        ({"shaping": np.nan}, "shaping nan with discount 1.0: they should be 0 or more, and 0 to 1"),
-        ({"discount": 1.5}, "shaping 0.0 with discount 1.5: they should be 0 or more, and 0 to 1"),
-        ({"render_mode": "video"}, "render_mode 'video': it should be None, 'ansi' or 'rgb_array'"),
-        ({"scenario": 3}, "a scenario of type int; it should be a Scenario, or a function of a Generator"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"observation": "pixels"}, "observation 'pixels': it should be 'flat' or 'dict'"),
+    ({"shaping": -1.0}, "shaping -1.0 with discount 1.0: they should be 0 or more, and 0 to 1"),
+    ({"shaping": np.nan}, "shaping nan with discount 1.0: they should be 0 or more, and 0 to 1"),
+    ({"discount": 1.5}, "shaping 0.0 with discount 1.5: they should be 0 or more, and 0 to 1"),
+    ({"render_mode": "video"}, "render_mode 'video': it should be None, 'ansi' or 'rgb_array'"),
+    ({"scenario": 3}, "a scenario of type int; it should be a Scenario, or a function of a Generator"),
+])  # fmt: skip
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.filterwarnings("ignore:.*render")
 def test_options(name: str, arguments: dict[str, Any], message: str) -> None:
@@ -32,63 +29,52 @@ def test_options(name: str, arguments: dict[str, Any], message: str) -> None:
         make(name, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "error", "message"),
-    [
-        ("EngineBatching-v0", {"scheduler": "slide"}, PolicyError, "unknown scheduler 'slide'"),
-        (
-            "EngineBatching-v0",
-            {"controls": ("gama",)},
-            PolicyError,
-            "slide-batching: gama cannot be controlled; it can: ",
-        ),
-        ("EngineBatching-v0", {"controls": ("gamma", "gamma")}, PolicyError, "name one or more, each once"),
-        (
-            "EngineBatching-v0",
-            {"batches_per_step": 0},
-            EnvError,
-            "0 decisions a step: it should be a whole number of 1",
-        ),
-        ("RequestRanking-v0", {"slots": 0}, EnvError, "slots=0: it should be a whole number, 1 to 1024"),
-        ("RequestRanking-v0", {"slots": 2.5}, EnvError, "slots=2.5: it should be a whole number, 1 to 1024"),
-        ("Scheduling-v0", {"slots": -1}, EnvError, "slots=-1: it should be a whole number, 0 to 1024"),
-        ("RequestRanking-v0", {"scheduler": "nobody"}, PolicyError, "unknown scheduler 'nobody'; there are: "),
-        ("PrefillPreemption-v0", {"slots": 5000}, EnvError, "slots=5000: it should be a whole number, 1 to 1024"),
-        ("ClusterRouting-v0", {"engines": 1}, EnvError, "engines=1: it should be a whole number, 2 to 4096"),
-        (
-            "DisaggregatedRouting-v0",
-            {"decode": 0},
-            EnvError,
-            "decode=0: it should be a whole number of engines, 1 to 4096",
-        ),
-        ("TierScaling-v0", {"engines": "two"}, EnvError, "engines=two: it should be a whole number, 2 to 4096"),
-        ("TierScaling-v0", {"sees": "night"}, EnvError, "sees='night': it should be one of 'tiers', 'day', 'roles'"),
-        ("TierScaling-v0", {"tiers": 9}, EnvError, "tiers=9: it should be a whole number, 1 to 8"),
-    ],
-)
+@pytest.mark.parametrize(("name", "arguments", "error", "message"), [
+    ("EngineBatching-v0", {"scheduler": "slide"}, PolicyError, "unknown scheduler 'slide'"),
+    (
+        "EngineBatching-v0",
+        {"controls": ("gama",)},
+        PolicyError,
+        "slide-batching: gama cannot be controlled; it can: ",
+    ),
+    ("EngineBatching-v0", {"controls": ("gamma", "gamma")}, PolicyError, "name one or more, each once"),
+    ("EngineBatching-v0", {"batches_per_step": 0}, EnvError, "0 decisions a step: it should be a whole number of 1"),
+    ("RequestRanking-v0", {"slots": 0}, EnvError, "slots=0: it should be a whole number, 1 to 1024"),
+    ("RequestRanking-v0", {"slots": 2.5}, EnvError, "slots=2.5: it should be a whole number, 1 to 1024"),
+    ("Scheduling-v0", {"slots": -1}, EnvError, "slots=-1: it should be a whole number, 0 to 1024"),
+    ("RequestRanking-v0", {"scheduler": "nobody"}, PolicyError, "unknown scheduler 'nobody'; there are: "),
+    ("PrefillPreemption-v0", {"slots": 5000}, EnvError, "slots=5000: it should be a whole number, 1 to 1024"),
+    ("ClusterRouting-v0", {"engines": 1}, EnvError, "engines=1: it should be a whole number, 2 to 4096"),
+    (
+        "DisaggregatedRouting-v0",
+        {"decode": 0},
+        EnvError,
+        "decode=0: it should be a whole number of engines, 1 to 4096",
+    ),
+    ("TierScaling-v0", {"engines": "two"}, EnvError, "engines=two: it should be a whole number, 2 to 4096"),
+    ("TierScaling-v0", {"sees": "night"}, EnvError, "sees='night': it should be one of 'tiers', 'day', 'roles'"),
+    ("TierScaling-v0", {"tiers": 9}, EnvError, "tiers=9: it should be a whole number, 1 to 8"),
+])  # fmt: skip
 def test_what_an_environment_is_made_for(name: str, arguments: Any, error: type[ServegymError], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)) as raised:
         make(name, **arguments)
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "scenario_of", "message"),
-    [
-        ("ClusterRouting-v0", "EngineBatching-v0", "a scenario of 1 engines; this environment is made for 2 to 4"),
-        (
-            "DisaggregatedRouting-v0",
-            "ClusterRouting-v0",
-            "a scenario with engines both, both, both; this environment is made for 2 prefill engines and after them 2 "
-            "decode engines",
-        ),
-        (
-            "TierScaling-v0",
-            "ClusterRouting-v0",
-            "a scenario of 3 engines and 1 tiers; this environment is made for 3 and 4",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "scenario_of", "message"), [
+    ("ClusterRouting-v0", "EngineBatching-v0", "a scenario of 1 engines; this environment is made for 2 to 4"),
+    (
+        "DisaggregatedRouting-v0",
+        "ClusterRouting-v0",
+        "a scenario with engines both, both, both; this environment is made for 2 prefill engines and after them 2 "
+        "decode engines",
+    ),
+    (
+        "TierScaling-v0",
+        "ClusterRouting-v0",
+        "a scenario of 3 engines and 1 tiers; this environment is made for 3 and 4",
+    ),
+])  # fmt: skip
 def test_scenarios_that_do_not_suit(name: str, scenario_of: str, message: str) -> None:
     env = make(name, drawn(scenario_of))
     with pytest.raises(EnvError, match=f"^{re.escape(message)}$"):

@@ -28,12 +28,8 @@ def tiers_of(source: ServingSpec) -> int:
 @pytest.mark.parametrize("name", IDS)
 def test_an_episode_is_the_same_again(name: str, device: str) -> None:
     source = SMALL[name].source.replaced(
-        device=(device,),
-        noise=0.3,
-        shift_s=1.0,
-        shift_ratio=2.0,
-        correction=Correction(0.5, 2),
-    )
+        device=(device,), noise=0.3, shift_s=1.0, shift_ratio=2.0, correction=Correction(0.5, 2),
+    )  # fmt: skip
     # On a slow device two TPOT SLOs of the recipe are raised to one.
     arguments = {"tiers": tiers_of(source)} if name == "TierScaling-v0" else {}
     env = make(name, source, **arguments)

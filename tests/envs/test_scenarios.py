@@ -244,55 +244,49 @@ def test_a_scenario_is_made_in_much_less_time_than_its_requests_alone_take_anew(
     assert least_s(lambda: Simulation(source(generator))) < 0.3 * anew_s
 
 
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"trace": 3}, "trace is 3; it should be a name, or several"),
-        ({"device": ()}, r"device is \(\)"),
-        ({"slo": (1, 2)}, r"slo is \(1, 2\)"),
-        ({"load": 0.0}, "load is 0.0; it should be a number above 0"),
-        ({"load": (0.3, math.nan)}, "load is"),
-        ({"load": ()}, r"load is \(\)"),
-        ({"cv": "much"}, "cv is 'much'"),
-        ({"slo_scale": -1.0}, "slo_scale is -1.0"),
-        ({"requests": math.inf}, "requests is inf"),
-        ({"engines": 0}, "engines is 0; it should be a whole number from 1 to 4096"),
-        ({"engines": 1.5}, "engines is 1.5"),
-        ({"prefill": 1}, "prefill engines and no decode engines"),
-        ({"prefill": 1, "decode": 1, "engines": 2}, "co-located engines are given, and prefill"),
-        ({"prefill": 1, "decode": 1, "link_gb_per_s": 0.0}, "link_gb_per_s is 0.0"),
-        ({"split": "held-out"}, "split is 'held-out'; it should be one of train, validation, test"),
-        ({"load_profile": ()}, r"a load profile of \(\)"),
-        ({"load_profile": (1.0, 1.0)}, "a load profile of"),
-        ({"load_profile": ((1.0, 0.0),)}, "a load profile of"),
-        ({"arrivals": "gamma:cv=3"}, "arrivals gamma:cv=3 and a load profile or cv are given"),
-        ({"incidents": "fail:0@3"}, "incidents is 'fail:0@3'"),
-        ({"incidents": ["fail:1@3"]}, "engines are numbered 0 to 0"),
-        ({"loads": 1.0}, "unknown 'loads'; a spec has demand, "),
-    ],
-)
+@pytest.mark.parametrize(("values", "says"), [
+    ({"trace": 3}, "trace is 3; it should be a name, or several"),
+    ({"device": ()}, r"device is \(\)"),
+    ({"slo": (1, 2)}, r"slo is \(1, 2\)"),
+    ({"load": 0.0}, "load is 0.0; it should be a number above 0"),
+    ({"load": (0.3, math.nan)}, "load is"),
+    ({"load": ()}, r"load is \(\)"),
+    ({"cv": "much"}, "cv is 'much'"),
+    ({"slo_scale": -1.0}, "slo_scale is -1.0"),
+    ({"requests": math.inf}, "requests is inf"),
+    ({"engines": 0}, "engines is 0; it should be a whole number from 1 to 4096"),
+    ({"engines": 1.5}, "engines is 1.5"),
+    ({"prefill": 1}, "prefill engines and no decode engines"),
+    ({"prefill": 1, "decode": 1, "engines": 2}, "co-located engines are given, and prefill"),
+    ({"prefill": 1, "decode": 1, "link_gb_per_s": 0.0}, "link_gb_per_s is 0.0"),
+    ({"split": "held-out"}, "split is 'held-out'; it should be one of train, validation, test"),
+    ({"load_profile": ()}, r"a load profile of \(\)"),
+    ({"load_profile": (1.0, 1.0)}, "a load profile of"),
+    ({"load_profile": ((1.0, 0.0),)}, "a load profile of"),
+    ({"arrivals": "gamma:cv=3"}, "arrivals gamma:cv=3 and a load profile or cv are given"),
+    ({"incidents": "fail:0@3"}, "incidents is 'fail:0@3'"),
+    ({"incidents": ["fail:1@3"]}, "engines are numbered 0 to 0"),
+    ({"loads": 1.0}, "unknown 'loads'; a spec has demand, "),
+])  # fmt: skip
 def test_values_that_make_no_source(values, says):
     with pytest.raises(SpecError, match=says) as raised:
         EPISODES.replaced(**values)
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("document", "says"),
-    [
-        ({"load": {"low": 0.3}}, "a range has low and high"),
-        ({"load": {"low": 0.5, "high": 0.3}}, "from 0.5 to 0.3"),
-        ({"load": {"low": "a", "high": 0.3}}, "a load of 'a'"),
-        ({"gain": {"weight": 2}}, "gain: .*weight"),
-        ({"gain": {"name": "most"}}, "unknown gain function 'most'"),
-        ({"incidents": [{"time_s": 1.0}]}, "an incident: .*missing"),
-        ({"incidents": 3}, "incidents is 3"),
-        ({"gains": {}}, "unknown 'gains'"),
-        ({"fleet": {"load": 1.0}}, "unknown 'load'; fleet has device, "),
-        ({"fleet": 4}, "fleet is 4; it should be keys with values"),
-        ({"fleet": {"engines": 2}, "engines": 3}, "engines is given twice"),
-    ],
-)
+@pytest.mark.parametrize(("document", "says"), [
+    ({"load": {"low": 0.3}}, "a range has low and high"),
+    ({"load": {"low": 0.5, "high": 0.3}}, "from 0.5 to 0.3"),
+    ({"load": {"low": "a", "high": 0.3}}, "a load of 'a'"),
+    ({"gain": {"weight": 2}}, "gain: .*weight"),
+    ({"gain": {"name": "most"}}, "unknown gain function 'most'"),
+    ({"incidents": [{"time_s": 1.0}]}, "an incident: .*missing"),
+    ({"incidents": 3}, "incidents is 3"),
+    ({"gains": {}}, "unknown 'gains'"),
+    ({"fleet": {"load": 1.0}}, "unknown 'load'; fleet has device, "),
+    ({"fleet": 4}, "fleet is 4; it should be keys with values"),
+    ({"fleet": {"engines": 2}, "engines": 3}, "engines is given twice"),
+])  # fmt: skip
 def test_documents_that_make_no_source(document, says):
     with pytest.raises(ServegymError, match=says) as raised:
         ServingSpec.from_json(document)

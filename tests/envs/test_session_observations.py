@@ -31,14 +31,11 @@ def with_sessions(name: str) -> Scenario:
     return dataclasses.replace(scenario, workload=workload)
 
 
-@pytest.mark.parametrize(
-    ("of", "before", "base"),
-    [
-        ("Scheduling-v0", "scheduling", ""),
-        ("ClusterRouting-v0", "caching", "min-load"),
-        ("ClusterRouting-v0", "caching", "round-robin"),
-    ],
-)
+@pytest.mark.parametrize(("of", "before", "base"), [
+    ("Scheduling-v0", "scheduling", ""),
+    ("ClusterRouting-v0", "caching", "min-load"),
+    ("ClusterRouting-v0", "caching", "round-robin"),
+])  # fmt: skip
 def test_what_is_shown_of_sessions(of: str, before: str, base: str) -> None:
     scenario = with_sessions(of)
     if base:

@@ -43,12 +43,9 @@ def test_vectors_and_stable_baselines_have_the_same():
     name, small = "EngineBatching-v0", SMALL["EngineBatching-v0"]
     alone = last_info(gym.make(f"servegym:{name}", scenario=small.source, **small.arguments))["summary"]
     vector = gym.make_vec(
-        f"servegym:{name}",
-        num_envs=2,
-        vectorization_mode="vector_entry_point",
-        scenario=small.source,
+        f"servegym:{name}", num_envs=2, vectorization_mode="vector_entry_point", scenario=small.source,
         **small.arguments,
-    ).unwrapped
+    ).unwrapped  # fmt: skip
     for wrapped in (None, Sb3VecEnv(vector)):
         _, infos = vector.reset(seed=5)
         found = None

@@ -140,13 +140,9 @@ def test_sync_mode_is_the_same(name: str, mode: AutoresetMode) -> None:
     native = make_vector(name, 2, autoreset_mode=mode)
     assert native.metadata["autoreset_mode"] == mode
     synced = gym.make_vec(
-        f"servegym:{name}",
-        num_envs=2,
-        vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": mode},
-        scenario=small.source,
-        **small.arguments,
-    )
+        f"servegym:{name}", num_envs=2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode},
+        scenario=small.source, **small.arguments,
+    )  # fmt: skip
     (first, infos), (second, _) = native.reset(seed=SEED), synced.reset(seed=SEED)
     assert frozen(first) == frozen(second)
     for _ in range(2000):

@@ -81,15 +81,12 @@ def test_presets_there_are_not() -> None:
 FILE = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{10 + 0.25 * i},{100 + i},9\n" for i in range(100))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "gap_s"),
-    [
-        ({"arrivals": "own"}, 0.25),
-        ({"arrivals": "own", "preset": "overload", "rate_per_s": 2.0}, 0.5),
-        ({"arrivals": "bursts:n=1,gap_s=3"}, 3.0),
-        ({"arrivals": "bursts:n=1", "rate_per_s": 4.0}, 0.25),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "gap_s"), [
+    ({"arrivals": "own"}, 0.25),
+    ({"arrivals": "own", "preset": "overload", "rate_per_s": 2.0}, 0.5),
+    ({"arrivals": "bursts:n=1,gap_s=3"}, 3.0),
+    ({"arrivals": "bursts:n=1", "rate_per_s": 4.0}, 0.25),
+])  # fmt: skip
 def test_arrivals_take_the_place_of_a_load_that_is_not_given(overrides: dict, gap_s: float, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(FILE)
     env = make("EngineBatching-v0", EPISODES, trace=str(tmp_path / "mine.csv"), requests=20, **overrides)
@@ -116,15 +113,12 @@ def test_several_agents_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", IDS)
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"laod": 0.9}, "unknown 'laod'; a spec has demand, "),
-        ({"load": -1.0}, "load is -1.0; it should be a number above 0"),
-        ({"load": 0.9, "rate_per_s": 1.0}, "load and rate_per_s (--load and --rate) are both given"),
-        ({"trace": 3}, "trace is 3; it should be a name, or several"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "message"), [
+    ({"laod": 0.9}, "unknown 'laod'; a spec has demand, "),
+    ({"load": -1.0}, "load is -1.0; it should be a number above 0"),
+    ({"load": 0.9, "rate_per_s": 1.0}, "load and rate_per_s (--load and --rate) are both given"),
+    ({"trace": 3}, "trace is 3; it should be a name, or several"),
+])  # fmt: skip
 def test_wrong_words(name: str, overrides: dict[str, Any], message: str) -> None:
     for mode in ("sync", "vector_entry_point"):
         with pytest.raises(SpecError, match=f"^{re.escape(message)}"):

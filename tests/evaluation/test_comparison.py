@@ -82,15 +82,12 @@ def test_jobs_do_not_matter(tmp_path, cells, jobs):
     pd.testing.assert_frame_equal(run_comparison(SMALL, tmp_path, jobs=jobs), cells)
 
 
-@pytest.mark.parametrize(
-    "field, value, problem",
-    [
-        ("seed", 7, "not part of this comparison"),
-        ("scheduler", ["edf"], "not part of this comparison"),
-        ("workload", "0123", "workload of"),
-        ("tdg_ratio", "high", "no number for tdg_ratio"),
-    ],
-)
+@pytest.mark.parametrize("field, value, problem", [
+    ("seed", 7, "not part of this comparison"),
+    ("scheduler", ["edf"], "not part of this comparison"),
+    ("workload", "0123", "workload of"),
+    ("tdg_ratio", "high", "no number for tdg_ratio"),
+])  # fmt: skip
 def test_rows_of_something_else_are_refused(tmp_path, field, value, problem):
     run_comparison(SMALL, tmp_path)
     path = tmp_path / "cells.jsonl"
@@ -128,21 +125,11 @@ def test_requests_are_at_most_those_of_a_file(tmp_path):
     assert Comparison().requests_per_run == 3000
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"seeds": 0},
-        {"scheduler": ()},
-        {"load": ()},
-        {"load": None},
-        {"load": (0.0,)},
-        {"load": Range(0.3, 1.0)},
-        {"rate_per_s": (float("inf"),)},
-        {"load": (1.0, 1.0)},
-        {"scheduler": ("edf", "edf")},
-        {"trace": ("azure-conv", "azure-code")},
-    ],
-)
+@pytest.mark.parametrize("wrong", [
+    {"seeds": 0}, {"scheduler": ()}, {"load": ()}, {"load": None}, {"load": (0.0,)}, {"load": Range(0.3, 1.0)},
+    {"rate_per_s": (float("inf"),)}, {"load": (1.0, 1.0)}, {"scheduler": ("edf", "edf")},
+    {"trace": ("azure-conv", "azure-code")},
+])  # fmt: skip
 def test_what_is_no_comparison(wrong):
     seeds = wrong.pop("seeds", 1)
     with pytest.raises(ServegymError):

@@ -35,24 +35,21 @@ def compared(file: str, seeds: int = 5, **words) -> Comparison:
     return Comparison(spec.with_overrides(words), seeds)
 
 
-@pytest.mark.parametrize(
-    "words, over, runs",
-    [
-        ({}, SAME, 1),
-        ({"slo": "proserve"}, PRIORITIES, 5),
-        ({"arrivals": "poisson"}, ARRIVALS, 5),
-        ({"requests": 20}, WINDOWS, 5),
-        ({"requests": 30}, WINDOWS, 3),
-        ({"requests": 30, "slo": "proserve"}, WINDOWS, 3),
-        ({"requests": 60}, SAME, 1),
-        ({"requests": 20, "window": "first"}, SAME, 1),
-        ({"resample": True}, BLOCKS, 5),
-        ({"resample": True, "requests": 300}, BLOCKS, 5),
-        ({"noise": 0.1}, ENGINES, 5),
-        ({"noise": 0.1, "noise_seed": 3}, SAME, 1),
-        ({"trace": "azure-conv", "requests": 20}, SEEDS, 5),
-    ],
-)
+@pytest.mark.parametrize("words, over, runs", [
+    ({}, SAME, 1),
+    ({"slo": "proserve"}, PRIORITIES, 5),
+    ({"arrivals": "poisson"}, ARRIVALS, 5),
+    ({"requests": 20}, WINDOWS, 5),
+    ({"requests": 30}, WINDOWS, 3),
+    ({"requests": 30, "slo": "proserve"}, WINDOWS, 3),
+    ({"requests": 60}, SAME, 1),
+    ({"requests": 20, "window": "first"}, SAME, 1),
+    ({"resample": True}, BLOCKS, 5),
+    ({"resample": True, "requests": 300}, BLOCKS, 5),
+    ({"noise": 0.1}, ENGINES, 5),
+    ({"noise": 0.1, "noise_seed": 3}, SAME, 1),
+    ({"trace": "azure-conv", "requests": 20}, SEEDS, 5),
+])  # fmt: skip
 def test_what_differs_is_found_in_the_requests(file, words, over, runs):
     comparison = compared(file, **words)
     assert (comparison.repeats.over, comparison.repeats.runs) == (over, runs)

@@ -38,20 +38,17 @@ def short_chunks(monkeypatch):
     monkeypatch.setattr(streamed, "ROWS", CHUNK)
 
 
-@pytest.mark.parametrize(
-    ("ending", "words"),
-    [
-        ("parquet", {"engines": 3}),  # in turn by the request's number
-        ("csv", {"prefill": 1, "decode": 2, "router": "min-load"}),
-        ("parquet", {"scheduler": "weighted-vtc"}),  # it counts by client
-        ("unnamed.parquet", {"scheduler": "weighted-vtc"}),  # or, where none is named, by priority
-        (
-            "csv",
-            {"engines": 2, "router": "min-load", "scheduler": "fastserve-mlfq"},
-        ),  # it keeps numbers of each request
-        ("csv", {"engines": 2, "router": "prefix-affinity:refuse=0.3"}),  # its router refuses half of them
-    ],
-)
+@pytest.mark.parametrize(("ending", "words"), [
+    ("parquet", {"engines": 3}),  # in turn by the request's number
+    ("csv", {"prefill": 1, "decode": 2, "router": "min-load"}),
+    ("parquet", {"scheduler": "weighted-vtc"}),  # it counts by client
+    ("unnamed.parquet", {"scheduler": "weighted-vtc"}),  # or, where none is named, by priority
+    (
+        "csv",
+        {"engines": 2, "router": "min-load", "scheduler": "fastserve-mlfq"},
+    ),  # it keeps numbers of each request
+    ("csv", {"engines": 2, "router": "prefix-affinity:refuse=0.3"}),  # its router refuses half of them
+])  # fmt: skip
 def test_a_streamed_run_is_the_whole_run(tmp_path, rows, short_chunks, ending, words):
     path = tmp_path / f"mine.{ending}"
     rows = rows.drop(columns="client") if "unnamed" in ending else rows
@@ -95,18 +92,15 @@ def test_pages_of_requests_that_have_ended_are_given_back(tmp_path, rows, short_
         assert not pages.rows[: pages.given_back // pages.row_bytes].view("u1").any(), "still there"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ({"slo": "proserve"}, "slo is proserve"),
-        ({"load": 0.5}, "load is 0.5"),
-        ({"requests": 10}, "requests is 10"),
-        ({"clients": 4}, "sessions, clients, max_concurrency"),
-        ({"engines": 2, "incidents": ("fail:1@3",)}, "a scaler, incidents"),
-        ({"engines": 2, "signal_delay_s": 0.1}, "delayed signals"),
-        ({"predictor": "length_error=0.2"}, "a predictor"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    ({"slo": "proserve"}, "slo is proserve"),
+    ({"load": 0.5}, "load is 0.5"),
+    ({"requests": 10}, "requests is 10"),
+    ({"clients": 4}, "sessions, clients, max_concurrency"),
+    ({"engines": 2, "incidents": ("fail:1@3",)}, "a scaler, incidents"),
+    ({"engines": 2, "signal_delay_s": 0.1}, "delayed signals"),
+    ({"predictor": "length_error=0.2"}, "a predictor"),
+])  # fmt: skip
 def test_what_cannot_be_streamed_is_said_in_a_line(tmp_path, rows, words, said):
     rows.to_parquet(tmp_path / "mine.parquet")
     with pytest.raises(ServegymError, match="stream") as error:
@@ -116,14 +110,11 @@ def test_what_cannot_be_streamed_is_said_in_a_line(tmp_path, rows, words, said):
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ("prompt_tokens,output_tokens\n1,2\n", "has no arrival_s"),
-        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,374,44\n", "is in the format azure"),
-        ("arrival_s,prompt_tokens,output_tokens\n1,2,3\n0.5,2,3\n", "row 2: arrival_s is 0.5, before the 1"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "said"), [
+    ("prompt_tokens,output_tokens\n1,2\n", "has no arrival_s"),
+    ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,374,44\n", "is in the format azure"),
+    ("arrival_s,prompt_tokens,output_tokens\n1,2,3\n0.5,2,3\n", "row 2: arrival_s is 0.5, before the 1"),
+])  # fmt: skip
 def test_files_that_cannot_be_streamed(tmp_path, columns, said):
     (tmp_path / "mine.csv").write_text(columns)
     with pytest.raises(ServegymError, match=said):

@@ -20,28 +20,16 @@ TDG = {
 def cells_of(tdg: dict[str, list[float]], load: float = 1.0) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "scheduler": scheduler,
-            "load": load,
-            "seed": seed,
-            "rate_per_s": 7.0,
-            "tdg_ratio": value,
-            "slo_attainment": value / 2,
-            "violations": 1 - value,
-            "violations_high_priority": 1 - value,
-            "violations_low_priority": None,
-            "violations TTLT 600 s": value / 10,
-            "slo_attainment_high_priority": value,
-            "slo_attainment_low_priority": None,
-            "ttft_p99_s": 1.0 + value,
-            "tpot_p99_s": 0.05,
-            "evictions": seed,
-            "starved": 0.0,
-            "fairness_by_client": None,
+            "scheduler": scheduler, "load": load, "seed": seed, "rate_per_s": 7.0, "tdg_ratio": value,
+            "slo_attainment": value / 2, "violations": 1 - value, "violations_high_priority": 1 - value,
+            "violations_low_priority": None, "violations TTLT 600 s": value / 10,
+            "slo_attainment_high_priority": value, "slo_attainment_low_priority": None, "ttft_p99_s": 1.0 + value,
+            "tpot_p99_s": 0.05, "evictions": seed, "starved": 0.0, "fairness_by_client": None,
             "fairness_by_length": 0.9,
         }
         for scheduler, values in tdg.items()
         for seed, value in enumerate(values)
-    )
+    )  # fmt: skip
 
 
 def test_means_and_paired_differences_by_hand():

@@ -76,20 +76,17 @@ def test_an_exported_study_comes_back(tuned, tmp_path):
     assert load_artifact(path) == artifact == source_artifact(str(path))
 
 
-@pytest.mark.parametrize(
-    "change, problem",
-    [
-        (lambda document: document.pop("winner"), "'winner' is missing; it should be what servegym tune wrote, whole"),
-        (lambda document: document["config"].pop("panel"), "'panel' is missing"),
-        (lambda document: document.update(seeds=[]), "it should be what servegym tune wrote"),
-        (lambda document: document["winner"].update(policies=3), "it should be what servegym tune wrote"),
-        (lambda document: document["winner"]["policies"].update(balancer={}), "there is a policy for 'balancer'"),
-        (
-            lambda document: document["winner"]["policies"]["router"]["settings"].update(alpha=7),
-            "gorouting: alpha=7: should be 0 to 1",
-        ),
-    ],
-)
+@pytest.mark.parametrize("change, problem", [
+    (lambda document: document.pop("winner"), "'winner' is missing; it should be what servegym tune wrote, whole"),
+    (lambda document: document["config"].pop("panel"), "'panel' is missing"),
+    (lambda document: document.update(seeds=[]), "it should be what servegym tune wrote"),
+    (lambda document: document["winner"].update(policies=3), "it should be what servegym tune wrote"),
+    (lambda document: document["winner"]["policies"].update(balancer={}), "there is a policy for 'balancer'"),
+    (
+        lambda document: document["winner"]["policies"]["router"]["settings"].update(alpha=7),
+        "gorouting: alpha=7: should be 0 to 1",
+    ),
+])  # fmt: skip
 def test_an_outcome_that_is_not_whole(tuned, tmp_path, change, problem):
     document = json.loads((tuned / "both/outcome.json").read_text())
     change(document)
@@ -145,14 +142,11 @@ def test_the_estimator_is_the_profiles():
     assert estimator["fit"]["error"]["estimator_vs_device"]["mape_percent"] > 0
 
 
-@pytest.mark.parametrize(
-    "slo, wanted",
-    [
-        ("proserve", {"ttft_slo_s": 1.0, "tpot_slo_s": 0.05, "weight_of_priority": {"0": 2.0, "1": 1.0}}),
-        ("proserve-32b", {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1, "weight_of_priority": {"0": 2.0, "1": 1.0}}),
-        ("polyserve", {"tpot_slo_s": 0.1}),  # that of four requests in ten
-    ],
-)
+@pytest.mark.parametrize("slo, wanted", [
+    ("proserve", {"ttft_slo_s": 1.0, "tpot_slo_s": 0.05, "weight_of_priority": {"0": 2.0, "1": 1.0}}),
+    ("proserve-32b", {"ttft_slo_s": 2.0, "tpot_slo_s": 0.1, "weight_of_priority": {"0": 2.0, "1": 1.0}}),
+    ("polyserve", {"tpot_slo_s": 0.1}),  # that of four requests in ten
+])  # fmt: skip
 def test_the_workload_is_what_most_requests_get(slo, wanted):
     workload = workload_of(slo, ["azure-conv"])
     assert {name: workload[name] for name in wanted} == wanted
@@ -243,17 +237,14 @@ def test_a_configuration_of_xllm(tmp_path):
     assert any("router.mu" in note for note in exported.notes)
 
 
-@pytest.mark.parametrize(
-    "target, texts, device, problem",
-    [
-        ("vllm", {"router": "gorouting"}, True, "gorouting: vLLM takes a scheduler, and the artifact has none"),
-        ("ray", {"scheduler": "edf"}, True, "edf: Ray Serve takes a router, and the artifact has none"),
-        ("xllm", {"scheduler": "edf"}, True, "xLLM does not have this scheduler"),
-        ("vllm", {"scheduler": "edf"}, False, "it has no estimator of batch times, which vLLM needs"),
-        ("ray", {"router": "gorouting"}, False, "it has no estimator of batch times, which Ray Serve needs"),
-        ("tgi", {"scheduler": "edf"}, True, "unknown target 'tgi'; there are servegym, vllm, ray, sglang, xllm"),
-    ],
-)
+@pytest.mark.parametrize("target, texts, device, problem", [
+    ("vllm", {"router": "gorouting"}, True, "gorouting: vLLM takes a scheduler, and the artifact has none"),
+    ("ray", {"scheduler": "edf"}, True, "edf: Ray Serve takes a router, and the artifact has none"),
+    ("xllm", {"scheduler": "edf"}, True, "xLLM does not have this scheduler"),
+    ("vllm", {"scheduler": "edf"}, False, "it has no estimator of batch times, which vLLM needs"),
+    ("ray", {"router": "gorouting"}, False, "it has no estimator of batch times, which Ray Serve needs"),
+    ("tgi", {"scheduler": "edf"}, True, "unknown target 'tgi'; there are servegym, vllm, ray, sglang, xllm"),
+])  # fmt: skip
 def test_a_target_that_does_not_take_it(target, texts, device, problem, tmp_path):
     artifact = named(**texts) if device else named_artifact(texts)
     with pytest.raises(ServegymError, match=problem):

@@ -126,16 +126,9 @@ TEXTS: dict[str, bytes] = {
     "chain.pem": b"-----BEGIN CERTIFICATE-----\n",
 }
 SPECIAL = [
-    "a-folder",
-    "a-fifo",
-    "a-loop",
-    "missing",
-    "missing.json",
-    "missing/in/it.csv",
-    "/dev/null",
-    "/dev/full",
+    "a-folder", "a-fifo", "a-loop", "missing", "missing.json", "missing/in/it.csv", "/dev/null", "/dev/full",
     "/proc/self/mem",
-]
+]  # fmt: skip
 SPECIAL += ["good.csv/below", "wrong-columns.parquet", "nested.parquet", "strings.parquet", "no-rows.parquet"]
 FILES = [*TEXTS, *SPECIAL]
 

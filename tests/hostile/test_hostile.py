@@ -50,21 +50,18 @@ def test_how_a_simulation_may_end(error: Exception, words: str, monkeypatch: pyt
     assert simulations.ending(SimpleNamespace()).startswith(words)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("ended", "words"),
-    [
-        (Ended(0, "", ""), ""),
-        (Ended(2, "", "servegym: --rate is nan; it should be above 0\n"), ""),
-        (Ended(None, "", "servegym: compiling kernels ...\n"), ""),
-        (Ended(None, "", ""), "nothing is said"),
-        (Ended(1, "", "Traceback (most recent call last):\nValueError: x\n"), "traceback: ValueError"),
-        (Ended(2, "", ""), "without a line"),
-        (Ended(2, "", "servegym: \n"), "without a line"),
-        (Ended(2, "", "servegym: this is wrong here\nservegym: and that too\n"), "2 lines"),
-        (Ended(0, "", "/x/y.py:3: RuntimeWarning: overflow\n"), "Python path"),
-        (Ended(-11, "", ""), "status -11"),
-    ],
-)
+@pytest.mark.parametrize(("ended", "words"), [
+    (Ended(0, "", ""), ""),
+    (Ended(2, "", "servegym: --rate is nan; it should be above 0\n"), ""),
+    (Ended(None, "", "servegym: compiling kernels ...\n"), ""),
+    (Ended(None, "", ""), "nothing is said"),
+    (Ended(1, "", "Traceback (most recent call last):\nValueError: x\n"), "traceback: ValueError"),
+    (Ended(2, "", ""), "without a line"),
+    (Ended(2, "", "servegym: \n"), "without a line"),
+    (Ended(2, "", "servegym: this is wrong here\nservegym: and that too\n"), "2 lines"),
+    (Ended(0, "", "/x/y.py:3: RuntimeWarning: overflow\n"), "Python path"),
+    (Ended(-11, "", ""), "status -11"),
+])  # fmt: skip
 def test_how_a_command_may_end(ended: Ended, words: str) -> None:
     said = wrong(Trial(["simulate"]), ended)
     assert bool(said) == bool(words) and words in said

@@ -135,22 +135,19 @@ def test_the_picture_is_a_png(table, like, tmp_path):
         assert plot_calibration(result, tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: t.drop(columns="duration_s"), r"column 'duration_s' is missing; it has prefill_tokens, "),
-        (lambda t: t[["prefill_requests", "duration_s"]], r"neither column 'prefill_tokens' nor 'decode_requests'"),
-        (lambda t: t.drop(columns="decode_cached_tokens"), r"column 'decode_cached_tokens' is missing; the time"),
-        (lambda t: t.head(0), r"bad\.csv has no rows"),
-        (lambda t: t.assign(duration_s=[np.nan] + [1.0] * 299), r"bad\.csv: duration_s is nan in row 0"),
-        (lambda t: t.assign(prefill_tokens="many"), r"prefill_tokens has a cell that is not a number"),
-        (lambda t: t.assign(decode_requests=-1.0), r"decode_requests is -1\.0 in row 0; it must be finite, 0 or above"),
-        (lambda t: t.assign(prefill_tokens=0, decode_requests=0), r"row 0 is an empty batch"),
-        (lambda t: t.assign(prefill_requests=2e6), r"row \d+ has fewer prefill_tokens than prefill_requests"),
-        (lambda t: t.assign(prefill_requests=0), r"row \d+ has prefill tokens but no prefill_requests"),
-        (lambda t: t.assign(decode_requests=0), r"row \d+ (is an empty batch|has decode_cached_tokens but no)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda t: t.drop(columns="duration_s"), r"column 'duration_s' is missing; it has prefill_tokens, "),
+    (lambda t: t[["prefill_requests", "duration_s"]], r"neither column 'prefill_tokens' nor 'decode_requests'"),
+    (lambda t: t.drop(columns="decode_cached_tokens"), r"column 'decode_cached_tokens' is missing; the time"),
+    (lambda t: t.head(0), r"bad\.csv has no rows"),
+    (lambda t: t.assign(duration_s=[np.nan] + [1.0] * 299), r"bad\.csv: duration_s is nan in row 0"),
+    (lambda t: t.assign(prefill_tokens="many"), r"prefill_tokens has a cell that is not a number"),
+    (lambda t: t.assign(decode_requests=-1.0), r"decode_requests is -1\.0 in row 0; it must be finite, 0 or above"),
+    (lambda t: t.assign(prefill_tokens=0, decode_requests=0), r"row 0 is an empty batch"),
+    (lambda t: t.assign(prefill_requests=2e6), r"row \d+ has fewer prefill_tokens than prefill_requests"),
+    (lambda t: t.assign(prefill_requests=0), r"row \d+ has prefill tokens but no prefill_requests"),
+    (lambda t: t.assign(decode_requests=0), r"row \d+ (is an empty batch|has decode_cached_tokens but no)"),
+])  # fmt: skip
 def test_tables_of_the_wrong_shape(table, tmp_path, change, message):
     path = written(change(table[[*SIMPLE, "duration_s"]]), tmp_path / "bad.csv")
     with pytest.raises(ProfileError, match=message) as caught:
@@ -170,17 +167,14 @@ def test_files_that_are_no_tables(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("form", "rows", "name", "message"),
-    [
-        ("roofline", slice(None), "mine", r"form 'roofline' is made from specifications, not fitted to batches"),
-        ("cubic", slice(None), "mine", r"unknown latency form 'cubic'; there are: linear, "),
-        ("polynomial", slice(None), "mine", r"form 'polynomial' has no time of a decode, and \d+ of the 210 batches"),
-        ("slowest", slice(1, None, 3), "mine", r"form 'slowest' is fitted .* and 0 of the 70 .* are of decodes only"),
-        ("linear", slice(3), "mine", r"3 rows leave 2 to train on and 1 held out"),
-        ("linear", slice(None), "My GPU", r"profile 'My GPU': name: 'My GPU' does not match"),
-    ],
-)
+@pytest.mark.parametrize(("form", "rows", "name", "message"), [
+    ("roofline", slice(None), "mine", r"form 'roofline' is made from specifications, not fitted to batches"),
+    ("cubic", slice(None), "mine", r"unknown latency form 'cubic'; there are: linear, "),
+    ("polynomial", slice(None), "mine", r"form 'polynomial' has no time of a decode, and \d+ of the 210 batches"),
+    ("slowest", slice(1, None, 3), "mine", r"form 'slowest' is fitted .* and 0 of the 70 .* are of decodes only"),
+    ("linear", slice(3), "mine", r"3 rows leave 2 to train on and 1 held out"),
+    ("linear", slice(None), "My GPU", r"profile 'My GPU': name: 'My GPU' does not match"),
+])  # fmt: skip
 def test_what_cannot_be_calibrated(table, like, form, rows, name, message):
     with pytest.raises(ProfileError, match=message) as caught:
         calibrate(table.iloc[rows].reset_index(drop=True), form, name, like, seed=0, held_out_share=0.3)

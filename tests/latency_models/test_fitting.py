@@ -153,18 +153,15 @@ def test_evaluate_takes_a_frame_or_an_array(batches):
     assert (as_batches(frame) == batches).all()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda t: t.drop(columns="prefill_tokens"), "column 'prefill_tokens' is missing"),
-        (lambda t: t.drop(columns="duration_s"), "column 'duration_s' is missing"),
-        (lambda t: t.assign(duration_s=0.0), "duration_s is 0.0 in row 0; it must be finite and above 0"),
-        (lambda t: t.assign(duration_s=np.nan), "duration_s is nan in row 0"),
-        (lambda t: t.assign(decode_requests=-1.0), "decode_requests is -1.0 in row 0; it must be finite"),
-        (lambda t: t.assign(prefill_tokens=np.inf), "prefill_tokens is inf in row 0"),
-        (lambda t: t.head(3), "3 rows leave 2 to train on and 1 held out; each needs 2 or more"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "message"), [
+    (lambda t: t.drop(columns="prefill_tokens"), "column 'prefill_tokens' is missing"),
+    (lambda t: t.drop(columns="duration_s"), "column 'duration_s' is missing"),
+    (lambda t: t.assign(duration_s=0.0), "duration_s is 0.0 in row 0; it must be finite and above 0"),
+    (lambda t: t.assign(duration_s=np.nan), "duration_s is nan in row 0"),
+    (lambda t: t.assign(decode_requests=-1.0), "decode_requests is -1.0 in row 0; it must be finite"),
+    (lambda t: t.assign(prefill_tokens=np.inf), "prefill_tokens is inf in row 0"),
+    (lambda t: t.head(3), "3 rows leave 2 to train on and 1 held out; each needs 2 or more"),
+])  # fmt: skip
 def test_bad_tables(batches, spoil, message):
     with pytest.raises(ProfileError, match=message):
         fit("linear", spoil(table_of(batches, 0.01)))

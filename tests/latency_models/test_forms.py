@@ -270,37 +270,34 @@ def test_a_form_without_a_time_of_a_request_is_no_estimator():
         LatencyModel.from_values("piecewise", PIECEWISE).as_estimator()
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("linear", {"a_p": -1e-9}, r"a_p is -1e-09; it must be a finite number, 0 or above"),
-        ("linear", {"t_c": float("nan")}, r"t_c is nan"),
-        ("linear", {"c_p": float("inf")}, r"c_p is inf"),
-        ("linear", {"b_d": "fast"}, r"b_d is 'fast'"),
-        ("linear", {"b_d": True}, r"b_d is True"),
-        ("linear", {"e_p": 1.0}, r"unknown e_p; form 'linear' has a_p, b_p, c_p, a_d, b_d, t_c"),
-        ("piecewise", {"base_s": 0.1}, r"base_s is 0.1; it must be a list"),
-        ("piecewise", {"base_s": []}, r"base_s is \[\]; it must be a list"),
-        ("piecewise", {"base_s": [0.1, -1.0, 0.2]}, r"base_s\[1\] is -1.0"),
-        ("piecewise", {"base_s": [0.1, 0.2]}, r"3 knots_tokens and 2 base_s; they must be equally many"),
-        ("piecewise", {"knots_tokens": [1.0], "base_s": [0.1]}, r"2 or more"),
-        ("piecewise", {"knots_tokens": [1.0, 9.0, 9.0]}, r"knots_tokens\[2\] is 9.0 after 9.0"),
-        ("piecewise", {"base_s": [0.2, 0.1, 0.3]}, r"base_s\[1\] is 0.1 after 0.2; they must not fall"),
-        ("table", {"tokens": [1.0]}, r"1 tokens, 2 cached_tokens and 6 table_s; there must be 2 or more"),
-        ("table", {"table_s": [0.1] * 5}, r"3 tokens, 2 cached_tokens and 5 table_s"),
-        ("table", {"tokens": [1.0, 9.0, 9.0]}, r"tokens\[2\] is 9.0 after 9.0; they must increase"),
-        ("table", {"cached_tokens": [9.0, 1.0]}, r"cached_tokens\[1\] is 1.0 after 9.0; they must increase"),
-        ("table", {"table_s": [0.3, 0.3, 0.2, 0.3, 0.4, 0.5]}, r"table_s falls along tokens or cached_tokens"),
-        ("table", {"table_s": [0.3, 0.2, 0.4, 0.4, 0.5, 0.5]}, r"table_s falls along tokens or cached_tokens"),
-        ("table-shares", {"prefill_s": [0.1] * 5}, r"3 tokens, 2 cached_tokens and 5 prefill_s"),
-        ("table-shares", {"prefill_s": [0.3, 0.2, 0.4, 0.4, 0.5, 0.5]}, r"prefill_s falls along tokens or cached_tok"),
-        ("slowest", {"gamma_2": -0.1}, r"gamma_2 is -0.1"),
-        ("polynomial", {"c_2": -1e-9}, r"c_2 is -1e-09"),
-        ("roofline", {"memory_efficiency": 1.2}, r"memory_efficiency is 1.2; it must be 1 or less"),
-        ("roofline", {"prefix_efficiency": 0.0}, r"prefix_efficiency is 0.0; it must be above 0"),
-        ("roofline", {"link_bytes_per_s": 0.0}, r"link_bytes_per_s is 0.0; it must be above 0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "change", "message"), [
+    ("linear", {"a_p": -1e-9}, r"a_p is -1e-09; it must be a finite number, 0 or above"),
+    ("linear", {"t_c": float("nan")}, r"t_c is nan"),
+    ("linear", {"c_p": float("inf")}, r"c_p is inf"),
+    ("linear", {"b_d": "fast"}, r"b_d is 'fast'"),
+    ("linear", {"b_d": True}, r"b_d is True"),
+    ("linear", {"e_p": 1.0}, r"unknown e_p; form 'linear' has a_p, b_p, c_p, a_d, b_d, t_c"),
+    ("piecewise", {"base_s": 0.1}, r"base_s is 0.1; it must be a list"),
+    ("piecewise", {"base_s": []}, r"base_s is \[\]; it must be a list"),
+    ("piecewise", {"base_s": [0.1, -1.0, 0.2]}, r"base_s\[1\] is -1.0"),
+    ("piecewise", {"base_s": [0.1, 0.2]}, r"3 knots_tokens and 2 base_s; they must be equally many"),
+    ("piecewise", {"knots_tokens": [1.0], "base_s": [0.1]}, r"2 or more"),
+    ("piecewise", {"knots_tokens": [1.0, 9.0, 9.0]}, r"knots_tokens\[2\] is 9.0 after 9.0"),
+    ("piecewise", {"base_s": [0.2, 0.1, 0.3]}, r"base_s\[1\] is 0.1 after 0.2; they must not fall"),
+    ("table", {"tokens": [1.0]}, r"1 tokens, 2 cached_tokens and 6 table_s; there must be 2 or more"),
+    ("table", {"table_s": [0.1] * 5}, r"3 tokens, 2 cached_tokens and 5 table_s"),
+    ("table", {"tokens": [1.0, 9.0, 9.0]}, r"tokens\[2\] is 9.0 after 9.0; they must increase"),
+    ("table", {"cached_tokens": [9.0, 1.0]}, r"cached_tokens\[1\] is 1.0 after 9.0; they must increase"),
+    ("table", {"table_s": [0.3, 0.3, 0.2, 0.3, 0.4, 0.5]}, r"table_s falls along tokens or cached_tokens"),
+    ("table", {"table_s": [0.3, 0.2, 0.4, 0.4, 0.5, 0.5]}, r"table_s falls along tokens or cached_tokens"),
+    ("table-shares", {"prefill_s": [0.1] * 5}, r"3 tokens, 2 cached_tokens and 5 prefill_s"),
+    ("table-shares", {"prefill_s": [0.3, 0.2, 0.4, 0.4, 0.5, 0.5]}, r"prefill_s falls along tokens or cached_tok"),
+    ("slowest", {"gamma_2": -0.1}, r"gamma_2 is -0.1"),
+    ("polynomial", {"c_2": -1e-9}, r"c_2 is -1e-09"),
+    ("roofline", {"memory_efficiency": 1.2}, r"memory_efficiency is 1.2; it must be 1 or less"),
+    ("roofline", {"prefix_efficiency": 0.0}, r"prefix_efficiency is 0.0; it must be above 0"),
+    ("roofline", {"link_bytes_per_s": 0.0}, r"link_bytes_per_s is 0.0; it must be above 0"),
+])  # fmt: skip
 def test_coefficients_out_of_range(name, change, message):
     with pytest.raises(ProfileError, match=message):
         LatencyModel.from_values(name, VALUES[name] | change)
@@ -313,16 +310,13 @@ def test_a_missing_coefficient_and_an_unknown_form():
         get_form("cubic")
 
 
-@pytest.mark.parametrize(
-    ("name", "packed"),
-    [
-        ("linear", [0.0] * 5),
-        ("linear", [0.0] * 7),
-        ("piecewise", [0.0] * 6 + [2, 1, 2, 2, 0.1]),
-        ("piecewise", [0.0] * 6),
-        ("piecewise", [0.0] * 6 + [float("nan"), 1, 2, 2, 0.1, 0.2]),
-    ],
-)
+@pytest.mark.parametrize(("name", "packed"), [
+    ("linear", [0.0] * 5),
+    ("linear", [0.0] * 7),
+    ("piecewise", [0.0] * 6 + [2, 1, 2, 2, 0.1]),
+    ("piecewise", [0.0] * 6),
+    ("piecewise", [0.0] * 6 + [float("nan"), 1, 2, 2, 0.1, 0.2]),
+])  # fmt: skip
 def test_packed_coefficients_of_another_length(name, packed):
     with pytest.raises(ProfileError, match=f"form '{name}': {len(packed)} packed numbers do not hold"):
         LatencyModel(name, np.array(packed))

@@ -47,34 +47,28 @@ def test_shapes_of_configs():
     assert model_of({"text_config": CONFIG, "vision_config": {}}, "m").shape == LLAMA_3_8B
 
 
-@pytest.mark.parametrize(
-    ("quantisation", "precision"),
-    [
-        (None, "bf16"), ({"quant_method": "fp8"}, "fp8"), ({"quant_method": "awq", "bits": 4}, "int4"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float"}}}},
-         "fp8"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},
-         "int4"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("quantisation", "precision"), [
+    (None, "bf16"), ({"quant_method": "fp8"}, "fp8"), ({"quant_method": "awq", "bits": 4}, "int4"),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8-block"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float"}}}},
+     "fp8"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},
+     "int4"),
+])  # fmt: skip
 def test_precision_of_configs(quantisation, precision):
     assert model_of(CONFIG | {"quantization_config": quantisation}, "m").precision == precision
     assert model_of(CONFIG | {"quantization_config": quantisation}, "m", "bf16").precision == "bf16"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"hidden_size": None}, "hidden_size is None"), ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
-        ({"num_key_value_heads": 5}, "do not share 5"),
-        ({"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
-         "kind 'latent' are not composed; aiconfigurator-core knows more"),
-        ({"attn_output_gate": True}, "gated attention"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "weights of int8 are not composed"),
-        ({"quantization_config": {"quant_method": "other"}}, "give --precision"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "words"), [
+    ({"hidden_size": None}, "hidden_size is None"), ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+    ({"num_key_value_heads": 5}, "do not share 5"),
+    ({"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+     "kind 'latent' are not composed; aiconfigurator-core knows more"),
+    ({"attn_output_gate": True}, "gated attention"),
+    ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "weights of int8 are not composed"),
+    ({"quantization_config": {"quant_method": "other"}}, "give --precision"),
+])  # fmt: skip
 def test_what_is_no_such_model(change, words):
     with pytest.raises(ProfileError, match=words):
         model_of(CONFIG | change, "m")
@@ -133,15 +127,12 @@ def test_a_roofline_needs_no_data(no_data):
         built("h100", LLAMA_3_8B, by="tables")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"shape": LLAMA_3_70B}, "nothing is left for keys"),
-        ({"shape": LLAMA_3_8B, "devices": 3}, "cannot share 32 attention heads"),
-        ({"shape": LLAMA_3_8B, "devices": 2, "expert_parallel": 2}, "has no experts"),
-        ({"shape": MIXTRAL_SHAPE, "devices": 4, "expert_parallel": 2}, "expert parallel 2"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    ({"shape": LLAMA_3_70B}, "nothing is left for keys"),
+    ({"shape": LLAMA_3_8B, "devices": 3}, "cannot share 32 attention heads"),
+    ({"shape": LLAMA_3_8B, "devices": 2, "expert_parallel": 2}, "has no experts"),
+    ({"shape": MIXTRAL_SHAPE, "devices": 4, "expert_parallel": 2}, "expert parallel 2"),
+])  # fmt: skip
 def test_what_does_not_fit(no_data, words, message):
     with pytest.raises(ProfileError, match=message):
         built("h100", **words)

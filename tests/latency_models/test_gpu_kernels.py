@@ -100,14 +100,11 @@ def test_experts_are_looked_up_where_they_were_measured():
     assert 0.7 < read_bytes / alone.at(np.array([64.0]))[0] / gpu("h100").chip.memory_bytes_per_s < 1
 
 
-@pytest.mark.parametrize(
-    ("name", "gpu_name", "shape", "devices", "ranks"),
-    [
-        ("rtx4090_llama31_8b", "rtx4090", LLAMA_3_8B, 1, 1),
-        ("rtxpro6000_qwen3_32b", "rtxpro6000", QWEN3_32B, 2, 1),
-        ("rtxpro6000_qwen3_30b_a3b", "rtxpro6000", QWEN3_30B_A3B, 1, 2),
-    ],
-)
+@pytest.mark.parametrize(("name", "gpu_name", "shape", "devices", "ranks"), [
+    ("rtx4090_llama31_8b", "rtx4090", LLAMA_3_8B, 1, 1),
+    ("rtxpro6000_qwen3_32b", "rtxpro6000", QWEN3_32B, 2, 1),
+    ("rtxpro6000_qwen3_30b_a3b", "rtxpro6000", QWEN3_30B_A3B, 1, 2),
+])  # fmt: skip
 def test_layer_tables_imply_possible_rates(name, gpu_name, shape, devices, ranks):
     chip, composed = gpu(gpu_name).chip, layers(name, shape, devices, ranks)
     one_s, many_s, prefill_s = composed.duration_s(

@@ -76,18 +76,12 @@ def device_times(*names):
     return [load_profile(name).device.evaluate(batches) for name in names]
 
 
-@pytest.mark.parametrize(
-    ("slower", "faster"),
-    [
-        ("a6000-llama3.1-8b", "a100-llama3-8b"),
-        ("a100-llama3-8b", "h100-llama3-8b"),
-        ("a100-llama3-8b", "a100-llama3-8b-tp2"),
-        ("a100-llama3-8b-tp2", "a100-llama3-8b-tp4"),
-        ("a100-llama3-70b-tp4", "a100-llama3-70b-tp8"),
-        ("a100-llama3-70b-tp4", "a100-llama3-8b-tp4"),
-        ("a100-qwen2.5-14b-tp2", "a100-llama3-8b-tp2"),
-    ],
-)
+@pytest.mark.parametrize(("slower", "faster"), [
+    ("a6000-llama3.1-8b", "a100-llama3-8b"), ("a100-llama3-8b", "h100-llama3-8b"),
+    ("a100-llama3-8b", "a100-llama3-8b-tp2"), ("a100-llama3-8b-tp2", "a100-llama3-8b-tp4"),
+    ("a100-llama3-70b-tp4", "a100-llama3-70b-tp8"), ("a100-llama3-70b-tp4", "a100-llama3-8b-tp4"),
+    ("a100-qwen2.5-14b-tp2", "a100-llama3-8b-tp2"),
+])  # fmt: skip
 def test_the_faster_of_two_devices(slower, faster):
     slower_s, faster_s = device_times(slower, faster)
     assert (slower_s > faster_s).all()
@@ -169,32 +163,29 @@ def change(document, path, value):
     document[last] = value
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("cpu_overhead_s", -1.0, r"mine: cpu_overhead_s: -1.0 is less than the minimum of 0 \("),
-        ("cpu_overhead_s", float("nan"), r"mine: cpu_overhead_s is nan; it must be a finite number"),
-        ("basis", "a guess", r"mine: basis: 'a guess' is not one of"),
-        ("device.coefficients.a_p", -1e-9, r"mine: device: a_p is -1e-09; it must be"),
-        ("device.coefficients.a_p", float("nan"), r"mine: device.coefficients.a_p is nan"),
-        ("device.coefficients.base_s", [0.1, float("inf")], r"device.coefficients.base_s\[1\] is inf"),
-        ("device.coefficients.knots_tokens", [2.0, 1.0], r"2 knots_tokens and 32 base_s"),
-        ("device.form", "cubic", r"unknown latency form 'cubic'"),
-        ("device.speed", 1, r"mine: device: .*'speed' was unexpected"),
-        ("estimator.coefficients", {}, r"mine: estimator: coefficient missing a_p"),
-        ("estimator.coefficients", [], r"mine: estimator.coefficients: \[\] is not of type 'object'"),
-        ("kv.total_blocks", 0, r"mine: kv.total_blocks: 0 is less than the minimum of 1"),
-        ("kv.total_blocks", 10**9, r"mine: kv: total_blocks is 1000000000; usable_bytes hold 27925 at most"),
-        ("kv.block_tokens", "16", r"mine: kv.block_tokens: '16' is not of type 'integer'"),
-        ("valid.sequences", [1], r"mine: valid.sequences: \[1\] is too short"),
-        ("operators.names", ["qkv"], r"mine: operators: 1 names and 5 rows of coefficients"),
-        ("operators.names", ["qkv"] * 5, r"mine: operators.names: .* has non-unique elements"),
-        ("operators.coefficients", [[1.0, 0.0, 0.0]], r"mine: operators.coefficients.0: .* is too short"),
-        ("operators.coefficients", [[0.0] * 4] * 5, r"mine: operators: qkv takes no time; one of its coefficients"),
-        ("operators.layers", 0, r"mine: operators.layers: 0 is less than the minimum of 1"),
-        ("name", "Not A Name", r"mine: name: 'Not A Name' does not match"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "value", "message"), [
+    ("cpu_overhead_s", -1.0, r"mine: cpu_overhead_s: -1.0 is less than the minimum of 0 \("),
+    ("cpu_overhead_s", float("nan"), r"mine: cpu_overhead_s is nan; it must be a finite number"),
+    ("basis", "a guess", r"mine: basis: 'a guess' is not one of"),
+    ("device.coefficients.a_p", -1e-9, r"mine: device: a_p is -1e-09; it must be"),
+    ("device.coefficients.a_p", float("nan"), r"mine: device.coefficients.a_p is nan"),
+    ("device.coefficients.base_s", [0.1, float("inf")], r"device.coefficients.base_s\[1\] is inf"),
+    ("device.coefficients.knots_tokens", [2.0, 1.0], r"2 knots_tokens and 32 base_s"),
+    ("device.form", "cubic", r"unknown latency form 'cubic'"),
+    ("device.speed", 1, r"mine: device: .*'speed' was unexpected"),
+    ("estimator.coefficients", {}, r"mine: estimator: coefficient missing a_p"),
+    ("estimator.coefficients", [], r"mine: estimator.coefficients: \[\] is not of type 'object'"),
+    ("kv.total_blocks", 0, r"mine: kv.total_blocks: 0 is less than the minimum of 1"),
+    ("kv.total_blocks", 10**9, r"mine: kv: total_blocks is 1000000000; usable_bytes hold 27925 at most"),
+    ("kv.block_tokens", "16", r"mine: kv.block_tokens: '16' is not of type 'integer'"),
+    ("valid.sequences", [1], r"mine: valid.sequences: \[1\] is too short"),
+    ("operators.names", ["qkv"], r"mine: operators: 1 names and 5 rows of coefficients"),
+    ("operators.names", ["qkv"] * 5, r"mine: operators.names: .* has non-unique elements"),
+    ("operators.coefficients", [[1.0, 0.0, 0.0]], r"mine: operators.coefficients.0: .* is too short"),
+    ("operators.coefficients", [[0.0] * 4] * 5, r"mine: operators: qkv takes no time; one of its coefficients"),
+    ("operators.layers", 0, r"mine: operators.layers: 0 is less than the minimum of 1"),
+    ("name", "Not A Name", r"mine: name: 'Not A Name' does not match"),
+])  # fmt: skip
 def test_wrong_values(document, path, value, message):
     change(document, path, value)
     with pytest.raises(ProfileError, match=message) as caught:
@@ -265,22 +256,19 @@ def test_tokens_that_count_alike():
     assert (alike.name, alike.kv) == ("h200-llama3-8b:kv_groups=mean", shipped.kv)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("h200-llama3-8b:cpu_overhead_ms=-1", "cpu_overhead_ms=-1: it should be a number"),
-        ("h200-llama3-8b:cpu_overhead_ms=nan", "0 or more"),
-        ("h200-llama3-8b:cpu_overhead_ms=fast", "0 or more"),
-        ("h200-llama3-8b:kv_groups=mean", "h200-llama3-8b has no KV cache groups; leave it out"),
-        ("h200-llama3-8b:kv_groups=off", "kv_groups=off: it should be mean"),
-        ("h200-llama3-8b:cpu_overhead=1", "unknown profile"),
-        ("h200-llama3-8b:estimator=piecewise", "'piecewise' cannot be an estimator; these can: linear"),
-        ("h200-llama3-8b:estimator=guess", "'guess'"),
-        ("h200-llama3-8b:estimator=polynomial", "no time of a decode"),
-        ("nowhere.json:estimator=table", "nowhere.json"),
-        ("h200:estimator=table", "unknown profile 'h200'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), [
+    ("h200-llama3-8b:cpu_overhead_ms=-1", "cpu_overhead_ms=-1: it should be a number"),
+    ("h200-llama3-8b:cpu_overhead_ms=nan", "0 or more"),
+    ("h200-llama3-8b:cpu_overhead_ms=fast", "0 or more"),
+    ("h200-llama3-8b:kv_groups=mean", "h200-llama3-8b has no KV cache groups; leave it out"),
+    ("h200-llama3-8b:kv_groups=off", "kv_groups=off: it should be mean"),
+    ("h200-llama3-8b:cpu_overhead=1", "unknown profile"),
+    ("h200-llama3-8b:estimator=piecewise", "'piecewise' cannot be an estimator; these can: linear"),
+    ("h200-llama3-8b:estimator=guess", "'guess'"),
+    ("h200-llama3-8b:estimator=polynomial", "no time of a decode"),
+    ("nowhere.json:estimator=table", "nowhere.json"),
+    ("h200:estimator=table", "unknown profile 'h200'"),
+])  # fmt: skip
 def test_a_change_that_cannot_be(name, words):
     with pytest.raises(ProfileError, match=words) as error:
         load_profile(name)

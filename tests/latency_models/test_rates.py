@@ -36,13 +36,10 @@ class Peak(NamedTuple):
 # Vendors' datasheets: NVIDIA A100 80GB SXM (NVLink 3), H100 SXM and H200 (NVLink 4), RTX A6000 and A5000, without
 # sparsity; Huawei's 910B2, bfloat16, as Ascend/msmodeling has it.
 PEAKS = {
-    "A100-SXM4": Peak(312e12, 2.039e12, 300e9),
-    "H100-SXM": Peak(989.5e12, 3.35e12, 450e9),
-    "H200-SXM": Peak(989.5e12, 4.8e12, 450e9),
-    "RTX-A6000": Peak(154.8e12, 0.768e12),
-    "RTX-A5000": Peak(111.1e12, 0.768e12),
-    "Ascend-910B2": Peak(353.9e12, 1.76e12),
-}
+    "A100-SXM4": Peak(312e12, 2.039e12, 300e9), "H100-SXM": Peak(989.5e12, 3.35e12, 450e9),
+    "H200-SXM": Peak(989.5e12, 4.8e12, 450e9), "RTX-A6000": Peak(154.8e12, 0.768e12),
+    "RTX-A5000": Peak(111.1e12, 0.768e12), "Ascend-910B2": Peak(353.9e12, 1.76e12),
+}  # fmt: skip
 TABLES = {
     "A100-SXM4": aiconfigurator.A100,
     "H100-SXM": H100,

@@ -27,18 +27,15 @@ def test_a_name_says_how_a_model_is_served():
     assert not is_served("a100-llama3-8b") and not is_served("a:b.json") and not is_served("mine.json")
 
 
-@pytest.mark.parametrize(
-    "name, said",
-    [
-        ("h100_sxm:m:tp=0", "tp is 0; it should be a whole number of 1 or more"),
-        ("h100_sxm:m:tp=2:tp=4", "tp is given twice"),
-        ("h100_sxm:m:tq=2", "unknown option 'tq'; there are: tp, dp, ep, engine"),
-        ("h100_sxm:m:kv=fp4", "unknown kv 'fp4'"),
-        ("h100_sxm:m:engine=vlm", "unknown engine 'vlm' (did you mean 'vllm'?)"),
-        ("h100_sxm:m:tp=8:ep=3", "ep is 3; it should divide tp, 8"),
-        ("h100_sxm:m:tp=2:dp=4:ep=3", "ep is 3; it should divide tp x dp, 8"),
-    ],
-)
+@pytest.mark.parametrize("name, said", [
+    ("h100_sxm:m:tp=0", "tp is 0; it should be a whole number of 1 or more"),
+    ("h100_sxm:m:tp=2:tp=4", "tp is given twice"),
+    ("h100_sxm:m:tq=2", "unknown option 'tq'; there are: tp, dp, ep, engine"),
+    ("h100_sxm:m:kv=fp4", "unknown kv 'fp4'"),
+    ("h100_sxm:m:engine=vlm", "unknown engine 'vlm' (did you mean 'vllm'?)"),
+    ("h100_sxm:m:tp=8:ep=3", "ep is 3; it should divide tp, 8"),
+    ("h100_sxm:m:tp=2:dp=4:ep=3", "ep is 3; it should divide tp x dp, 8"),
+])  # fmt: skip
 def test_a_wrong_name_is_refused(name, said):
     with pytest.raises(ProfileError) as refused:
         served(name)

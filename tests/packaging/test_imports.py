@@ -122,13 +122,10 @@ def late():
     importlib.import_module("servegym.envs")
 """
     assert imports(source, "servegym.simulator.records.engine", False, known) == [
-        ("servegym.envs.base", 2, False),
-        ("servegym.simulator.records.types", 3, False),
-        ("servegym.envs.base", 4, False),
-        ("servegym.simulator.records.types", 5, False),
-        ("servegym.envs", 8, True),
+        ("servegym.envs.base", 2, False), ("servegym.simulator.records.types", 3, False),
+        ("servegym.envs.base", 4, False), ("servegym.simulator.records.types", 5, False), ("servegym.envs", 8, True),
         ("servegym.envs", 11, False),
-    ]
+    ]  # fmt: skip
 
 
 def test_a_wrong_way_and_a_cycle_are_found() -> None:

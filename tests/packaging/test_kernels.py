@@ -10,16 +10,8 @@ import servegym
 
 ROOT = Path(servegym.__file__).resolve().parents[2]
 FOLDERS = (
-    "simulator",
-    "latency_models",
-    "traces",
-    "baselines",
-    "scenarios",
-    "envs",
-    "evaluation",
-    "tuners",
-    "adapters",
-)
+    "simulator", "latency_models", "traces", "baselines", "scenarios", "envs", "evaluation", "tuners", "adapters",
+)  # fmt: skip
 MOST = 8
 # What makes a function a kernel, by the name of its decorator: those of compilation, of signatures and of environments.
 DECORATORS = {"kernel", "inlined_kernel", "hook", "allocating_kernel", "compiled", "scheduler", "victims", "router",

@@ -182,18 +182,8 @@ class Llumnix(Router):
 
 
 ROUTERS: dict[str, type[Router]] = {
-    "gorouting": GoRouting,
-    "kv-aware": KvAware,
-    "llumnix": Llumnix,
-    "lora-affinity": LoraAffinity,
-    "min-cycle-time": MinCycleTime,
-    "min-load": MinLoad,
-    "min-tokens": MinTokens,
-    "polyserve": PolyServe,
-    "predicted-cost": PredictedCost,
-    "prefix-affinity": PrefixAffinity,
-    "random": Random,
-    "round-robin": RoundRobin,
-    "session-hash": SessionHash,
-    "silo": Silo,
-}
+    "gorouting": GoRouting, "kv-aware": KvAware, "llumnix": Llumnix, "lora-affinity": LoraAffinity,
+    "min-cycle-time": MinCycleTime, "min-load": MinLoad, "min-tokens": MinTokens, "polyserve": PolyServe,
+    "predicted-cost": PredictedCost, "prefix-affinity": PrefixAffinity, "random": Random, "round-robin": RoundRobin,
+    "session-hash": SessionHash, "silo": Silo,
+}  # fmt: skip

@@ -185,14 +185,6 @@ def simulate_cluster(
 
 
 __all__ = [
-    "EngineLog",
-    "FrontEnd",
-    "Iteration",
-    "Log",
-    "Move",
-    "Pool",
-    "Simulation",
-    "StuckError",
-    "simulate",
+    "EngineLog", "FrontEnd", "Iteration", "Log", "Move", "Pool", "Simulation", "StuckError", "simulate",
     "simulate_cluster",
-]
+]  # fmt: skip

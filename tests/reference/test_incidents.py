@@ -122,14 +122,10 @@ class Recording(Router):
         snapshot = self.snapshots[0]
         self.seen.append(
             (
-                now_s,
-                snapshot.version,
-                snapshot.busy_until_s,
-                len(snapshot.finished),
-                snapshot.finished_tokens,
+                now_s, snapshot.version, snapshot.busy_until_s, len(snapshot.finished), snapshot.finished_tokens,
                 snapshot.record_tokens,
             )
-        )
+        )  # fmt: skip
         return Route(0)
 
 

@@ -44,16 +44,13 @@ def test_running_statistics():
         return tuple(
             {
                 key: (
-                    group.admitted_prompt_tokens,
-                    group.num_output_tokens,
-                    group.finished,
-                    group.mean_output_tokens,
+                    group.admitted_prompt_tokens, group.num_output_tokens, group.finished, group.mean_output_tokens,
                     group.squared_deviations,
                 )
                 for key, group in groups.items()
             }
             for groups in (engine.by_client, engine.by_application)
-        )
+        )  # fmt: skip
 
     assert at(0) == ({7: (6, 0, 0, 0, 0)}, {0: (3, 0, 0, 0, 0), 1: (3, 0, 0, 0, 0)})
     assert at(14) == ({7: (6, 6, 1, 4, 0)}, {0: (3, 4, 1, 4, 0), 1: (3, 2, 0, 0, 0)})

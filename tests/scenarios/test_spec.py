@@ -182,24 +182,21 @@ def test_what_is_said_last_counts():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ({"load": 1.0, "rate_per_s": 2.0}, "load and rate_per_s .* are both given"),
-        ({"engines": 2, "prefill": 1, "decode": 1}, "give one of the two"),
-        ({"pools": POOLS, "engines": 2}, "pools are given, and engines"),
-        ({"pools": [{"engine": 2}]}, "a pool: .*engine"),
-        ({"signal_delay_s": 0.1}, "there is one engine, without a router"),
-        ({"decode_scheduler": "edf"}, "edf is the scheduler of decode engines, and there are none"),
-        ({"link_gb_per_s": 3.0}, "a link between prefill and decode engines"),
-        ({"window": "last"}, "window is 'last'"),
-        ({"keep_slos": "no"}, "keep_slos is 'no'; it should be true or false"),
-        ({"correction": 3}, "correction is 3"),
-        ({"noise": 11}, "noise is 11; it should be a number from 0 to 10"),
-        ({"incidents": ["fail:2@3"], "engines": 2}, "numbered 0 to 1"),
-        ({"demand": Fleet()}, "demand is Fleet"),
-    ],
-)
+@pytest.mark.parametrize(("words", "says"), [
+    ({"load": 1.0, "rate_per_s": 2.0}, "load and rate_per_s .* are both given"),
+    ({"engines": 2, "prefill": 1, "decode": 1}, "give one of the two"),
+    ({"pools": POOLS, "engines": 2}, "pools are given, and engines"),
+    ({"pools": [{"engine": 2}]}, "a pool: .*engine"),
+    ({"signal_delay_s": 0.1}, "there is one engine, without a router"),
+    ({"decode_scheduler": "edf"}, "edf is the scheduler of decode engines, and there are none"),
+    ({"link_gb_per_s": 3.0}, "a link between prefill and decode engines"),
+    ({"window": "last"}, "window is 'last'"),
+    ({"keep_slos": "no"}, "keep_slos is 'no'; it should be true or false"),
+    ({"correction": 3}, "correction is 3"),
+    ({"noise": 11}, "noise is 11; it should be a number from 0 to 10"),
+    ({"incidents": ["fail:2@3"], "engines": 2}, "numbered 0 to 1"),
+    ({"demand": Fleet()}, "demand is Fleet"),
+])  # fmt: skip
 def test_what_does_not_go_together(words, says):
     with pytest.raises(SpecError, match=says) as error:
         ServingSpec().replaced(**words)

@@ -82,16 +82,13 @@ def test_prompts_of_two_adapters_share_nothing() -> None:
     assert prompts_by_adapter(prompts, np.zeros(3, "i4")) is prompts
 
 
-@pytest.mark.parametrize(
-    ("numbers", "says"),
-    [
-        ((0, 1.0, 1.0), "max_loras is 0; it should be a whole number from 1 to 4096"),
-        ((2.5, 1.0, 1.0), "max_loras is 2.5; it"),
-        ((4, 1.0, 1.0, 3), "max_cpu_loras is 3; it should be max_loras, 4, or more"),
-        ((4, -1.0, 1.0), "load_s is -1.0; it should be 0 or more"),
-        ((4, 1.0, np.inf), "activate_s is inf; it should be 0 or more"),
-    ],
-)
+@pytest.mark.parametrize(("numbers", "says"), [
+    ((0, 1.0, 1.0), "max_loras is 0; it should be a whole number from 1 to 4096"),
+    ((2.5, 1.0, 1.0), "max_loras is 2.5; it"),
+    ((4, 1.0, 1.0, 3), "max_cpu_loras is 3; it should be max_loras, 4, or more"),
+    ((4, -1.0, 1.0), "load_s is -1.0; it should be 0 or more"),
+    ((4, 1.0, np.inf), "activate_s is inf; it should be 0 or more"),
+])  # fmt: skip
 def test_numbers_that_cannot_be(numbers: tuple, says: str) -> None:
     with pytest.raises(DeploymentError, match=f"^LoRA adapters: {says}"):
         Adapters(*numbers)

@@ -101,15 +101,12 @@ def test_what_is_out_at_a_pause_is_not_what_is_under_way():
     assert int(np.sum(out)) == int(simulation.arrays.engines["totals"]["num_output_tokens"].sum())
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ({"host": HostMemory(10, 0.0, 0.0)}, "host memory"),
-        ({"prefix_store": PrefixStore(100, 0.0)}, "a prefix store"),
-        ({"speculation": Speculation(2, 0.5)}, "speculation"),
-        ({"role": "prefill"}, "the role 'prefill'"),
-    ],
-)
+@pytest.mark.parametrize(("change", "what"), [
+    ({"host": HostMemory(10, 0.0, 0.0)}, "host memory"),
+    ({"prefix_store": PrefixStore(100, 0.0)}, "a prefix store"),
+    ({"speculation": Speculation(2, 0.5)}, "speculation"),
+    ({"role": "prefill"}, "the role 'prefill'"),
+])  # fmt: skip
 def test_what_is_not_simulated_with_it_is_refused(change: dict[str, Any], what: str):
     with pytest.raises(DeploymentError, match=f"async_scheduling is not simulated with {what}; leave out one"):
         dataclasses.replace(POOL, **change)

@@ -31,16 +31,10 @@ def test_sums(batch):
     prefills = [(lq, lkv) for lq, lkv, decoding in batch if not decoding]
     decodes = [lkv for _, lkv, decoding in batch if decoding]
     assert sums[0][list(layout.BATCH_SUMS)].tolist() == (
-        len(prefills),
-        sum(lq for lq, _ in prefills),
-        sum(lq * lq for lq, _ in prefills),
-        sum(lq * lkv for lq, lkv in prefills),
-        sum(lkv for _, lkv in prefills),
-        max((lq for lq, _ in prefills), default=0),
-        len(decodes),
-        sum(decodes),
-        max(decodes, default=0),
-    )
+        len(prefills), sum(lq for lq, _ in prefills), sum(lq * lq for lq, _ in prefills),
+        sum(lq * lkv for lq, lkv in prefills), sum(lkv for _, lkv in prefills),
+        max((lq for lq, _ in prefills), default=0), len(decodes), sum(decodes), max(decodes, default=0),
+    )  # fmt: skip
     assert sums[0].drafts.known == 0.0
     copy = np.ones(1, layout.BATCH)
     batches.copy(copy[0], sums[0])

@@ -93,15 +93,9 @@ def test_a_routing_decision_reads_of_a_request_what_was_given_and_its_tokens(nam
     expected = routed(simulation, requests, r, now_s)
     assert HOLD <= expected[0] < scenario.deployment.engines
     given_and_tokens = {
-        *FIELDS,
-        "session",
-        "session_engine",
-        "sent_cached_tokens",
-        "first_deadline_s",
-        "token_interval_s",
-        "first_token_gain",
-        "decode_token_gain",
-    }
+        *FIELDS, "session", "session_engine", "sent_cached_tokens", "first_deadline_s", "token_interval_s",
+        "first_token_gain", "decode_token_gain",
+    }  # fmt: skip
     for field in set(REQUEST.names) - given_and_tokens - {"num_output_tokens", "computed_tokens"}:
         requests[field] = np.arange(n) * 7 % 23 - 1
     # Whether its KV is somewhere, not how much of it there is.

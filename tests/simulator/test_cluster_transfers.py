@@ -62,13 +62,9 @@ def test_two_requests_one_after_the_other_on_a_link():
     """One batch of 2 + 3 tokens ends at 6 s. Sent 6 to 9 s and 9 to 13 s; each then decodes one token in 2 s."""
     simulation = run(requests(prompt_tokens=[2, 3], output_tokens=[2, 2]), pool("prefill"), pool("decode"))
     assert lines(simulation, "departed", "received", "finish") == [
-        (6.0, "departed", 0, 0, 2),
-        (6.0, "departed", 0, 1, 3),
-        (9.0, "received", 1, 0, 2),
-        (11.0, "finish", 1, 0, 0),
-        (13.0, "received", 1, 1, 3),
-        (15.0, "finish", 1, 1, 0),
-    ]
+        (6.0, "departed", 0, 0, 2), (6.0, "departed", 0, 1, 3), (9.0, "received", 1, 0, 2), (11.0, "finish", 1, 0, 0),
+        (13.0, "received", 1, 1, 3), (15.0, "finish", 1, 1, 0),
+    ]  # fmt: skip
     assert list(simulation.arrays.outcomes["first_token_s"]) == [6.0, 6.0]
 
 
@@ -179,12 +175,9 @@ def test_the_queue_record_is_what_was_sent_and_has_no_token():
         snapshot = simulation.router_state.known.snapshots[0]
         record = simulation.router_state.known.prefilling[0, : snapshot.prefills].tolist()
         return (
-            record,
-            int(snapshot.prefill_tokens),
-            int(snapshot.requests),
-            int(snapshot.decodes),
+            record, int(snapshot.prefill_tokens), int(snapshot.requests), int(snapshot.decodes),
             float(snapshot.changed_s),
-        )
+        )  # fmt: skip
 
     # Requests 0 and 2 go to engine 0 (sent to longest ago of two alike), request 1 to engine 1.
     assert first(0.5) == ([0], 3, 1, 0, 0.0)

@@ -87,16 +87,13 @@ needs_jit = pytest.mark.skipif(JIT_DISABLED, reason="no dispatchers without comp
 
 
 @needs_jit
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("return inner(x) + 1.0", "return inner(x) + 2.0"),  # a helper in another file
-        ("return x + 1.0", "return x + 2.0"),  # a helper's helper
-        ("FACTOR = 10.0", "FACTOR = 20.0"),  # a constant that was imported
-        ("OFFSET = 0.5", "OFFSET = 0.25"),  # a constant read through its module
-        ("TABLE = np.array([0.0, 0.0])", "TABLE = np.array([0.0, 1.0])"),  # an array of constants
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), [
+    ("return inner(x) + 1.0", "return inner(x) + 2.0"),  # a helper in another file
+    ("return x + 1.0", "return x + 2.0"),  # a helper's helper
+    ("FACTOR = 10.0", "FACTOR = 20.0"),  # a constant that was imported
+    ("OFFSET = 0.5", "OFFSET = 0.25"),  # a constant read through its module
+    ("TABLE = np.array([0.0, 0.0])", "TABLE = np.array([0.0, 1.0])"),  # an array of constants
+])  # fmt: skip
 def test_an_edit_in_another_file_gives_another_digest(digest, old, new):
     assert digest() == digest()
     assert digest(old, new) != digest()

@@ -12,20 +12,17 @@ from tests.simulator.scenes import requests, scene
 pytestmark = pytest.mark.nojit
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "right"),
-    [
-        ("engines", 0, "a whole number from 1 to "),
-        ("engines", 1.5, "a whole number from 1 to "),
-        ("total_blocks", 0, "a whole number from 1 to "),
-        ("block_tokens", -1, "a whole number from 1 to "),
-        ("engines", 10**6, "a whole number from 1 to "),
-        ("total_blocks", 2**31, "a whole number from 1 to "),
-        ("watermark", -0.1, "0 or more and below 1"),
-        ("watermark", 1.0, "0 or more and below 1"),
-        ("watermark", np.nan, "0 or more and below 1"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "right"), [
+    ("engines", 0, "a whole number from 1 to "),
+    ("engines", 1.5, "a whole number from 1 to "),
+    ("total_blocks", 0, "a whole number from 1 to "),
+    ("block_tokens", -1, "a whole number from 1 to "),
+    ("engines", 10**6, "a whole number from 1 to "),
+    ("total_blocks", 2**31, "a whole number from 1 to "),
+    ("watermark", -0.1, "0 or more and below 1"),
+    ("watermark", 1.0, "0 or more and below 1"),
+    ("watermark", np.nan, "0 or more and below 1"),
+])  # fmt: skip
 def test_what_is_refused(field, value, right):
     with pytest.raises(DeploymentError) as error:
         Deployment(SECONDS, SECONDS, **({"total_blocks": 10, "name": "mine"} | {field: value}))

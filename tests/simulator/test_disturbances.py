@@ -81,16 +81,13 @@ def test_as_printed_it_compounds_and_overshoots() -> None:
     assert max(found) > 1.8
 
 
-@pytest.mark.parametrize(
-    ("make", "names"),
-    [
-        (lambda: Disturbance(noise=-0.1), "noise"),
-        (lambda: Disturbance(drift_per_s=float("nan")), "drift_per_s"),
-        (lambda: Disturbance(shift_ratio=0), "shift_ratio"),
-        (lambda: Correction(theta=1.0), "theta"),
-        (lambda: Correction(window_iterations=0), "window_iterations"),
-    ],
-)
+@pytest.mark.parametrize(("make", "names"), [
+    (lambda: Disturbance(noise=-0.1), "noise"),
+    (lambda: Disturbance(drift_per_s=float("nan")), "drift_per_s"),
+    (lambda: Disturbance(shift_ratio=0), "shift_ratio"),
+    (lambda: Correction(theta=1.0), "theta"),
+    (lambda: Correction(window_iterations=0), "window_iterations"),
+])  # fmt: skip
 def test_bad_numbers_are_named(make, names) -> None:
     with pytest.raises(DeploymentError, match=names):
         make()

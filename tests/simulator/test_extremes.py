@@ -162,17 +162,14 @@ def test_every_number_of_a_result_is_finite_up_to_the_latest_time() -> None:
         Simulation(scenario(linear(t_c=LATEST_S / 3))).run()
 
 
-@pytest.mark.parametrize(
-    ("make", "names"),
-    [
-        (lambda: Disturbance(noise=11.0), "noise is 11.0; it should be from 0 to 10"),
-        (lambda: Disturbance(noise=math.inf), "noise is inf"),
-        (lambda: Disturbance(drift_per_s=math.inf), "drift_per_s is inf"),
-        (lambda: Correction(window_iterations=1.5), "window_iterations is 1.5; it should be a whole number"),  # type: ignore[arg-type]
-        (lambda: Correction(window_iterations=math.inf), "window_iterations is inf"),  # type: ignore[arg-type]
-        (lambda: Operators(2**17, np.ones((1, 4))), "layers is 131072; it should be a whole number from 1 to 65536"),
-    ],
-)
+@pytest.mark.parametrize(("make", "names"), [
+    (lambda: Disturbance(noise=11.0), "noise is 11.0; it should be from 0 to 10"),
+    (lambda: Disturbance(noise=math.inf), "noise is inf"),
+    (lambda: Disturbance(drift_per_s=math.inf), "drift_per_s is inf"),
+    (lambda: Correction(window_iterations=1.5), "window_iterations is 1.5; it should be a whole number"),  # type: ignore[arg-type]
+    (lambda: Correction(window_iterations=math.inf), "window_iterations is inf"),  # type: ignore[arg-type]
+    (lambda: Operators(2**17, np.ones((1, 4))), "layers is 131072; it should be a whole number from 1 to 65536"),
+])  # fmt: skip
 def test_settings_that_no_run_can_have(make, names) -> None:
     with pytest.raises(DeploymentError, match=names):
         make()
@@ -190,17 +187,14 @@ class Changed:
         return getattr(self.model, name)
 
 
-@pytest.mark.parametrize(
-    ("coefficients", "scaled", "line"),
-    [
-        ([1.0] * 6, None, r"estimator: `scaled` is object\[\]; it should be bool\[6\], True for each"),
-        ([1.0] * 6, [True] * 5, r"`scaled` is bool\[5\]"),
-        ([1.0] * 6, [1.0] * 6, r"`scaled` is float64\[6\]"),
-        ([1] * 6, [True] * 6, r"estimator: coefficients are int64\[6\]"),
-        ([math.nan] * 6, [True] * 6, r"or not finite; they should be finite float64\[k\]"),
-        ([[1.0] * 6], [[True] * 6], r"coefficients are float64\[1, 6\]"),
-    ],
-)
+@pytest.mark.parametrize(("coefficients", "scaled", "line"), [
+    ([1.0] * 6, None, r"estimator: `scaled` is object\[\]; it should be bool\[6\], True for each"),
+    ([1.0] * 6, [True] * 5, r"`scaled` is bool\[5\]"),
+    ([1.0] * 6, [1.0] * 6, r"`scaled` is float64\[6\]"),
+    ([1] * 6, [True] * 6, r"estimator: coefficients are int64\[6\]"),
+    ([math.nan] * 6, [True] * 6, r"or not finite; they should be finite float64\[k\]"),
+    ([[1.0] * 6], [[True] * 6], r"coefficients are float64\[1, 6\]"),
+])  # fmt: skip
 def test_coefficients_that_no_kernel_can_take(coefficients: list, scaled: object, line: str) -> None:
     wrong = Changed(SECOND, np.array(coefficients), None if scaled is None else np.array(scaled))
     with pytest.raises(DeploymentError, match=line):

@@ -55,16 +55,13 @@ def test_longer_axes_keep_what_there_was_in_tuples_within_too() -> None:
     assert made.signals is before.signals and before.inner.counts.shape == (2,)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"numbers": np.zeros((2, 3), "f4")}, r"Outer\.numbers is float32\[2, 3\]; it should be float64\[2, 3\]"),
-        ({"numbers": np.zeros((3, 3))}, r"it should be float64\[2, 3\]"),
-        ({"numbers": np.zeros(2)}, r"Outer\.numbers is float64\[2\]"),
-        ({"numbers": np.zeros((3, 2)).T}, r"Outer\.numbers"),
-        ({"more": 1}, "Outer has no more"),
-    ],
-)
+@pytest.mark.parametrize(("given", "words"), [
+    ({"numbers": np.zeros((2, 3), "f4")}, r"Outer\.numbers is float32\[2, 3\]; it should be float64\[2, 3\]"),
+    ({"numbers": np.zeros((3, 3))}, r"it should be float64\[2, 3\]"),
+    ({"numbers": np.zeros(2)}, r"Outer\.numbers is float64\[2\]"),
+    ({"numbers": np.zeros((3, 2)).T}, r"Outer\.numbers"),
+    ({"more": 1}, "Outer has no more"),
+])  # fmt: skip
 def test_arrays_that_kernels_would_misread_are_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         outer(**given)

@@ -255,19 +255,16 @@ def test_bad_numbers_are_one_line(name, value):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("request_s", "'request_s' should be key=value, the key one of request_s, prompt_s_per_token"),
-        ("speed=1", "'speed=1' should be key=value"),
-        ("back_s=soon", "back_s is 'soon'; it should be a number"),
-        ("one_process=1", "one_process is '1'; it should be yes or no"),
-        ("back_s=-1", "back_s is -1.0; it should be a time from 0"),
-        ("back_s=nan", "back_s is nan"),
-        ({"speed": 1}, "unknown 'speed'; it has request_s"),
-        ({"one_process": 1}, "one_process is 1; it should be true or false"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ("request_s", "'request_s' should be key=value, the key one of request_s, prompt_s_per_token"),
+    ("speed=1", "'speed=1' should be key=value"),
+    ("back_s=soon", "back_s is 'soon'; it should be a number"),
+    ("one_process=1", "one_process is '1'; it should be yes or no"),
+    ("back_s=-1", "back_s is -1.0; it should be a time from 0"),
+    ("back_s=nan", "back_s is nan"),
+    ({"speed": 1}, "unknown 'speed'; it has request_s"),
+    ({"one_process": 1}, "one_process is 1; it should be true or false"),
+])  # fmt: skip
 def test_bad_texts_are_one_line(given, message):
     with pytest.raises(DeploymentError, match=message) as error:
         front_end_of(given)

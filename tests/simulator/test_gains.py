@@ -24,15 +24,12 @@ def earned(gain: Gain, **slos: float) -> float:
     return Simulation(scene(workload, gain=gain)).run().summary["gain"]
 
 
-@pytest.mark.parametrize(
-    ("slos", "gain"),
-    [
-        ({}, 2 * (4 + 0.5 + 0.5)),
-        ({"ttft_slo_s": 5.5, "tpot_slo_s": 1.75}, 2 * (4 + 0.5)),  # deadlines 5.5, 7.25, 9: 9 is not before 9
-        ({"ttft_slo_s": 5.0, "tpot_slo_s": 2.25}, 2 * (0.5 + 0.5)),  # 5, 7.25, 9.5
-        ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 8.0}, 2 * (4 + 0.5)),  # 8 for all three
-    ],
-)
+@pytest.mark.parametrize(("slos", "gain"), [
+    ({}, 2 * (4 + 0.5 + 0.5)),
+    ({"ttft_slo_s": 5.5, "tpot_slo_s": 1.75}, 2 * (4 + 0.5)),  # deadlines 5.5, 7.25, 9: 9 is not before 9
+    ({"ttft_slo_s": 5.0, "tpot_slo_s": 2.25}, 2 * (0.5 + 0.5)),  # 5, 7.25, 9.5
+    ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 8.0}, 2 * (4 + 0.5)),  # 8 for all three
+])  # fmt: skip
 def test_tdg(slos, gain):
     assert earned(Gain(first_weight=4.0, decode_weight=0.5), **slos) == gain
 
@@ -50,45 +47,36 @@ def test_an_unbuffered_first_token_moves_the_later_deadlines():
     assert earned(unbuffered, ttft_slo_s=1.0, tpot_slo_s=1.0, ttlt_slo_s=50.0) == 2 * (4 + 0.5 + 0.5)
 
 
-@pytest.mark.parametrize(
-    ("slos", "gain"),
-    [
-        ({}, 2 * (4 + 0.5 + 0.5)),
-        ({"ttft_slo_s": 5.0}, 2 * (0.5 + 0.5)),
-        ({"tpot_slo_s": 2.0}, 2 * 4),  # intervals of 2 are not below 2, whatever was saved before
-        ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 8.0}, 2 * (4 + 0.5)),
-    ],
-)
+@pytest.mark.parametrize(("slos", "gain"), [
+    ({}, 2 * (4 + 0.5 + 0.5)),
+    ({"ttft_slo_s": 5.0}, 2 * (0.5 + 0.5)),
+    ({"tpot_slo_s": 2.0}, 2 * 4),  # intervals of 2 are not below 2, whatever was saved before
+    ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 8.0}, 2 * (4 + 0.5)),
+])  # fmt: skip
 def test_ta_slo(slos, gain):
     assert earned(Gain("ta-slo", first_weight=4.0, decode_weight=0.5), **slos) == gain
 
 
-@pytest.mark.parametrize(
-    ("slos", "gain"),
-    [
-        ({}, 4 + 8 * 3),  # whatever the weight
-        ({"ttft_slo_s": 4.0}, 4 * 4 / 5 + 8 * 3),  # TTFT 5
-        ({"tpot_slo_s": 1.0}, 4 + 8 * (1 + 1 + 3 / 4)),  # at 5, 7 and 9: 0, 2 and 4 are due, 1, 2 and 3 are out
-        ({"ttft_slo_s": 4.0, "tpot_slo_s": 1.0}, 4 * 4 / 5 + 8 * (1 + 2 / 3 + 3 / 5)),  # 1, 3 and 5 are due
-        ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 9.0}, 4 + 8 * 3),
-        ({"ttlt_slo_s": 6.0}, (4 + 8 * 3) * 6 / 9),
-    ],
-)
+@pytest.mark.parametrize(("slos", "gain"), [
+    ({}, 4 + 8 * 3),  # whatever the weight
+    ({"ttft_slo_s": 4.0}, 4 * 4 / 5 + 8 * 3),  # TTFT 5
+    ({"tpot_slo_s": 1.0}, 4 + 8 * (1 + 1 + 3 / 4)),  # at 5, 7 and 9: 0, 2 and 4 are due, 1, 2 and 3 are out
+    ({"ttft_slo_s": 4.0, "tpot_slo_s": 1.0}, 4 * 4 / 5 + 8 * (1 + 2 / 3 + 3 / 5)),  # 1, 3 and 5 are due
+    ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 9.0}, 4 + 8 * 3),
+    ({"ttlt_slo_s": 6.0}, (4 + 8 * 3) * 6 / 9),
+])  # fmt: skip
 def test_tempo(slos, gain):
     assert earned(Gain("tempo"), **slos) == pytest.approx(gain, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("slos", "attained"),
-    [
-        ({}, True),
-        ({"ttft_slo_s": 5.0}, False),
-        ({"tpot_slo_s": 2.0}, False),
-        ({"ttft_slo_s": 5.5, "tpot_slo_s": 2.25}, True),
-        ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 9.5}, True),
-        ({"ttlt_slo_s": 9.0}, False),
-    ],
-)
+@pytest.mark.parametrize(("slos", "attained"), [
+    ({}, True),
+    ({"ttft_slo_s": 5.0}, False),
+    ({"tpot_slo_s": 2.0}, False),
+    ({"ttft_slo_s": 5.5, "tpot_slo_s": 2.25}, True),
+    ({"ttft_slo_s": 1.0, "tpot_slo_s": 1.0, "ttlt_slo_s": 9.5}, True),
+    ({"ttlt_slo_s": 9.0}, False),
+])  # fmt: skip
 def test_gains_by_request(slos, attained):
     assert earned(Gain("weighted-slo"), **slos) == 2 * attained
     assert earned(Gain("vanilla-slo"), **slos) == attained
@@ -149,19 +137,16 @@ def test_a_gain_in_words():
     assert gain_of("tdg:buffered_first_token=yes") == Gain()
 
 
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
-        ("nope", "ta-slo"),
-        ("tdg:nope=1", "first_weight, decode_weight, buffered_first_token"),
-        ("tdg:first_weight", "key=value"),
-        ("tdg:first_weight=x", "a number, 0 or more"),
-        ("tdg:first_weight=-1", "0 or more"),
-        ("tdg:decode_weight=nan", "0 or more"),
-        ("tdg:buffered_first_token=1", "yes or no"),
-        ("ta-slo:first_weight=0,decode_weight=0", "one of them should be above 0"),
-    ],
-)
+@pytest.mark.parametrize(("text", "right"), [
+    ("nope", "ta-slo"),
+    ("tdg:nope=1", "first_weight, decode_weight, buffered_first_token"),
+    ("tdg:first_weight", "key=value"),
+    ("tdg:first_weight=x", "a number, 0 or more"),
+    ("tdg:first_weight=-1", "0 or more"),
+    ("tdg:decode_weight=nan", "0 or more"),
+    ("tdg:buffered_first_token=1", "yes or no"),
+    ("ta-slo:first_weight=0,decode_weight=0", "one of them should be above 0"),
+])  # fmt: skip
 def test_a_gain_in_wrong_words(text, right):
     with pytest.raises(GainError, match=right):
         gain_of(text)

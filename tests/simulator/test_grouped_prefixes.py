@@ -105,16 +105,13 @@ def test_a_block_of_a_window_that_is_overwritten_is_no_hit_though_full_attention
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        ((STATE, KvCacheGroup(8, state=True)), "states of fixed size alone, in blocks of different sizes; switch"),
-        ((FULL, WINDOW, STATE), "with windows beside states of fixed size; switch"),
-        ((LOCAL,), "local windows, or windows of one token, alone; switch prefix_caching off"),
-        ((FULL, KvCacheGroup(4, 9, local=True)), "local windows that are not multiples of their blocks"),
-        ((KvCacheGroup(8), LOCAL), "local windows whose blocks are not multiples of the other groups' blocks"),
-    ],
-)
+@pytest.mark.parametrize(("groups", "words"), [
+    ((STATE, KvCacheGroup(8, state=True)), "states of fixed size alone, in blocks of different sizes; switch"),
+    ((FULL, WINDOW, STATE), "with windows beside states of fixed size; switch"),
+    ((LOCAL,), "local windows, or windows of one token, alone; switch prefix_caching off"),
+    ((FULL, KvCacheGroup(4, 9, local=True)), "local windows that are not multiples of their blocks"),
+    ((KvCacheGroup(8), LOCAL), "local windows whose blocks are not multiples of the other groups' blocks"),
+])  # fmt: skip
 def test_what_is_refused(groups: tuple[KvCacheGroup, ...], words: str) -> None:
     with pytest.raises(DeploymentError, match=words):
         served([(8, 1)], [NAMES[:2]], *groups, prefix_caching=True)

@@ -41,20 +41,17 @@ def served(pool: Deployment, work: Workload) -> Simulation:
     return simulation
 
 
-@pytest.mark.parametrize(
-    ("group", "computed", "chunk", "blocks"),
-    [
-        (FULL, 7, 1, 2),
-        (FULL, 7, 2, 3),
-        (WINDOW, 0, 16, 4),
-        (WINDOW, 8, 1, 3),  # token 8 sees 1 to 8: no block has been left
-        (WINDOW, 11, 1, 2),  # token 11 sees 4 to 11
-        (WINDOW, 16, 16, 6),  # token 16 sees 9 to 16, which begin in the third block
-        (LOCAL, 15, 1, 2),
-        (LOCAL, 16, 1, 1),  # a new window
-        (STATE, 0, 1000, 1),
-    ],
-)
+@pytest.mark.parametrize(("group", "computed", "chunk", "blocks"), [
+    (FULL, 7, 1, 2),
+    (FULL, 7, 2, 3),
+    (WINDOW, 0, 16, 4),
+    (WINDOW, 8, 1, 3),  # token 8 sees 1 to 8: no block has been left
+    (WINDOW, 11, 1, 2),  # token 11 sees 4 to 11
+    (WINDOW, 16, 16, 6),  # token 16 sees 9 to 16, which begin in the third block
+    (LOCAL, 15, 1, 2),
+    (LOCAL, 16, 1, 1),  # a new window
+    (STATE, 0, 1000, 1),
+])  # fmt: skip
 def test_what_a_group_holds(group: KvCacheGroup, computed: int, chunk: int, blocks: int) -> None:
     assert blocks_held([group], computed, chunk) == blocks
     assert blocks_held([group] * 3, computed, chunk) == 3 * blocks
@@ -94,41 +91,32 @@ def test_one_group_of_full_attention_changes_nothing() -> None:
     assert ours.loop is WHOLE
 
 
-@pytest.mark.parametrize(
-    ("others", "words"),
-    [
-        ({"role": "decode"}, "is not simulated with the role 'decode'; append :kv_groups=mean to the device"),
-        ({"host": HostMemory(4, 0.0, 0.0)}, "is not simulated with host memory; append"),
-        ({"speculation": Speculation(2, 0.5)}, "is not simulated with speculation; append"),
-    ],
-)
+@pytest.mark.parametrize(("others", "words"), [
+    ({"role": "decode"}, "is not simulated with the role 'decode'; append :kv_groups=mean to the device"),
+    ({"host": HostMemory(4, 0.0, 0.0)}, "is not simulated with host memory; append"),
+    ({"speculation": Speculation(2, 0.5)}, "is not simulated with speculation; append"),
+])  # fmt: skip
 def test_what_is_not_simulated_beside_them(others: dict[str, Any], words: str) -> None:
     with pytest.raises(DeploymentError, match=words):
         deployment(FULL, WINDOW, **others)
 
 
-@pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        ((WINDOW, KvCacheGroup(4, window=16)), "KV cache groups of windows differ"),
-        ((FULL, KvCacheGroup(8)), "KV cache groups of full attention differ"),
-        ((FULL,) * 5000, "there are 5000 KV cache groups; at most 4096 are simulated"),
-    ],
-)
+@pytest.mark.parametrize(("groups", "words"), [
+    ((WINDOW, KvCacheGroup(4, window=16)), "KV cache groups of windows differ"),
+    ((FULL, KvCacheGroup(8)), "KV cache groups of full attention differ"),
+    ((FULL,) * 5000, "there are 5000 KV cache groups; at most 4096 are simulated"),
+])  # fmt: skip
 def test_kinds_of_which_there_is_one(groups: tuple[KvCacheGroup, ...], words: str) -> None:
     with pytest.raises(DeploymentError, match=words):
         deployment(*groups)
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"block_tokens": 0}, "block_tokens is 0; it should be a whole number from 1"),
-        ({"window": 1.5}, "window is 1.5"),
-        ({"state": True, "window": 4}, "a state has no window"),
-        ({"local": True}, "it should come with a `window`"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"block_tokens": 0}, "block_tokens is 0; it should be a whole number from 1"),
+    ({"window": 1.5}, "window is 1.5"),
+    ({"state": True, "window": 4}, "a state has no window"),
+    ({"local": True}, "it should come with a `window`"),
+])  # fmt: skip
 def test_groups_that_are_none(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(DeploymentError, match=words):
         KvCacheGroup(**fields)

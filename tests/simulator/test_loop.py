@@ -30,17 +30,10 @@ def test_one_request_line_by_line():
     simulation = Simulation(scene(requests(prompt_tokens=[4], output_tokens=[2])), record_timeline=True)
     result = simulation.run()
     assert lines(simulation) == [
-        (0, "arrival", 0, 0, 0),
-        (0, "batch_start", 0, -1, 1),
-        (0, "scheduled", 0, 0, 4),
-        (5, "token", 0, 0, 1),
-        (5, "batch_end", 0, -1, 4),
-        (5, "batch_start", 0, -1, 1),
-        (5, "scheduled", 0, 0, 1),
-        (7, "token", 0, 0, 1),
-        (7, "finish", 0, 0, 0),
-        (7, "batch_end", 0, -1, 5),
-    ]
+        (0, "arrival", 0, 0, 0), (0, "batch_start", 0, -1, 1), (0, "scheduled", 0, 0, 4), (5, "token", 0, 0, 1),
+        (5, "batch_end", 0, -1, 4), (5, "batch_start", 0, -1, 1), (5, "scheduled", 0, 0, 1), (7, "token", 0, 0, 1),
+        (7, "finish", 0, 0, 0), (7, "batch_end", 0, -1, 5),
+    ]  # fmt: skip
     row = result.requests.iloc[0]
     assert (row.admitted_s, row.first_token_s, row.finish_s, row.ttft_s, row.tpot_s, row.ttlt_s) == (0, 5, 7, 5, 2, 7)
     # 4 blocks for 5 s and 5 for 2 s, of 1000, over 7 s.
@@ -54,11 +47,7 @@ def test_an_arrival_at_the_end_of_an_iteration_joins_the_next():
     simulation.run()
     at_5 = [line[1:4] for line in lines(simulation) if line[0] == 5]
     assert at_5 == [
-        ("token", 0, 0),
-        ("batch_end", 0, -1),
-        ("arrival", 0, 1),
-        ("batch_start", 0, -1),
-        ("scheduled", 0, 1),
+        ("token", 0, 0), ("batch_end", 0, -1), ("arrival", 0, 1), ("batch_start", 0, -1), ("scheduled", 0, 1),
         ("scheduled", 0, 0),
     ]  # fmt: skip  (deadline 1005 before 1000 + 1000)
 

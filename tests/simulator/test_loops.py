@@ -33,22 +33,19 @@ pytestmark = pytest.mark.skipif(JIT_DISABLED, reason="without compilation there 
 SMALL: dict[str, Any] = {"trace": "azure-conv", "requests": 20, "rate_per_s": 2.0}
 
 
-@pytest.mark.parametrize(
-    ("fields", "loop"),
-    [
-        ({}, PLAIN),
-        ({"noise": 0.1, "host_memory_gib": 4.0}, PLAIN),
-        ({"engines": 2}, FLEET),
-        ({"prefill": 1, "decode": 1}, FLEET),
-        ({"engines": 2, "incidents": ["fail:0@1"]}, FLEET),
-        ({"scheduler": "flow-prefill"}, WHOLE),
-        ({"speculation": "k=2,acceptance=0.5"}, WHOLE),
-        ({"front_end": "request_s=0.01"}, WHOLE),
-        ({"front_end": "streamed_s_per_token=1e-5,one_process=yes"}, WHOLE),
-        ({"max_concurrency": 4}, WHOLE),
-        ({"correction": True}, WHOLE),
-    ],
-)
+@pytest.mark.parametrize(("fields", "loop"), [
+    ({}, PLAIN),
+    ({"noise": 0.1, "host_memory_gib": 4.0}, PLAIN),
+    ({"engines": 2}, FLEET),
+    ({"prefill": 1, "decode": 1}, FLEET),
+    ({"engines": 2, "incidents": ["fail:0@1"]}, FLEET),
+    ({"scheduler": "flow-prefill"}, WHOLE),
+    ({"speculation": "k=2,acceptance=0.5"}, WHOLE),
+    ({"front_end": "request_s=0.01"}, WHOLE),
+    ({"front_end": "streamed_s_per_token=1e-5,one_process=yes"}, WHOLE),
+    ({"max_concurrency": 4}, WHOLE),
+    ({"correction": True}, WHOLE),
+])  # fmt: skip
 def test_a_run_gets_the_first_loop_that_has_all_it_has(fields: dict[str, Any], loop: Compiled) -> None:
     assert Simulation(ServingSpec().replaced(**(SMALL | fields)).build(0)).loop is loop
 

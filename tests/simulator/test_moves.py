@@ -114,16 +114,13 @@ def test_where_nothing_else_happens_a_scaler_is_asked_once_more_and_no_more():
         run(workload, pool("both", 2), routing=FIRST, incidents=(fail(2.5),), scaler=scaler(POOL, 6.0))
 
 
-@pytest.mark.parametrize(
-    ("mistake", "words"),
-    [
-        (0, "router wrong sent request 0 to engine 7"),
-        (1, "held queue 5"),
-        (2, "sent request 0 to engine 0 .* tier 3"),
-        (3, "moved engine 0 to tier 0; .* registered with moves_engines=True"),
-        (4, "holds 1 requests"),
-    ],
-)
+@pytest.mark.parametrize(("mistake", "words"), [
+    (0, "router wrong sent request 0 to engine 7"),
+    (1, "held queue 5"),
+    (2, "sent request 0 to engine 0 .* tier 3"),
+    (3, "moved engine 0 to tier 0; .* registered with moves_engines=True"),
+    (4, "holds 1 requests"),
+])  # fmt: skip
 def test_a_router_that_does_what_cannot_be_is_told_so(mistake, words):
     """In one line: where, when, and what would be right."""
     policy = made_up(wrong, "router", Parameter("mistake", mistake, ""), moves_engines=mistake == 2)

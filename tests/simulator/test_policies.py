@@ -123,22 +123,19 @@ def test_labels():
     assert str(Fact("profiled_token_budget")) == "profiled_token_budget"
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"whole": 0}, "policy: whole=0: should be 1 to 8 tokens"),
-        ({"whole": 9}, "policy: whole=9: should be 1 to 8 tokens"),
-        ({"whole": 2.5}, "policy: whole=2.5: should be a whole number"),
-        ({"real": 1.5}, "policy: real=1.5: should be -1 to 1"),
-        ({"real": "much"}, "policy: real=much: should be a number"),
-        ({"real": None}, "policy: real=None: should be a number"),
-        ({"real": math.nan}, "policy: real=nan: should be -1 to 1"),
-        ({"word": "d"}, "policy: word=d: should be one of a, b, c"),
-        ({"word": 1}, "policy: word=1: should be one of a, b, c"),
-        ({"hole": 1}, "policy has no parameter hole; it has whole, real, word, fact"),
-        ({"self": 1}, "policy has no parameter self; it has whole, real, word, fact"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"whole": 0}, "policy: whole=0: should be 1 to 8 tokens"),
+    ({"whole": 9}, "policy: whole=9: should be 1 to 8 tokens"),
+    ({"whole": 2.5}, "policy: whole=2.5: should be a whole number"),
+    ({"real": 1.5}, "policy: real=1.5: should be -1 to 1"),
+    ({"real": "much"}, "policy: real=much: should be a number"),
+    ({"real": None}, "policy: real=None: should be a number"),
+    ({"real": math.nan}, "policy: real=nan: should be -1 to 1"),
+    ({"word": "d"}, "policy: word=d: should be one of a, b, c"),
+    ({"word": 1}, "policy: word=1: should be one of a, b, c"),
+    ({"hole": 1}, "policy has no parameter hole; it has whole, real, word, fact"),
+    ({"self": 1}, "policy has no parameter self; it has whole, real, word, fact"),
+])  # fmt: skip
 def test_bad_settings(settings, message):
     with pytest.raises(PolicyError) as error:
         POLICY.with_settings(**settings)
@@ -150,18 +147,15 @@ def test_a_policy_without_parameters_says_so():
         Policy("plain", "scheduler", "", "", first).with_settings(x=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("edv", "unknown scheduler 'edv' .*there are: .*edf"),
-        ("", "unknown scheduler ''"),
-        ("edf:batch_size", "scheduler 'edf:batch_size': 'batch_size' should be key=value"),
-        ("edf:batch_size=", "edf: batch_size=: should be a number"),
-        ("edf:=4", "edf has no parameter ; it has max_num_batched_tokens, batch_size, budget"),
-        ("edf:self=1", "edf has no parameter self"),
-        ("edf:batch_size=1e9", "edf: batch_size=1e9: should be 0 to 1048576 requests"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("edv", "unknown scheduler 'edv' .*there are: .*edf"),
+    ("", "unknown scheduler ''"),
+    ("edf:batch_size", "scheduler 'edf:batch_size': 'batch_size' should be key=value"),
+    ("edf:batch_size=", "edf: batch_size=: should be a number"),
+    ("edf:=4", "edf has no parameter ; it has max_num_batched_tokens, batch_size, budget"),
+    ("edf:self=1", "edf has no parameter self"),
+    ("edf:batch_size=1e9", "edf: batch_size=1e9: should be 0 to 1048576 requests"),
+])  # fmt: skip
 def test_bad_text(text, message):
     with pytest.raises(PolicyError, match=message):
         scheduler(text)
@@ -176,16 +170,13 @@ def test_text():
     assert scheduler("slide-batching:load=c,gamma=2").label == "slide-batching:load=c,gamma=2"
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        {},
-        {"kind": "scheduler", "name": "edf"},
-        {"kind": "scheduler", "name": "nobody", "settings": {}},
-        {"kind": "oracle", "name": "edf", "settings": {}},
-        {"kind": "scheduler", "name": "edf", "settings": {"batch_size": -1}},
-    ],
-)
+@pytest.mark.parametrize("document", [
+    {},
+    {"kind": "scheduler", "name": "edf"},
+    {"kind": "scheduler", "name": "nobody", "settings": {}},
+    {"kind": "oracle", "name": "edf", "settings": {}},
+    {"kind": "scheduler", "name": "edf", "settings": {"batch_size": -1}},
+])  # fmt: skip
 def test_bad_json(document):
     with pytest.raises(PolicyError):
         from_json(document)
@@ -212,22 +203,13 @@ def test_registering(own_registry):
     assert get_policy("router", "policy") == router
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kind": "king"}, "policy policy has kind 'king'; it should be one of scheduler, router, scaler"),
-        (
-            {"function": routes},
-            "its function routes is decorated as something else; it should be decorated with @sched",
-        ),
-        ({"kind": "router"}, r"test_policies.py, line [0-9]+: its function .* should be decorated with @router"),
-        (
-            {"function": routes.py_func},
-            r"test_policies.py, line [0-9]+: its function routes is not decorated; it should",
-        ),
-        ({"victims": None}, "its victims None is not decorated; it should be decorated with @victims"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"kind": "king"}, "policy policy has kind 'king'; it should be one of scheduler, router, scaler"),
+    ({"function": routes}, "its function routes is decorated as something else; it should be decorated with @sched"),
+    ({"kind": "router"}, r"test_policies.py, line [0-9]+: its function .* should be decorated with @router"),
+    ({"function": routes.py_func}, r"test_policies.py, line [0-9]+: its function routes is not decorated; it should"),
+    ({"victims": None}, "its victims None is not decorated; it should be decorated with @victims"),
+])  # fmt: skip
 def test_what_is_no_policy(changes, message):
     with pytest.raises(PolicyError, match=message):
         dataclasses.replace(POLICY, **changes)

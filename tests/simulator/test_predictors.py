@@ -182,21 +182,18 @@ def test_a_request_joins_when_it_is_ready_and_counts_from_its_arrival():
 # Errors
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"urgency_error": 1.5}, "urgency_error is 1.5; it should be 0 to 1"),
-        ({"length_error": float("nan")}, "length_error is nan; it should be 0 to 1"),
-        ({"urgency_levels": 0}, "urgency_levels is 0; it should be a whole number of 1 or more"),
-        ({"urgency_levels": 1, "urgency_error": 0.5}, "urgency_levels is 1; it should be 2 or more"),
-        ({"length_buckets": 501}, "length_buckets is 501; it should be None, or a whole number from 1 to"),
-        ({"batch_size": 2.5}, "batch_size is 2.5; it should be a whole number of 1 or more"),
-        ({"latency_s": -1.0}, "latency_s is -1.0; it should be a time of 0 s or more"),
-        ({"latency_per_request_s": float("inf")}, "latency_per_request_s is inf; it should be a time"),
-        ({"processing": "later"}, "processing is 'later'; it should be immediate or full-batch"),
-        ({"seed": -1}, "seed is -1; it should be a whole number of 0 or more"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "told"), [
+    ({"urgency_error": 1.5}, "urgency_error is 1.5; it should be 0 to 1"),
+    ({"length_error": float("nan")}, "length_error is nan; it should be 0 to 1"),
+    ({"urgency_levels": 0}, "urgency_levels is 0; it should be a whole number of 1 or more"),
+    ({"urgency_levels": 1, "urgency_error": 0.5}, "urgency_levels is 1; it should be 2 or more"),
+    ({"length_buckets": 501}, "length_buckets is 501; it should be None, or a whole number from 1 to"),
+    ({"batch_size": 2.5}, "batch_size is 2.5; it should be a whole number of 1 or more"),
+    ({"latency_s": -1.0}, "latency_s is -1.0; it should be a time of 0 s or more"),
+    ({"latency_per_request_s": float("inf")}, "latency_per_request_s is inf; it should be a time"),
+    ({"processing": "later"}, "processing is 'later'; it should be immediate or full-batch"),
+    ({"seed": -1}, "seed is -1; it should be a whole number of 0 or more"),
+])  # fmt: skip
 def test_wrong_values_are_told(wrong, told):
     with pytest.raises(PredictorError, match=re.escape(told)):
         Predictor(**wrong)

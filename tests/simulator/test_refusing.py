@@ -82,13 +82,10 @@ def served(workload: Workload, policy: Policy = ROUTER, incidents=(), engines=2,
 def three(prompt_tokens=(4, 7, 4)) -> Workload:
     return Workload.from_columns(
         {
-            "arrival_s": [0.0, 0.5, 0.5],
-            "prompt_tokens": list(prompt_tokens),
-            "output_tokens": 2,
-            "ttft_slo_s": 1.5,
+            "arrival_s": [0.0, 0.5, 0.5], "prompt_tokens": list(prompt_tokens), "output_tokens": 2, "ttft_slo_s": 1.5,
             "tpot_slo_s": 2.0,
         }
-    )
+    )  # fmt: skip
 
 
 # By hand

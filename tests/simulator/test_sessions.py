@@ -219,21 +219,18 @@ def test_a_policy_does_not_see_what_has_not_arrived(data):
 # Which request follows which
 
 
-@pytest.mark.parametrize(
-    ("after", "think_s", "message"),
-    [
-        ([-1, 5], [0, 0], "request 1: it follows request 5; there are 0 to 1"),
-        ([-1, -2], [0, 0], "request 1: it follows request -2"),
-        ([1, 0], [0, 0], "it follows itself through other requests"),
-        ([-1, 1], [0, 0], "it follows itself"),
-        ([-1, 2, 3, 1], [0, 0, 0, 0], "it follows itself"),
-        ([-1, 0], [0, -1], "request 1: think_s is -1; it should be a time from 0"),
-        ([-1, 0], [0, np.nan], "think_s is nan"),
-        ([-1, 0], [0, np.inf], "think_s is inf"),
-        ([-1, 0], [0], "they should be alike"),
-        ([-1, 0.5], [0, 0], "whole numbers"),
-    ],
-)
+@pytest.mark.parametrize(("after", "think_s", "message"), [
+    ([-1, 5], [0, 0], "request 1: it follows request 5; there are 0 to 1"),
+    ([-1, -2], [0, 0], "request 1: it follows request -2"),
+    ([1, 0], [0, 0], "it follows itself through other requests"),
+    ([-1, 1], [0, 0], "it follows itself"),
+    ([-1, 2, 3, 1], [0, 0, 0, 0], "it follows itself"),
+    ([-1, 0], [0, -1], "request 1: think_s is -1; it should be a time from 0"),
+    ([-1, 0], [0, np.nan], "think_s is nan"),
+    ([-1, 0], [0, np.inf], "think_s is inf"),
+    ([-1, 0], [0], "they should be alike"),
+    ([-1, 0.5], [0, 0], "whole numbers"),
+])  # fmt: skip
 def test_bad_turns_are_one_line(after, think_s, message):
     with pytest.raises(WorkloadError, match=message) as error:
         SessionDependencies(np.array(after), np.array(think_s, float))

@@ -298,31 +298,28 @@ def test_drafts_never_shorten_a_batch(form, data):
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"k": 0, "acceptance": 0.5}, "k is 0; it should be a whole number from 1 to 64"),
-        ({"k": 2.5, "acceptance": 0.5}, "k is 2.5; it should be a whole number from 1 to 64"),
-        ({"k": True, "acceptance": 0.5}, "k is True; it should be a whole number"),
-        ({"acceptance": 0.5}, "k is None; it should be a whole number from 1 to 64"),
-        ({"k": 2}, "acceptance is None; it should be a probability, from 0 to 1"),
-        ({"k": 2, "acceptance": 1.5}, "acceptance is 1.5; it should be a probability, from 0 to 1"),
-        ({"k": 2, "acceptance": [0.5, -0.1]}, "acceptance is -0.1; it should be a probability, from 0 to 1"),
-        ({"k": 2, "acceptance": float("nan")}, "acceptance is nan; it should be a probability"),
-        ({"k": 3, "acceptance": [0.9, 0.5]}, "acceptance has 2 positions, and k is 3; it should have one for each"),
-        ({"k": 1, "acceptance": []}, "acceptance has 0 positions, and k is 1"),
-        ({"k": 1, "acceptance": 1, "draft_s": -1}, "draft_s is -1; it should be a time from 0"),
-        ({"k": 1, "acceptance": 1, "draft_s_per_request": float("inf")}, "draft_s_per_request is inf"),
-        ({"k": 1, "acceptance": 1, "free_verification": 1}, "free_verification is 1; it should be true or false"),
-        ({"depth": 1}, "unknown 'depth'; it has k, acceptance"),
-        ("k=4", "acceptance is None; it should be a probability"),
-        ("", "'' should be key=value, the key one of k, acceptance"),
-        ("k=4,speed=2", "'speed=2' should be key=value"),
-        ("k=many,acceptance=1", "k is 'many'; it should be a whole number"),
-        ("k=4,acceptance=0.5/x", "acceptance is '0.5/x'; it should be a number"),
-        ("k=4,acceptance=1,free_verification=1", "free_verification is '1'; it should be yes or no"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    ({"k": 0, "acceptance": 0.5}, "k is 0; it should be a whole number from 1 to 64"),
+    ({"k": 2.5, "acceptance": 0.5}, "k is 2.5; it should be a whole number from 1 to 64"),
+    ({"k": True, "acceptance": 0.5}, "k is True; it should be a whole number"),
+    ({"acceptance": 0.5}, "k is None; it should be a whole number from 1 to 64"),
+    ({"k": 2}, "acceptance is None; it should be a probability, from 0 to 1"),
+    ({"k": 2, "acceptance": 1.5}, "acceptance is 1.5; it should be a probability, from 0 to 1"),
+    ({"k": 2, "acceptance": [0.5, -0.1]}, "acceptance is -0.1; it should be a probability, from 0 to 1"),
+    ({"k": 2, "acceptance": float("nan")}, "acceptance is nan; it should be a probability"),
+    ({"k": 3, "acceptance": [0.9, 0.5]}, "acceptance has 2 positions, and k is 3; it should have one for each"),
+    ({"k": 1, "acceptance": []}, "acceptance has 0 positions, and k is 1"),
+    ({"k": 1, "acceptance": 1, "draft_s": -1}, "draft_s is -1; it should be a time from 0"),
+    ({"k": 1, "acceptance": 1, "draft_s_per_request": float("inf")}, "draft_s_per_request is inf"),
+    ({"k": 1, "acceptance": 1, "free_verification": 1}, "free_verification is 1; it should be true or false"),
+    ({"depth": 1}, "unknown 'depth'; it has k, acceptance"),
+    ("k=4", "acceptance is None; it should be a probability"),
+    ("", "'' should be key=value, the key one of k, acceptance"),
+    ("k=4,speed=2", "'speed=2' should be key=value"),
+    ("k=many,acceptance=1", "k is 'many'; it should be a whole number"),
+    ("k=4,acceptance=0.5/x", "acceptance is '0.5/x'; it should be a number"),
+    ("k=4,acceptance=1,free_verification=1", "free_verification is '1'; it should be yes or no"),
+])  # fmt: skip
 def test_bad_input_is_one_line(given, message):
     with pytest.raises(DeploymentError, match=r"^speculation") as error:
         speculation_of(given)

@@ -30,34 +30,31 @@ def test_a_table_is_not_to_be_written_to():
         Workload.from_columns(THREE).table["weight"] = 3
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "right"),
-    [
-        ("arrival_s", -1.0, "a time from 0 to 1e+12 s"),
-        ("arrival_s", np.nan, "a time from 0 to 1e+12 s"),
-        ("arrival_s", np.inf, "a time from 0 to 1e+12 s"),
-        ("arrival_s", 0.5, r"not before the request above it (sort by arrival)"),
-        ("prompt_tokens", 0, "1 to 16777216"),
-        ("prompt_tokens", -3, "1 to 16777216"),
-        ("prompt_tokens", 2**24 + 1, "1 to 16777216"),
-        ("output_tokens", 0, "1 to 16777216"),
-        ("output_tokens", 2**24 + 1, "1 to 16777216"),
-        ("weight", 0.0, WEIGHTS),
-        ("weight", -1.0, WEIGHTS),
-        ("weight", np.inf, WEIGHTS),
-        ("weight", np.nan, WEIGHTS),
-        ("ttft_slo_s", 0.0, "above 0 and finite"),
-        ("ttft_slo_s", np.nan, "above 0 and finite"),
-        ("ttft_slo_s", np.inf, "above 0 and finite"),
-        ("tpot_slo_s", 0.0, "above 0 and finite"),
-        ("tpot_slo_s", np.inf, "above 0 and finite"),
-        ("ttlt_slo_s", 0.0, "above 0"),
-        ("ttlt_slo_s", np.nan, "above 0"),
-        ("predicted_output_tokens", 0.0, "above 0, or NaN where unknown"),
-        ("client", -1, "0 or more"),
-        ("application", -1, "0 or more"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "right"), [
+    ("arrival_s", -1.0, "a time from 0 to 1e+12 s"),
+    ("arrival_s", np.nan, "a time from 0 to 1e+12 s"),
+    ("arrival_s", np.inf, "a time from 0 to 1e+12 s"),
+    ("arrival_s", 0.5, r"not before the request above it (sort by arrival)"),
+    ("prompt_tokens", 0, "1 to 16777216"),
+    ("prompt_tokens", -3, "1 to 16777216"),
+    ("prompt_tokens", 2**24 + 1, "1 to 16777216"),
+    ("output_tokens", 0, "1 to 16777216"),
+    ("output_tokens", 2**24 + 1, "1 to 16777216"),
+    ("weight", 0.0, WEIGHTS),
+    ("weight", -1.0, WEIGHTS),
+    ("weight", np.inf, WEIGHTS),
+    ("weight", np.nan, WEIGHTS),
+    ("ttft_slo_s", 0.0, "above 0 and finite"),
+    ("ttft_slo_s", np.nan, "above 0 and finite"),
+    ("ttft_slo_s", np.inf, "above 0 and finite"),
+    ("tpot_slo_s", 0.0, "above 0 and finite"),
+    ("tpot_slo_s", np.inf, "above 0 and finite"),
+    ("ttlt_slo_s", 0.0, "above 0"),
+    ("ttlt_slo_s", np.nan, "above 0"),
+    ("predicted_output_tokens", 0.0, "above 0, or NaN where unknown"),
+    ("client", -1, "0 or more"),
+    ("application", -1, "0 or more"),
+])  # fmt: skip
 def test_what_cannot_be_served(field, value, right):
     columns = {key: np.array(column, "f8") for key, column in THREE.items()}
     columns.setdefault(field, np.full(3, DEFAULTS.get(field, 0), "f8"))
@@ -85,17 +82,14 @@ def test_whole_numbers(field, value):
         Workload.from_columns(THREE | {field: column})
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (THREE | {"wait": 1}, r"workload 'workload': unknown column wait; a workload has arrival_s, .*urgency"),
-        ({"arrival_s": [0.0]}, "missing columns output_tokens, prompt_tokens;"),
-        (THREE | {"weight": [1.0, 2.0]}, "columns differ in length: .*'weight': 2"),
-        (THREE | {"prompt_tokens": ["a", "b", "c"]}, "column prompt_tokens is not numeric"),
-        (THREE | {"weight": None}, "request 0: weight is nan"),
-        ({key: [] for key in THREE}, "workload 'workload' has no requests"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "message"), [
+    (THREE | {"wait": 1}, r"workload 'workload': unknown column wait; a workload has arrival_s, .*urgency"),
+    ({"arrival_s": [0.0]}, "missing columns output_tokens, prompt_tokens;"),
+    (THREE | {"weight": [1.0, 2.0]}, "columns differ in length: .*'weight': 2"),
+    (THREE | {"prompt_tokens": ["a", "b", "c"]}, "column prompt_tokens is not numeric"),
+    (THREE | {"weight": None}, "request 0: weight is nan"),
+    ({key: [] for key in THREE}, "workload 'workload' has no requests"),
+])  # fmt: skip
 def test_bad_columns(columns, message):
     with pytest.raises(WorkloadError, match=message):
         Workload.from_columns(columns)

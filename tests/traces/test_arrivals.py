@@ -18,15 +18,9 @@ WITHOUT_A_RATE = {
     "industrial-day:duration_s=4000": 5.0,
 }
 AT_A_RATE = [
-    "poisson",
-    "gamma:cv=0.5",
-    "gamma:cv=3",
-    "bursts:n=10",
-    "waves:n=6",
-    "square-wave:phase_s=50",
-    "industrial-day",
+    "poisson", "gamma:cv=0.5", "gamma:cv=3", "bursts:n=10", "waves:n=6", "square-wave:phase_s=50", "industrial-day",
     "industrial-day:duration_s=1000",
-]
+]  # fmt: skip
 SCALED = [text for text in AT_A_RATE if "duration" not in text]
 
 
@@ -117,50 +111,37 @@ def test_own_times():
     assert ARRIVALS["own"](trace, 1.0, rng) == pytest.approx([0, 0.5, 2])
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "rate", "said"),
-    [
-        ("gamma", 1, "arrival process 'gamma' needs cv"),
-        ("gamma:cv=0", 1, "cv is 0"),
-        ("gamma:cv=-1", 1, "cv is -1"),
-        ("gamma:cv=x", 1, "cv is 'x'; it should be a finite number"),
-        ("gamma:cv=inf", 1, "cv is 'inf'; it should be a finite number"),
-        ("gamma:cv", 1, "'cv' sets nothing"),
-        ("gamma:cvv=2", 1, r"unknown parameter 'cvv' \(did you mean 'cv'\?\)"),
-        ("gamma:cv=2", None, "gamma arrivals need a rate"),
-        ("poisson:cv=2", 1, "unknown parameter 'cv'; there are: none"),
-        ("bursts:n=2.5", 1, "n is '2.5'; it should be a whole number"),
-        ("bursts:n=0", 1, "n is 0"),
-        ("bursts:n=5", None, "need either a rate or a gap"),
-        ("bursts:n=5,gap_s=1", 1, "need either a rate or a gap"),
-        ("waves:gap_s=0", None, "gap_s is 0"),
-        ("square-wave:high_per_s=0", None, "high_per_s is 0"),
-        ("industrial-day", None, "need a rate, or a duration"),
-        ("industrial-day:duration_s=-5", None, "duration_s is -5"),
-        ("own", 1, "no times of its own"),
-    ],
-)
+@pytest.mark.parametrize(("arrivals", "rate", "said"), [
+    ("gamma", 1, "arrival process 'gamma' needs cv"),
+    ("gamma:cv=0", 1, "cv is 0"),
+    ("gamma:cv=-1", 1, "cv is -1"),
+    ("gamma:cv=x", 1, "cv is 'x'; it should be a finite number"),
+    ("gamma:cv=inf", 1, "cv is 'inf'; it should be a finite number"),
+    ("gamma:cv", 1, "'cv' sets nothing"),
+    ("gamma:cvv=2", 1, r"unknown parameter 'cvv' \(did you mean 'cv'\?\)"),
+    ("gamma:cv=2", None, "gamma arrivals need a rate"),
+    ("poisson:cv=2", 1, "unknown parameter 'cv'; there are: none"),
+    ("bursts:n=2.5", 1, "n is '2.5'; it should be a whole number"),
+    ("bursts:n=0", 1, "n is 0"),
+    ("bursts:n=5", None, "need either a rate or a gap"),
+    ("bursts:n=5,gap_s=1", 1, "need either a rate or a gap"),
+    ("waves:gap_s=0", None, "gap_s is 0"),
+    ("square-wave:high_per_s=0", None, "high_per_s is 0"),
+    ("industrial-day", None, "need a rate, or a duration"),
+    ("industrial-day:duration_s=-5", None, "duration_s is -5"),
+    ("own", 1, "no times of its own"),
+])  # fmt: skip
 def test_wrong_parameters(arrivals, rate, said):
     with pytest.raises(WorkloadError, match=said):
         build_workload("sharegpt", requests=10, arrivals=arrivals, rate_per_s=rate)
 
 
-@pytest.mark.parametrize(
-    ("text", "needs", "takes"),
-    [
-        ("poisson", True, True),
-        ("gamma:cv=3", True, True),
-        ("own", False, True),
-        ("at-once", False, False),
-        ("bursts:n=3", True, True),
-        ("bursts:n=3,gap_s=1", False, False),
-        ("waves", True, True),
-        ("waves:gap_s=0.1", False, False),
-        ("square-wave", False, True),
-        ("industrial-day", True, True),
-        ("industrial-day:duration_s=600", False, True),
-    ],
-)
+@pytest.mark.parametrize(("text", "needs", "takes"), [
+    ("poisson", True, True), ("gamma:cv=3", True, True), ("own", False, True), ("at-once", False, False),
+    ("bursts:n=3", True, True), ("bursts:n=3,gap_s=1", False, False), ("waves", True, True),
+    ("waves:gap_s=0.1", False, False), ("square-wave", False, True), ("industrial-day", True, True),
+    ("industrial-day:duration_s=600", False, True),
+])  # fmt: skip
 def test_which_have_a_pace_of_their_own(text, needs, takes):
     assert (needs_rate(text), takes_rate(text)) == (needs, takes)
     trace = Trace("made", np.array([5, 5, 5]), np.array([2, 2, 2]), np.array([0.0, 1.0, 3.0]))
@@ -173,16 +154,13 @@ def test_which_have_a_pace_of_their_own(text, needs, takes):
                 process(trace, rate_per_s, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize(
-    ("process", "said"),
-    [
-        ("gamma:cv=1e200", "gamma: cv is 1e+200; it should be 0.001 to 100"),
-        ("gamma:cv=1e-200", "gamma: cv is 1e-200"),
-        ("bursts:n=1,gap_s=1e308", "arrivals bursts:n=1,gap_s=1e308: these numbers give times that are not finite"),
-        ("square-wave:low_per_s=1e308,high_per_s=1e308,phase_s=1e308", "these numbers give times that are not finite"),
-        ("industrial-day:duration_s=1e308", "these numbers give times that are not finite"),
-    ],
-)
+@pytest.mark.parametrize(("process", "said"), [
+    ("gamma:cv=1e200", "gamma: cv is 1e+200; it should be 0.001 to 100"),
+    ("gamma:cv=1e-200", "gamma: cv is 1e-200"),
+    ("bursts:n=1,gap_s=1e308", "arrivals bursts:n=1,gap_s=1e308: these numbers give times that are not finite"),
+    ("square-wave:low_per_s=1e308,high_per_s=1e308,phase_s=1e308", "these numbers give times that are not finite"),
+    ("industrial-day:duration_s=1e308", "these numbers give times that are not finite"),
+])  # fmt: skip
 def test_numbers_that_give_no_times(process, said):
     with pytest.raises(WorkloadError) as caught:
         build_workload("azure-conv", requests=50, arrivals=process, rate_per_s=1 if "gamma" in process else None)

@@ -15,15 +15,12 @@ def flowprefill():
     return generate("flowprefill", 500_000)
 
 
-@pytest.mark.parametrize(
-    ("kind", "share", "mean", "p99", "std"),
-    [
-        ("text", 0.68, 590, 3040, 652),
-        ("image", 0.08, 532, 2764, 510),
-        ("search", 0.20, 5976, 16635, 3456),
-        ("file", 0.04, 6833, 22390, 5186),
-    ],
-)
+@pytest.mark.parametrize(("kind", "share", "mean", "p99", "std"), [
+    ("text", 0.68, 590, 3040, 652),
+    ("image", 0.08, 532, 2764, 510),
+    ("search", 0.20, 5976, 16635, 3456),
+    ("file", 0.04, 6833, 22390, 5186),
+])  # fmt: skip
 def test_flowprefill_types(flowprefill, kind, share, mean, p99, std):
     here = flowprefill.given["application"] == flowprefill.labels["application"].index(kind)
     prompt = flowprefill.prompt_tokens[here]
@@ -37,28 +34,22 @@ def test_flowprefill_outputs(flowprefill):
     assert np.quantile(flowprefill.output_tokens, [0.5, 0.9]) == pytest.approx([129, 424], rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("family", "prompt", "output"),
-    [
-        ("qoserve-conv", (928, 3830), (41, 342)),
-        ("qoserve-code", (1930, 6251), (8, 43)),
-        ("sharegpt", (1730, 5696), (415, 834)),  # QoServe's ShareGPT is the trace itself
-    ],
-)
+@pytest.mark.parametrize(("family", "prompt", "output"), [
+    ("qoserve-conv", (928, 3830), (41, 342)),
+    ("qoserve-code", (1930, 6251), (8, 43)),
+    ("sharegpt", (1730, 5696), (415, 834)),  # QoServe's ShareGPT is the trace itself
+])  # fmt: skip
 def test_qoserve_medians_and_90_percents(family, prompt, output):
     trace = generate(family, REQUESTS)
     assert np.quantile(trace.prompt_tokens, [0.5, 0.9]) == pytest.approx(prompt, rel=0.04)
     assert np.quantile(trace.output_tokens, [0.5, 0.9]) == pytest.approx(output, rel=0.04, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("family", "prompt", "output"),
-    [
-        ("uniform-4096-1024", (2047, 4093, 6149, 7377, 8108), (510, 1023, 1535, 1843, 2027)),
-        ("uniform-512-512", (255, 511, 768, 921, 1013), (256, 511, 768, 922, 1014)),
-        ("semantic", (125, 250, 375, 450, 495), (125, 250, 375, 450, 495)),
-    ],
-)
+@pytest.mark.parametrize(("family", "prompt", "output"), [
+    ("uniform-4096-1024", (2047, 4093, 6149, 7377, 8108), (510, 1023, 1535, 1843, 2027)),
+    ("uniform-512-512", (255, 511, 768, 921, 1013), (256, 511, 768, 922, 1014)),
+    ("semantic", (125, 250, 375, 450, 495), (125, 250, 375, 450, 495)),
+])  # fmt: skip
 def test_uniform_percentiles(family, prompt, output):
     trace = generate(family, REQUESTS)
     levels = [0.25, 0.5, 0.75, 0.9, 0.99]

@@ -14,19 +14,11 @@ from servegym.traces import READERS, build_workload, read_trace
 from servegym.traces.inspect import describe
 
 OWN = {
-    "arrival_s": [0.0, 0.25, 0.25],
-    "prompt_tokens": [8, 1000, 3],
-    "output_tokens": [1, 20, 5],
-    "priority": [1, 0, 2],
-    "weight": [1.0, 2.5, 0.5],
-    "ttft_slo_s": [0.25, 1.0, 2.0],
-    "tpot_slo_s": [0.05, 0.1, 0.02],
-    "ttlt_slo_s": [np.inf, 60.0, np.inf],
-    "client": ["ann", "bob", "ann"],
-    "application": [3, 0, 1],
-    "urgency": [4, 2, 0],
-    "prefix_blocks": [[1], [2, 3], [1]],
-}
+    "arrival_s": [0.0, 0.25, 0.25], "prompt_tokens": [8, 1000, 3], "output_tokens": [1, 20, 5], "priority": [1, 0, 2],
+    "weight": [1.0, 2.5, 0.5], "ttft_slo_s": [0.25, 1.0, 2.0], "tpot_slo_s": [0.05, 0.1, 0.02],
+    "ttlt_slo_s": [np.inf, 60.0, np.inf], "client": ["ann", "bob", "ann"], "application": [3, 0, 1],
+    "urgency": [4, 2, 0], "prefix_blocks": [[1], [2, 3], [1]],
+}  # fmt: skip
 
 
 def write_own(path: Path) -> Path:

@@ -126,15 +126,12 @@ def test_empty_answers_are_dropped_on_request_and_counted(tmp_path):
     assert trace.provenance["notes"] == ["2 rows with 0 prompt or output tokens dropped"]
 
 
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ("arrival", "'arrival' names no column; it should be NAME=COLUMN"),
-        ("arrival=a,arrival_s=b", "arrival_s is given twice"),
-        ("arival=a", "unknown column 'arival' (did you mean 'arrival'?)"),
-        ("arrival=nothing", "t.csv has no column nothing, which --columns names for arrival_s"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "said"), [
+    ("arrival", "'arrival' names no column; it should be NAME=COLUMN"),
+    ("arrival=a,arrival_s=b", "arrival_s is given twice"),
+    ("arival=a", "unknown column 'arival' (did you mean 'arrival'?)"),
+    ("arrival=nothing", "t.csv has no column nothing, which --columns names for arrival_s"),
+])  # fmt: skip
 def test_what_columns_cannot_say(tmp_path, columns, said):
     path = file_of(tmp_path, "t.csv", "a,prompt_tokens,output_tokens\n0,10,5\n")
     with pytest.raises(WorkloadError) as caught:
@@ -282,14 +279,11 @@ def test_conversations_of_weka_with_subagents_sizes_and_times(tmp_path):
     assert trace.prefix_blocks.ids.tolist() == [0, 0, 1, 2, 2, 3]  # those of one conversation are not those of another
 
 
-@pytest.mark.parametrize(
-    ("request_", "said"),
-    [
-        ({"t": 0, "in": 5, "out": 1, "type": "x"}, "conversation 1, request 1: type is 'x'"),
-        ({"t": 0, "in": 0, "out": 1, "type": "n"}, "request 1: in is 0; it should be a whole number of tokens"),
-        ({"in": 5, "out": 1, "type": "n"}, "request 1: t is None; it should be seconds"),
-        ({"t": 0, "in": 5, "out": 1, "type": "n", "hash_ids": [1, 2]}, "conversation 1 has no block_size"),
-    ],
-)
+@pytest.mark.parametrize(("request_", "said"), [
+    ({"t": 0, "in": 5, "out": 1, "type": "x"}, "conversation 1, request 1: type is 'x'"),
+    ({"t": 0, "in": 0, "out": 1, "type": "n"}, "request 1: in is 0; it should be a whole number of tokens"),
+    ({"in": 5, "out": 1, "type": "n"}, "request 1: t is None; it should be seconds"),
+    ({"t": 0, "in": 5, "out": 1, "type": "n", "hash_ids": [1, 2]}, "conversation 1 has no block_size"),
+])  # fmt: skip
 def test_bad_conversations_of_weka(tmp_path, request_, said):
     assert said in refused(file_of(tmp_path, "weka.json", json.dumps({"requests": [request_]})))

@@ -84,12 +84,9 @@ def test_polyserve():
 
 def test_polyserve_assigns_what_an_idle_engine_can_meet():
     built = build_workload(
-        "uniform-4096-1024",
-        requests=N,
-        rate_per_s=1,
-        slo="polyserve:idle_prefill_tokens_per_s=10000",
+        "uniform-4096-1024", requests=N, rate_per_s=1, slo="polyserve:idle_prefill_tokens_per_s=10000",
         idle_tpot_s=0.025,
-    )
+    )  # fmt: skip
     rows = built.table
     assert shares(rows["tpot_slo_s"]) == pytest.approx({0.03: 2 / 9, 0.05: 3 / 9, 0.1: 4 / 9}, abs=SHARE)
     prefill_s = rows["prompt_tokens"] / 10_000
@@ -139,20 +136,17 @@ def test_slos_of_the_file_are_not_scaled(tmp_path):
     assert build_workload(path, rate_per_s=1, idle_tpot_s=0.1).table["tpot_slo_s"].tolist() == [0.02]
 
 
-@pytest.mark.parametrize(
-    ("slo", "said"),
-    [
-        ("flowprefill:model=gpt", "unknown model of recipe flowprefill 'gpt'"),
-        ("flowprefill:scale=0", "scale is 0"),
-        ("qoserve:low_share=1.5", "low_share is 1.5; it should be 0 to 1"),
-        ("industrial:high_share=-1", "high_share is -1"),
-        ("proserve:idle_tpot_s=0", "idle_tpot_s is 0"),
-        ("proserve:clients=3", "clients is 3; it should be 0, or even"),
-        ("polyserve:idle_tpot_s=0", "idle_tpot_s is 0"),
-        ("polyserve:idle_prefill_tokens_per_s=0", "idle_prefill_tokens_per_s is 0"),
-        ("given:idle_tpot_s=1", "unknown parameter 'idle_tpot_s'"),
-    ],
-)
+@pytest.mark.parametrize(("slo", "said"), [
+    ("flowprefill:model=gpt", "unknown model of recipe flowprefill 'gpt'"),
+    ("flowprefill:scale=0", "scale is 0"),
+    ("qoserve:low_share=1.5", "low_share is 1.5; it should be 0 to 1"),
+    ("industrial:high_share=-1", "high_share is -1"),
+    ("proserve:idle_tpot_s=0", "idle_tpot_s is 0"),
+    ("proserve:clients=3", "clients is 3; it should be 0, or even"),
+    ("polyserve:idle_tpot_s=0", "idle_tpot_s is 0"),
+    ("polyserve:idle_prefill_tokens_per_s=0", "idle_prefill_tokens_per_s is 0"),
+    ("given:idle_tpot_s=1", "unknown parameter 'idle_tpot_s'"),
+])  # fmt: skip
 def test_wrong_parameters(slo, said):
     with pytest.raises(WorkloadError, match=said):
         build_workload("sharegpt", requests=10, rate_per_s=1, slo=slo)
@@ -191,23 +185,20 @@ def test_slos_of_flowprefill_as_told():
     assert set(table("flowprefill-colocated:ttft_s=1-2-3-4")["ttft_slo_s"]) == {3}  # sharegpt is text
 
 
-@pytest.mark.parametrize(
-    ("slo", "said"),
-    [
-        ("qoserve:shares=70-30", "qoserve: shares is '70-30'; it should be 3 numbers of 0 or more"),
-        ("qoserve:shares=0-0-0", "not all 0: parts for interactive"),
-        ("qoserve:shares=a-b-c", "numbers with - between them, such as 70-15-15"),
-        ("qoserve:shares=nan-1-1", "3 numbers of 0 or more"),
-        ("qoserve:ttlt_s=600", "it should be 2 numbers"),
-        ("qoserve:ttlt_s=600-0", "ttlt_s is 0.0; it should be above 0"),
-        ("qoserve:ttft_s=-1", "ttft_s is -1.0; it should be above 0"),
-        ("proserve:tpot_s=0", "proserve: tpot_s is 0.0; it should be above 0"),
-        ("proserve:high_share=2", "high_share is 2.0; it should be 0 to 1"),
-        ("polyserve:ttft_s=2-1", "it should ascend"),
-        ("polyserve:tpot_s=0.02-0.05", "shares is '10-20-30-40'; it should be 2 numbers"),
-        ("flowprefill:ttft_s=1-2", "4 numbers, of text, image, search, file"),
-    ],
-)
+@pytest.mark.parametrize(("slo", "said"), [
+    ("qoserve:shares=70-30", "qoserve: shares is '70-30'; it should be 3 numbers of 0 or more"),
+    ("qoserve:shares=0-0-0", "not all 0: parts for interactive"),
+    ("qoserve:shares=a-b-c", "numbers with - between them, such as 70-15-15"),
+    ("qoserve:shares=nan-1-1", "3 numbers of 0 or more"),
+    ("qoserve:ttlt_s=600", "it should be 2 numbers"),
+    ("qoserve:ttlt_s=600-0", "ttlt_s is 0.0; it should be above 0"),
+    ("qoserve:ttft_s=-1", "ttft_s is -1.0; it should be above 0"),
+    ("proserve:tpot_s=0", "proserve: tpot_s is 0.0; it should be above 0"),
+    ("proserve:high_share=2", "high_share is 2.0; it should be 0 to 1"),
+    ("polyserve:ttft_s=2-1", "it should ascend"),
+    ("polyserve:tpot_s=0.02-0.05", "shares is '10-20-30-40'; it should be 2 numbers"),
+    ("flowprefill:ttft_s=1-2", "4 numbers, of text, image, search, file"),
+])  # fmt: skip
 def test_classes_told_wrongly(slo, said):
     with pytest.raises(WorkloadError, match=re.escape(said)):
         table(slo)
@@ -233,21 +224,18 @@ def test_classes_by_shares():
     assert (set(rows["priority"]), set(rows["weight"])) == ({0}, {1.0})
 
 
-@pytest.mark.parametrize(
-    ("slo", "message"),
-    [
-        ("ttft_s=2", "same has ttft_s; it should have ttft_s and tpot_s, or ttlt_s"),
-        ("ttft_s=2,tpot_s=0.06,ttlt_s=9", "same has ttft_s and tpot_s and ttlt_s; it should have"),
-        ("ttft_s=2,ttft_s=3,tpot_s=0.06", "ttft_s is set twice"),
-        ("tftt_s=2", r"unknown parameter 'tftt_s' \(did you mean 'ttlt_s'\?\)"),
-        ("ttlt_s=0", "same: ttlt_s is 0.0; it should be above 0"),
-        ("classes:chat=0.8", "class chat has no SLO; it should have"),
-        ("classes:chat=0.8:ttft=2:tpot_s=0.06", r"class chat: unknown setting 'ttft' \(did you mean 'ttft_s'\?\)"),
-        ("classes:chat=much:ttlt_s=2", "class chat: its share is 'much'; it should be a number above 0"),
-        ("classes:chat=1:ttlt_s=2:ttlt_s=3", "class chat: .* sets something twice"),
-        ("classes:a=1:ttlt_s=2,a=1:ttlt_s=3", "a is set twice"),
-    ],
-)
+@pytest.mark.parametrize(("slo", "message"), [
+    ("ttft_s=2", "same has ttft_s; it should have ttft_s and tpot_s, or ttlt_s"),
+    ("ttft_s=2,tpot_s=0.06,ttlt_s=9", "same has ttft_s and tpot_s and ttlt_s; it should have"),
+    ("ttft_s=2,ttft_s=3,tpot_s=0.06", "ttft_s is set twice"),
+    ("tftt_s=2", r"unknown parameter 'tftt_s' \(did you mean 'ttlt_s'\?\)"),
+    ("ttlt_s=0", "same: ttlt_s is 0.0; it should be above 0"),
+    ("classes:chat=0.8", "class chat has no SLO; it should have"),
+    ("classes:chat=0.8:ttft=2:tpot_s=0.06", r"class chat: unknown setting 'ttft' \(did you mean 'ttft_s'\?\)"),
+    ("classes:chat=much:ttlt_s=2", "class chat: its share is 'much'; it should be a number above 0"),
+    ("classes:chat=1:ttlt_s=2:ttlt_s=3", "class chat: .* sets something twice"),
+    ("classes:a=1:ttlt_s=2,a=1:ttlt_s=3", "a is set twice"),
+])  # fmt: skip
 def test_wrong_slos_of_ones_own(slo, message):
     with pytest.raises(WorkloadError, match=message):
         table(slo)

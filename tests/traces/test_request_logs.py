@@ -109,22 +109,19 @@ def test_spans_by_the_names_of_the_conventions(tmp_path):
         requests_of(path, Reading())
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        (request() | {"schema": "v9"}, "row 1: schema is 'v9'; it should be dynamo.request.trace.v1"),
-        (request() | {"request": None}, "row 1: request is None; a request_end event should have one"),
-        (request(output_tokens=1.5), "row 1: request.output_tokens is 1.5; it should be a whole number, 0 to"),
-        (request(request_received_ms=None), "row 1: request.request_received_ms is None"),
-        (request(replay={"input_length": 9, "input_sequence_hashes": [-1], "trace_block_size": 16}), "whole numbers"),
-        (request(replay={"input_length": 9, "input_sequence_hashes": [1]}), "trace_block_size is 0"),
-        (TOOL | {"request": None}, "has no rows"),
-        ({"resourceSpans": [{}]}, "row 1: it should be OTLP JSON: resourceSpans, scopeSpans, spans"),
-        (span(begun="soon"), "row 1: startTimeUnixNano is 'soon'; it should be nanoseconds since 1970"),
-        (span(**{"gen_ai.usage.prompt_tokens": {"stringValue": "x"}}), "prompt_tokens is 'x'; it should be a whole"),
-        (span(**{"gen_ai.usage.prompt_tokens": {"intValue": "99999999999"}}), "it should be a whole number of tokens"),
-    ],
-)
+@pytest.mark.parametrize(("row", "said"), [
+    (request() | {"schema": "v9"}, "row 1: schema is 'v9'; it should be dynamo.request.trace.v1"),
+    (request() | {"request": None}, "row 1: request is None; a request_end event should have one"),
+    (request(output_tokens=1.5), "row 1: request.output_tokens is 1.5; it should be a whole number, 0 to"),
+    (request(request_received_ms=None), "row 1: request.request_received_ms is None"),
+    (request(replay={"input_length": 9, "input_sequence_hashes": [-1], "trace_block_size": 16}), "whole numbers"),
+    (request(replay={"input_length": 9, "input_sequence_hashes": [1]}), "trace_block_size is 0"),
+    (TOOL | {"request": None}, "has no rows"),
+    ({"resourceSpans": [{}]}, "row 1: it should be OTLP JSON: resourceSpans, scopeSpans, spans"),
+    (span(begun="soon"), "row 1: startTimeUnixNano is 'soon'; it should be nanoseconds since 1970"),
+    (span(**{"gen_ai.usage.prompt_tokens": {"stringValue": "x"}}), "prompt_tokens is 'x'; it should be a whole"),
+    (span(**{"gen_ai.usage.prompt_tokens": {"intValue": "99999999999"}}), "it should be a whole number of tokens"),
+])  # fmt: skip
 def test_what_cannot_be_is_one_line(tmp_path, row, said):
     with pytest.raises(WorkloadError) as caught:
         read_trace(written(tmp_path / "log.jsonl", row))

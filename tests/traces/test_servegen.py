@@ -97,17 +97,14 @@ def test_what_is_no_service(write):
         build_workload(path)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "said"),
-    [
-        ("pattern", "Pareto", "row 2: pattern is 'Pareto'; it should be Gamma or Weibull"),
-        ("rate_per_s", -1.0, "row 2: rate_per_s is -1"),
-        ("rate_per_s", 1e9, "row 2: rate_per_s is 1e[+]09"),
-        ("param0", 0.0, "row 2: param0 is 0"),
-        ("window_start_s", -600, "row 2: window_start_s is -600"),
-        ("client", -1, "row 2: client is -1"),
-    ],
-)
+@pytest.mark.parametrize(("column", "value", "said"), [
+    ("pattern", "Pareto", "row 2: pattern is 'Pareto'; it should be Gamma or Weibull"),
+    ("rate_per_s", -1.0, "row 2: rate_per_s is -1"),
+    ("rate_per_s", 1e9, "row 2: rate_per_s is 1e[+]09"),
+    ("param0", 0.0, "row 2: param0 is 0"),
+    ("window_start_s", -600, "row 2: window_start_s is -600"),
+    ("client", -1, "row 2: client is -1"),
+])  # fmt: skip
 def test_bad_rates(write, column, value, said):
     rates = RATES.astype({column: type(value)})
     rates.loc[1, column] = value

@@ -68,23 +68,20 @@ def test_new_tokens_come_behind_all_that_was_before(tmp_path):
     assert second[:6] == first and third == second[:3] and fourth[:3] == third and len(fourth) == 4
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"think_s": -1}, "row 2: think_s is -1"),
-        ({"think_s": None}, "turn 1 of session a: think_s is empty; it should be seconds"),
-        ({"arrival_s": 5.0}, "turn 1 of session a: arrival_s is 5; it should be empty"),
-        ({"turn": 0}, "session 1 has turn 0 twice"),
-        ({"turn": 1.5}, "row 2: turn is 1.5"),
-        ({"after": 1}, "turn 1 of session 1 follows turn 1; it should follow an earlier turn"),
-        ({"after": 3}, "turn 1 of session 1 follows turn 3; it should follow an earlier turn"),
-        ({"after": 2}, "turn 1 of session 1 follows turn 2; it should follow an earlier turn"),
-        ({"after": -1}, "row 2: after is -1"),
-        ({"shared_tokens": 49}, "turn 1 of session a: shared_tokens is 49; it should be no more than the prompt"),
-        ({"prompt_tokens": 0}, "row 2: prompt_tokens is 0"),
-        ({"session": None}, "row 2: session is empty"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"think_s": -1}, "row 2: think_s is -1"),
+    ({"think_s": None}, "turn 1 of session a: think_s is empty; it should be seconds"),
+    ({"arrival_s": 5.0}, "turn 1 of session a: arrival_s is 5; it should be empty"),
+    ({"turn": 0}, "session 1 has turn 0 twice"),
+    ({"turn": 1.5}, "row 2: turn is 1.5"),
+    ({"after": 1}, "turn 1 of session 1 follows turn 1; it should follow an earlier turn"),
+    ({"after": 3}, "turn 1 of session 1 follows turn 3; it should follow an earlier turn"),
+    ({"after": 2}, "turn 1 of session 1 follows turn 2; it should follow an earlier turn"),
+    ({"after": -1}, "row 2: after is -1"),
+    ({"shared_tokens": 49}, "turn 1 of session a: shared_tokens is 49; it should be no more than the prompt"),
+    ({"prompt_tokens": 0}, "row 2: prompt_tokens is 0"),
+    ({"session": None}, "row 2: session is empty"),
+])  # fmt: skip
 def test_bad_rows_are_one_line(tmp_path, change, message):
     rows = [dict(row) for row in ROWS]
     rows[1] |= change

@@ -95,23 +95,20 @@ def test_limits_leave_out_requests(own):
     assert (table["prompt_tokens"] + table["output_tokens"]).max() <= 700
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, "poisson arrivals need a rate"),
-        ({"rate_per_s": 0}, "a rate is above 0"),
-        ({"rate_per_s": -1}, "a rate is above 0"),
-        ({"rate_per_s": float("nan")}, "a rate is above 0"),
-        ({"rate_per_s": float("inf")}, "a rate is above 0"),
-        ({"rate_per_s": 1, "arrivals": "at-once"}, "arrivals at once have no rate"),
-        ({"rate_per_s": 1, "arrivals": "poison"}, "did you mean 'poisson'"),
-        ({"rate_per_s": 1, "slo": "prosrve"}, "did you mean 'proserve'"),
-        ({"rate_per_s": 1, "requests": 0}, "at least 1"),
-        ({"rate_per_s": 1, "seed": -1}, "whole number of 0 or more"),
-        ({"rate_per_s": 1, "seed": 1.5}, "whole number of 0 or more"),
-        ({"rate_per_s": 1, "max_prompt_tokens": 1}, "fewer than 1 in"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), [
+    ({}, "poisson arrivals need a rate"),
+    ({"rate_per_s": 0}, "a rate is above 0"),
+    ({"rate_per_s": -1}, "a rate is above 0"),
+    ({"rate_per_s": float("nan")}, "a rate is above 0"),
+    ({"rate_per_s": float("inf")}, "a rate is above 0"),
+    ({"rate_per_s": 1, "arrivals": "at-once"}, "arrivals at once have no rate"),
+    ({"rate_per_s": 1, "arrivals": "poison"}, "did you mean 'poisson'"),
+    ({"rate_per_s": 1, "slo": "prosrve"}, "did you mean 'proserve'"),
+    ({"rate_per_s": 1, "requests": 0}, "at least 1"),
+    ({"rate_per_s": 1, "seed": -1}, "whole number of 0 or more"),
+    ({"rate_per_s": 1, "seed": 1.5}, "whole number of 0 or more"),
+    ({"rate_per_s": 1, "max_prompt_tokens": 1}, "fewer than 1 in"),
+])  # fmt: skip
 def test_bad_options(options, said):
     with pytest.raises(WorkloadError, match=said):
         build_workload("azure-code", **options)

@@ -131,27 +131,21 @@ def test_the_base_teaches_where_no_other_is_named(tmp_path):
     assert teacher.act(None, info) == info["base_action"]
 
 
-@pytest.mark.parametrize(
-    ("environment", "teacher", "message"),
-    [
-        (RANKING, "qoserve", "remembers nothing"),
-        (BATCHING, "sjf", "slide-batching:steps=ignore with other values of gamma, eta"),
-        (BATCHING, "slide-batching:load=c,steps=ignore", "slide-batching:steps=ignore with other values of gamma, eta"),
-    ],
-)
+@pytest.mark.parametrize(("environment", "teacher", "message"), [
+    (RANKING, "qoserve", "remembers nothing"),
+    (BATCHING, "sjf", "slide-batching:steps=ignore with other values of gamma, eta"),
+    (BATCHING, "slide-batching:load=c,steps=ignore", "slide-batching:steps=ignore with other values of gamma, eta"),
+])  # fmt: skip
 def test_a_teacher_that_cannot_teach_is_refused(environment, teacher, message):
     with pytest.raises(TrainingError, match=message):
         taught(environment, teacher)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hyperparameters": {"rounds": 0}}, "hyperparameters.rounds is 0"),
-        ({"hyperparameters": {"teachers": "sjf"}}, "hyperparameters.teachers: unknown key"),
-        ({"budget": BudgetConfig(minutes=1.0)}, "budget.steps is None"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"hyperparameters": {"rounds": 0}}, "hyperparameters.rounds is 0"),
+    ({"hyperparameters": {"teachers": "sjf"}}, "hyperparameters.teachers: unknown key"),
+    ({"budget": BudgetConfig(minutes=1.0)}, "budget.steps is None"),
+])  # fmt: skip
 def test_what_cannot_be_is_told(changes, message, tmp_path):
     with pytest.raises(TrainingError, match=message):
         cloning.train(config_of(ROUTING, **changes), tmp_path)

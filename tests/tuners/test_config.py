@@ -52,31 +52,28 @@ def test_either_budget_replaces_the_other(tmp_path: Path) -> None:
     assert config.replaced(seed=4).seed == 4
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"environment": None}, "environment is missing"),
-        ({"environment": "3"}, "environment is 3; it should be a text"),
-        ({"speed": "3"}, "speed: unknown key; known are environment, algorithm,"),
-        ({"algorithm": "dqn"}, "algorithm is 'dqn'; it should be one of ppo, maskable-ppo, cma, bc"),
-        ({"algorithm": "sac"}, "algorithm sac was removed: it fell behind its base; take ppo or cma, or export what"),
-        ({"curriculum": "{references: [sjf]}"}, "curriculum was removed: no policy trained with it was ahead of"),
-        ({"objective": "{attainment_floor: 0.9}"}, "objective.attainment_floor was removed: no policy trained with"),
-        ({"environments": "4.5"}, "environments is 4.5; it should be a whole number"),
-        ({"environments": "0"}, "environments is 0; it should be 1 or more"),
-        ({"environments": "true"}, "environments is True; it should be a whole number"),
-        ({"network": "{hidden: 64}"}, "network.hidden is 64; it should be a list"),
-        ({"network": "{hidden: [64, wide]}"}, "network.hidden[1] is 'wide'; it should be a whole number"),
-        ({"network": "{layers: 2}"}, "network.layers: unknown key; known are hidden,"),
-        ({"network": "[64]"}, "network is [64]; it should be keys with values"),
-        ({"network": "{activation: gelu}"}, "network.activation is 'gelu'; it should be one of tanh, relu"),
-        ({"budget": "{}"}, "budget is {'steps': None, 'minutes': None}; it should be steps or minutes, or both"),
-        ({"budget": "{minutes: soon}"}, "budget.minutes is 'soon'; it should be a number"),
-        ({"validation": "{scenarios: 1}"}, "validation.scenarios is 1; it should be 2 or more"),
-        ({"hyperparameters": "3"}, "hyperparameters is 3; it should be keys with values"),
-        ({"budget": "{steps: 10"}, "not YAML: line 4: "),
-    ],
-)
+@pytest.mark.parametrize(("changes", "problem"), [
+    ({"environment": None}, "environment is missing"),
+    ({"environment": "3"}, "environment is 3; it should be a text"),
+    ({"speed": "3"}, "speed: unknown key; known are environment, algorithm,"),
+    ({"algorithm": "dqn"}, "algorithm is 'dqn'; it should be one of ppo, maskable-ppo, cma, bc"),
+    ({"algorithm": "sac"}, "algorithm sac was removed: it fell behind its base; take ppo or cma, or export what"),
+    ({"curriculum": "{references: [sjf]}"}, "curriculum was removed: no policy trained with it was ahead of"),
+    ({"objective": "{attainment_floor: 0.9}"}, "objective.attainment_floor was removed: no policy trained with"),
+    ({"environments": "4.5"}, "environments is 4.5; it should be a whole number"),
+    ({"environments": "0"}, "environments is 0; it should be 1 or more"),
+    ({"environments": "true"}, "environments is True; it should be a whole number"),
+    ({"network": "{hidden: 64}"}, "network.hidden is 64; it should be a list"),
+    ({"network": "{hidden: [64, wide]}"}, "network.hidden[1] is 'wide'; it should be a whole number"),
+    ({"network": "{layers: 2}"}, "network.layers: unknown key; known are hidden,"),
+    ({"network": "[64]"}, "network is [64]; it should be keys with values"),
+    ({"network": "{activation: gelu}"}, "network.activation is 'gelu'; it should be one of tanh, relu"),
+    ({"budget": "{}"}, "budget is {'steps': None, 'minutes': None}; it should be steps or minutes, or both"),
+    ({"budget": "{minutes: soon}"}, "budget.minutes is 'soon'; it should be a number"),
+    ({"validation": "{scenarios: 1}"}, "validation.scenarios is 1; it should be 2 or more"),
+    ({"hyperparameters": "3"}, "hyperparameters is 3; it should be keys with values"),
+    ({"budget": "{steps: 10"}, "not YAML: line 4: "),
+])  # fmt: skip
 def test_what_is_wrong_is_said_in_a_line(changes: dict, problem: str, tmp_path: Path) -> None:
     path = written(tmp_path / "mine.yaml", **changes)
     with pytest.raises(TrainingError) as caught:

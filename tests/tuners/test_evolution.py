@@ -191,21 +191,18 @@ def test_it_goes_on_from_a_policy_that_has_been_trained(tmp_path):
         evolution.start_of(problem_of(dataclasses.replace(config, network=NetworkConfig(hidden=(3,)))))
 
 
-@pytest.mark.parametrize(
-    ("hyperparameters", "message"),
-    [
-        ({"step": 0.0}, "hyperparameters.step is 0.0; it should be above 0"),
-        ({"population": 3}, "hyperparameters.population is 3; it should be 4 or more"),
-        ({"scenarios": 0}, "hyperparameters.scenarios is 0; it should be 1 or more"),
-        ({"inputs": ""}, "hyperparameters.inputs is ''; it should be all, slot, or names of numbers"),
-        (
-            {"inputs": "queued, some"},
-            "hyperparameters.inputs: there is no number 'some'; it should be all, slot, or some of ",
-        ),
-        ({"sigma": 0.1}, "hyperparameters.sigma: unknown key"),
-        ({"population": "many"}, "hyperparameters.population is 'many'; it should be a whole number"),
-    ],
-)
+@pytest.mark.parametrize(("hyperparameters", "message"), [
+    ({"step": 0.0}, "hyperparameters.step is 0.0; it should be above 0"),
+    ({"population": 3}, "hyperparameters.population is 3; it should be 4 or more"),
+    ({"scenarios": 0}, "hyperparameters.scenarios is 0; it should be 1 or more"),
+    ({"inputs": ""}, "hyperparameters.inputs is ''; it should be all, slot, or names of numbers"),
+    (
+        {"inputs": "queued, some"},
+        "hyperparameters.inputs: there is no number 'some'; it should be all, slot, or some of ",
+    ),
+    ({"sigma": 0.1}, "hyperparameters.sigma: unknown key"),
+    ({"population": "many"}, "hyperparameters.population is 'many'; it should be a whole number"),
+])  # fmt: skip
 def test_what_cannot_be_is_told(hyperparameters, message, tmp_path):
     with pytest.raises(TrainingError, match=message):
         evolution.train(config_of(hyperparameters=hyperparameters), tmp_path)

@@ -37,19 +37,9 @@ from tests.tuners.tiny import CASES, PPO, SCENARIOS, tiny
 pytestmark = pytest.mark.slow
 
 ROWS = {
-    "steps",
-    "minutes",
-    "policy",
-    "base",
-    "difference",
-    "half_width",
-    "is_best",
-    "attainment",
-    "attainment_difference",
-    "wait_s",
-    "wait_difference_s",
-    "score",
-}
+    "steps", "minutes", "policy", "base", "difference", "half_width", "is_best", "attainment",
+    "attainment_difference", "wait_s", "wait_difference_s", "score",
+}  # fmt: skip
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -242,29 +232,26 @@ def test_equal_scenarios_are_run_once_and_have_no_interval() -> None:
     assert judge.judge(scheduler("edf")).half_width == 0.0
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "problem"),
-    [
-        ("ppo-engine-batching", {"environment": "Batching-v0"}, "environment is 'Batching-v0'; it should be one of E"),
-        ("ppo-engine-batching", {"algorithm": "maskable-ppo"}, "for EngineBatching-v0 it should be ppo$"),
-        ("ppo-request-ranking", {"algorithm": "maskable-ppo"}, "for RequestRanking-v0 it should be ppo$"),
-        ("maskable-ppo-cluster-routing", {"algorithm": "ppo"}, "for ClusterRouting-v0 it should be maskable-ppo$"),
-        ("ppo-engine-batching", {"objective": {"by_request": True}}, "objective.by_request: EngineBatching-v0 has no"),
-        ("maskable-ppo-cluster-routing", {"objective": {"by_request": True}}, "needs discounting over time: horizon_s"),
-        ("ppo-engine-batching", {"arguments": {"speed": 3}}, "arguments of EngineBatching-v0: .*speed"),
-        ("ppo-engine-batching", {"arguments": {"scenario": 3}}, "arguments.scenario: describe the scenarios under"),
-        ("ppo-engine-batching", {"scenarios": {"laod": 1.0}}, "scenarios: unknown 'laod'"),
-        ("ppo-engine-batching", {"scenarios": SCENARIOS | {"split": "test"}}, "scenarios.split is 'test'"),
-        ("ppo-engine-batching", {"hyperparameters": {"n_step": 3}}, "hyperparameters.n_step: unknown to ppo; it has"),
-        ("ppo-engine-batching", {"hyperparameters": {"n_steps": "many"}}, "hyperparameters of ppo: "),
-        (
-            "ppo-engine-batching",
-            {"environment": "DisaggregatedRouting-v0", "scenarios": {"prefill": 1, "decode": 1, "engines": 1},
-             "arguments": {"prefill": 1, "decode": 1}},
-            "DisaggregatedRouting: no compiled policy makes its decisions; train in one of EngineBatching",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "changes", "problem"), [
+    ("ppo-engine-batching", {"environment": "Batching-v0"}, "environment is 'Batching-v0'; it should be one of E"),
+    ("ppo-engine-batching", {"algorithm": "maskable-ppo"}, "for EngineBatching-v0 it should be ppo$"),
+    ("ppo-request-ranking", {"algorithm": "maskable-ppo"}, "for RequestRanking-v0 it should be ppo$"),
+    ("maskable-ppo-cluster-routing", {"algorithm": "ppo"}, "for ClusterRouting-v0 it should be maskable-ppo$"),
+    ("ppo-engine-batching", {"objective": {"by_request": True}}, "objective.by_request: EngineBatching-v0 has no"),
+    ("maskable-ppo-cluster-routing", {"objective": {"by_request": True}}, "needs discounting over time: horizon_s"),
+    ("ppo-engine-batching", {"arguments": {"speed": 3}}, "arguments of EngineBatching-v0: .*speed"),
+    ("ppo-engine-batching", {"arguments": {"scenario": 3}}, "arguments.scenario: describe the scenarios under"),
+    ("ppo-engine-batching", {"scenarios": {"laod": 1.0}}, "scenarios: unknown 'laod'"),
+    ("ppo-engine-batching", {"scenarios": SCENARIOS | {"split": "test"}}, "scenarios.split is 'test'"),
+    ("ppo-engine-batching", {"hyperparameters": {"n_step": 3}}, "hyperparameters.n_step: unknown to ppo; it has"),
+    ("ppo-engine-batching", {"hyperparameters": {"n_steps": "many"}}, "hyperparameters of ppo: "),
+    (
+        "ppo-engine-batching",
+        {"environment": "DisaggregatedRouting-v0", "scenarios": {"prefill": 1, "decode": 1, "engines": 1},
+         "arguments": {"prefill": 1, "decode": 1}},
+        "DisaggregatedRouting: no compiled policy makes its decisions; train in one of EngineBatching",
+    ),
+])  # fmt: skip
 def test_what_cannot_be_trained(name: str, changes: dict, problem: str, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=problem) as caught:
         train(tiny(name, **changes), tmp_path / "run")

@@ -224,16 +224,11 @@ def record(scenario: Scenario, model_folder: str) -> dict[str, Any]:
     num_preemptions = sum(len(step["preempted"]) for step in steps)
     assert num_preemptions >= scenario.min_preemptions, (scenario.name, num_preemptions)
     settings = {
-        "name": scenario.name,
-        "policy": scenario.policy,
-        "token_budget": scenario.token_budget,
-        "max_num_seqs": scenario.max_num_seqs,
-        "long_prefill_token_threshold": 0,
-        "block_size": BLOCK_SIZE,
-        "usable_blocks": scenario.usable_blocks,
-        "reserve_full_isl": scenario.reserve_full_isl,
+        "name": scenario.name, "policy": scenario.policy, "token_budget": scenario.token_budget,
+        "max_num_seqs": scenario.max_num_seqs, "long_prefill_token_threshold": 0, "block_size": BLOCK_SIZE,
+        "usable_blocks": scenario.usable_blocks, "reserve_full_isl": scenario.reserve_full_isl,
         "watermark": scenario.watermark,
-    }
+    }  # fmt: skip
     return {"vllm_version": VLLM_VERSION, "scenario": settings, "requests": requests, "steps": steps}
 
 

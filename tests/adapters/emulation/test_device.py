@@ -26,12 +26,9 @@ def new(name, prompt, computed=0, prefill=None, **arguments):
     tokens = list(range(prompt))
     context = None if prefill is None else list(range(prefill))
     return SimpleNamespace(
-        req_id=name,
-        prompt_token_ids=tokens,
-        num_computed_tokens=computed,
-        sampling_params=params,
+        req_id=name, prompt_token_ids=tokens, num_computed_tokens=computed, sampling_params=params,
         prefill_token_ids=context,
-    )
+    )  # fmt: skip
 
 
 def output(new_requests=(), cached=(), tokens=None, finished=()):

@@ -147,15 +147,12 @@ def test_a_server_refuses_virtual_time(model, tmp_path):
     assert "EmulationError: SERVEGYM_TIME=virtual needs the engine in the process" in told
 
 
-@pytest.mark.parametrize(
-    ("environment", "options", "told"),
-    [
-        ({}, {"block_size": 32}, "KV blocks of 16 tokens and vLLM is set to 32"),
-        ({"SERVEGYM_DEVICE": "abacus"}, {}, "unknown profile 'abacus'"),
-        ({"SERVEGYM_TIME": "soon"}, {}, "SERVEGYM_TIME is 'soon'"),
-        ({}, {"tensor_parallel_size": 2}, "tensor parallel size is 2"),
-    ],
-)
+@pytest.mark.parametrize(("environment", "options", "told"), [
+    ({}, {"block_size": 32}, "KV blocks of 16 tokens and vLLM is set to 32"),
+    ({"SERVEGYM_DEVICE": "abacus"}, {}, "unknown profile 'abacus'"),
+    ({"SERVEGYM_TIME": "soon"}, {}, "SERVEGYM_TIME is 'soon'"),
+    ({}, {"tensor_parallel_size": 2}, "tensor parallel size is 2"),
+])  # fmt: skip
 def test_what_cannot_be_emulated_is_refused_in_a_line(model, environment, options, told):
     script = (
         "import os, sys\n"

@@ -10,12 +10,9 @@ from servegym.errors import ProfilingError
 from servegym.latency_models.fitting import regime
 
 spaces = st.builds(
-    Space,
-    batch_tokens=st.integers(2, 10_000),
-    sequences=st.integers(1, 300),
-    context_tokens=st.integers(64, 40_000),
+    Space, batch_tokens=st.integers(2, 10_000), sequences=st.integers(1, 300), context_tokens=st.integers(64, 40_000),
     kv_tokens=st.integers(128, 500_000),
-)
+)  # fmt: skip
 
 
 @given(space=spaces, count=st.integers(1, 40), seed=st.integers(0, 5))

@@ -91,19 +91,16 @@ def test_shapes_as_hugging_face_has_them(tmp_path):
     assert read_shape(path).qkv_width == 8 * 32
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("{", "no JSON"),
-        ("[1]", "no JSON object"),
-        (json.dumps({"hidden_size": 64}), "num_hidden_layers is None"),
-        (json.dumps(CONFIG | {"vocab_size": 0}), "vocab_size"),
-        (json.dumps(CONFIG | {"hidden_size": "many"}), "hidden_size is 'many'"),
-        (json.dumps(CONFIG | {"num_experts": 8, "num_experts_per_tok": 2}), "has experts"),
-        (json.dumps(CONFIG | {"sliding_window": 8}), "sliding windows"),
-        (json.dumps(CONFIG | {"num_key_value_heads": 3}), "evenly"),
-    ],
-)
+@pytest.mark.parametrize(("text", "word"), [
+    ("{", "no JSON"),
+    ("[1]", "no JSON object"),
+    (json.dumps({"hidden_size": 64}), "num_hidden_layers is None"),
+    (json.dumps(CONFIG | {"vocab_size": 0}), "vocab_size"),
+    (json.dumps(CONFIG | {"hidden_size": "many"}), "hidden_size is 'many'"),
+    (json.dumps(CONFIG | {"num_experts": 8, "num_experts_per_tok": 2}), "has experts"),
+    (json.dumps(CONFIG | {"sliding_window": 8}), "sliding windows"),
+    (json.dumps(CONFIG | {"num_key_value_heads": 3}), "evenly"),
+])  # fmt: skip
 def test_shapes_that_are_none(tmp_path, text, word):
     path = tmp_path / "config.json"
     path.write_text(text)

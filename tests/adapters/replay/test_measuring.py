@@ -16,16 +16,11 @@ from servegym.simulator.policies.gains import Gain
 
 THREE = Workload.from_columns(
     {
-        "arrival_s": [0.0, 1.0, 2.0],
-        "prompt_tokens": [8, 8, 8],
-        "output_tokens": [3, 2, 4],
-        "weight": [2.0, 1.0, 1.0],
-        "priority": [0, 1, 1],
-        "ttft_slo_s": 1.0,
-        "tpot_slo_s": 0.5,
+        "arrival_s": [0.0, 1.0, 2.0], "prompt_tokens": [8, 8, 8], "output_tokens": [3, 2, 4],
+        "weight": [2.0, 1.0, 1.0], "priority": [0, 1, 1], "ttft_slo_s": 1.0, "tpot_slo_s": 0.5,
         "ttlt_slo_s": [math.inf, math.inf, 3.0],
     }
-)
+)  # fmt: skip
 # Request 0 has deadlines 1, 1.5, 2: its second token is late. Request 1: 2, 2.5; its first token comes at the deadline,
 # which is late. Request 2 has until 5 for all four, of which three come.
 RECORDS = [

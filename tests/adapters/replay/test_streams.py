@@ -63,16 +63,13 @@ def test_no_more_tokens_than_were_asked_for():
     assert record.token_s == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("data", "word"),
-    [
-        (event(error={"message": "out of\nmemory"}), "out of memory"),
-        (event(error="gone"), "gone"),
-        (b"data: {nonsense\n\n", "no JSON"),
-        (b"data: [1, 2]\n\n", "no object"),
-        (b"data: " + b"x" * (LONGEST_EVENT + 1), "more than"),
-    ],
-)
+@pytest.mark.parametrize(("data", "word"), [
+    (event(error={"message": "out of\nmemory"}), "out of memory"),
+    (event(error="gone"), "gone"),
+    (b"data: {nonsense\n\n", "no JSON"),
+    (b"data: [1, 2]\n\n", "no object"),
+    (b"data: " + b"x" * (LONGEST_EVENT + 1), "more than"),
+])  # fmt: skip
 def test_what_is_no_completion_is_an_error(data, word):
     with pytest.raises(StreamError, match=word):
         fed((1, data))

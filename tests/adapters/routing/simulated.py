@@ -138,17 +138,13 @@ class LiveReplay:
         self.prefixes = prompts_by_adapter(of.workload.prefixes, of.workload.table["adapter"])
         engines = [
             LiveEngine(
-                f"{e}",
-                pool.estimator,
-                pool.total_blocks,
-                pool.block_tokens,
-                None,
+                f"{e}", pool.estimator, pool.total_blocks, pool.block_tokens, None,
                 pool.prefix_capacity_tokens(of.workload),
                 adapters=pool.adapters,
             )
             for pool in deployment.pools
             for e in range(pool.engines)
-        ]
+        ]  # fmt: skip
         assert of.router is not None and isinstance(deployment, Cluster)
         tiers = tuple(deployment.tiers_for(of.workload))
         chunk_tokens = 512 if self.prefixes is None else self.prefixes.chunk_tokens

@@ -40,18 +40,15 @@ def test_without_keys_any_client_may() -> None:
     AdminKey.of("k").check("Bearer k")
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("{", "cannot be read"), ("a: 1", "clients: {NAME"), ("clients: {}", "clients: {NAME"),
-        ("clients: {a: {}}", "one of key"), ("clients: {a: {key: x, key_env: Y}}", "one of key"),
-        ("clients: {a: {key: 5}}", "a text in quotes"),
-        ("clients: {a: {key_env: NOPE}}", "the environment has no NOPE"),
-        ("clients: {a: {key_sha256: abc}}", "64 hexadecimal"), ("clients: {a: {key: x, per_day: 1}}", "may have"),
-        ("clients: {a: {key: x, max_in_flight: 0}}", "above 0"), ("clients: {'a b': {key: x}}", "a name is"),
-        ("clients: {a: {key: x}, b: {key: x}}", "the same key"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "word"), [
+    ("{", "cannot be read"), ("a: 1", "clients: {NAME"), ("clients: {}", "clients: {NAME"),
+    ("clients: {a: {}}", "one of key"), ("clients: {a: {key: x, key_env: Y}}", "one of key"),
+    ("clients: {a: {key: 5}}", "a text in quotes"),
+    ("clients: {a: {key_env: NOPE}}", "the environment has no NOPE"),
+    ("clients: {a: {key_sha256: abc}}", "64 hexadecimal"), ("clients: {a: {key: x, per_day: 1}}", "may have"),
+    ("clients: {a: {key: x, max_in_flight: 0}}", "above 0"), ("clients: {'a b': {key: x}}", "a name is"),
+    ("clients: {a: {key: x}, b: {key: x}}", "the same key"),
+])  # fmt: skip
 def test_a_file_that_is_wrong(tmp_path: Path, text: str, word: str) -> None:
     with pytest.raises(RoutingError, match=word):
         clients_of(tmp_path, text)

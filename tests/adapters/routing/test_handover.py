@@ -12,16 +12,8 @@ from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.records.types import HOLD
 
 KNOWN = (
-    "up",
-    "closed",
-    "requests",
-    "prefills",
-    "prefill_tokens",
-    "decodes",
-    "decode_tokens",
-    "total_blocks",
-    "finished",
-)
+    "up", "closed", "requests", "prefills", "prefill_tokens", "decodes", "decode_tokens", "total_blocks", "finished",
+)  # fmt: skip
 
 
 def live(policy: str, engines: int, prefix_cache_tokens: int = 0, adapters: Adapters | None = None) -> LiveRouter:

@@ -181,22 +181,19 @@ def test_prompts_under_different_adapters_share_nothing(engines: list[FakeEngine
         )
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (gauge("a,b", "c", 4), (["a", "b"], ["c"], 4)),
-        (gauge("", "", 1), ([], [], 1)),
-        (gauge("a", at_s=5.0) + gauge("b", at_s=7.5) + gauge("c", at_s=6.0), (["b"], [], 2)),
-        (gauge(r"a \"quoted\" name"), (['a "quoted" name'], [], 2)),
-        (HELP, None),
-        ("", None),
-        ("vllm:lora_requests_info{} 1\n", None),
-        (gauge("a").replace("1700000000.0", "soon"), None),
-        (gauge("a").replace('"2"', '"two"'), None),
-        ("vllm:lora_requests_info{max_lora\n", None),
-        (gauge("a", most=10**9), (["a"], [], 4096)),
-    ],
-)
+@pytest.mark.parametrize(("text", "found"), [
+    (gauge("a,b", "c", 4), (["a", "b"], ["c"], 4)),
+    (gauge("", "", 1), ([], [], 1)),
+    (gauge("a", at_s=5.0) + gauge("b", at_s=7.5) + gauge("c", at_s=6.0), (["b"], [], 2)),
+    (gauge(r"a \"quoted\" name"), (['a "quoted" name'], [], 2)),
+    (HELP, None),
+    ("", None),
+    ("vllm:lora_requests_info{} 1\n", None),
+    (gauge("a").replace("1700000000.0", "soon"), None),
+    (gauge("a").replace('"2"', '"two"'), None),
+    ("vllm:lora_requests_info{max_lora\n", None),
+    (gauge("a", most=10**9), (["a"], [], 4096)),
+])  # fmt: skip
 def test_the_newest_value_of_the_gauge_counts(text: str, found: Any) -> None:
     assert running_and_waiting(f"other{{}} 1\n{text}".encode()) == found
 

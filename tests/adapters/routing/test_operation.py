@@ -308,16 +308,10 @@ def test_requests_are_logged(engines: list[FakeEngine], tmp_path: Path) -> None:
     assert "a b c" not in (tmp_path / "requests.jsonl").read_text()
 
 
-@pytest.mark.parametrize(
-    ("at", "in_time"),
-    [
-        ([(0.5, 1)], 1),
-        ([(1.5, 1)], 0),
-        ([(0.5, 1), (1.2, 3)], 3),
-        ([(2.0, 12)], 2),
-        ([(1.0, 1), (1.1, 1), (1.3, 1)], 2),
-    ],
-)
+@pytest.mark.parametrize(("at", "in_time"), [
+    ([(0.5, 1)], 1), ([(1.5, 1)], 0), ([(0.5, 1), (1.2, 3)], 3), ([(2.0, 12)], 2),
+    ([(1.0, 1), (1.1, 1), (1.3, 1)], 2),
+])  # fmt: skip
 def test_tokens_in_time(at: list[tuple[float, int]], in_time: int) -> None:
     """TTFT SLO 1 s, TPOT SLO 0.1 s: token k is due at 1 + k / 10."""
     measured = Measured(10.0, RequestTerms(5, 1.0, 0.1))

@@ -157,28 +157,22 @@ def test_a_replica_that_dies_is_left_out(handle: Any) -> None:
     assert all(len(list(stream)) == 3 for stream in streams)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"policy": "a", "router": "b"}, "there should be a policy"),
-        ({}, "there should be a policy"),
-        ({"router": "min-load", "replica": 3}, "replica is unknown; known: adapters, characters"),
-        ({"router": "min-load"}, "name a latency profile"),
-        ({"router": "lora-affinity", "device": "h100-llama3-8b"}, "give max_loras, lora_load_s and lora_activate_s"),
-        (
-            {"router": "min-load", "device": "h100-llama3-8b", "adapters": {"max_loras": 2}},
-            'it should be like {"max_lo',
-        ),
-        (
-            {
-                "router": "min-load",
-                "device": "h100-llama3-8b",
-                "adapters": {"max_loras": 0, "load_s": 1, "activate_s": 1},
-            },
-            "max_loras is 0; it should be",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kwargs", "message"), [
+    ({"policy": "a", "router": "b"}, "there should be a policy"),
+    ({}, "there should be a policy"),
+    ({"router": "min-load", "replica": 3}, "replica is unknown; known: adapters, characters"),
+    ({"router": "min-load"}, "name a latency profile"),
+    ({"router": "lora-affinity", "device": "h100-llama3-8b"}, "give max_loras, lora_load_s and lora_activate_s"),
+    ({"router": "min-load", "device": "h100-llama3-8b", "adapters": {"max_loras": 2}}, 'it should be like {"max_lo'),
+    (
+        {
+            "router": "min-load",
+            "device": "h100-llama3-8b",
+            "adapters": {"max_loras": 0, "load_s": 1, "activate_s": 1},
+        },
+        "max_loras is 0; it should be",
+    ),
+])  # fmt: skip
 def test_wrong_settings(kwargs: dict[str, Any], message: str) -> None:
     from servegym.adapters.routing.ray_serve import PolicyRouter
 

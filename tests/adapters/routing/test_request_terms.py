@@ -26,19 +26,16 @@ from servegym.adapters.vllm.terms import Defaults, TermsReader
 MINE = Defaults(1.0, 0.05, 60.0, {1: 2.0, -1: 8.0}, 3.0)
 
 
-@pytest.mark.parametrize(
-    ("document", "chat", "tokens"),
-    [
-        ({"prompt": [1, 2, 3]}, False, 3),
-        ({"prompt": "12345"}, False, 2),
-        ({"prompt": ""}, False, 1),
-        ({"prompt": ["1234", "12345"]}, False, 3),
-        ({"prompt": [[1, 2], [3]]}, False, 3),
-        ({"messages": [{"role": "user", "content": "1234"}]}, True, 5),
-        ({"messages": [{"content": [{"type": "text", "text": "12345678"}, {"type": "image_url"}]}, {}]}, True, 10),
-        ({"messages": [{"content": 5}]}, True, 4),
-    ],
-)
+@pytest.mark.parametrize(("document", "chat", "tokens"), [
+    ({"prompt": [1, 2, 3]}, False, 3),
+    ({"prompt": "12345"}, False, 2),
+    ({"prompt": ""}, False, 1),
+    ({"prompt": ["1234", "12345"]}, False, 3),
+    ({"prompt": [[1, 2], [3]]}, False, 3),
+    ({"messages": [{"role": "user", "content": "1234"}]}, True, 5),
+    ({"messages": [{"content": [{"type": "text", "text": "12345678"}, {"type": "image_url"}]}, {}]}, True, 10),
+    ({"messages": [{"content": 5}]}, True, 4),
+])  # fmt: skip
 def test_lengths_of_prompts(document: dict, chat: bool, tokens: int) -> None:
     assert prompt_tokens(parse(json.dumps(document).encode(), chat), chat, 4.0) == tokens
 
@@ -140,20 +137,17 @@ TEXT = b'data: {"choices": [{"text": "a"}]}\n\n'
 USAGE = b'data: {"choices": [{"text": "ab"}], "usage": {"completion_tokens": 3}}\n\n'
 
 
-@pytest.mark.parametrize(
-    ("data", "tokens"),
-    [
-        (TEXT * 3, 3),
-        (USAGE, 3),
-        (USAGE + b'data: {"choices": [], "usage": {"completion_tokens": 3}}\n\n', 3),
-        (b'data: {"choices": [{"delta": {"role": "assistant", "content": ""}}]}\n\n', 0),
-        (b'data: {"choices": [{"delta": {"content": "x"}}, {"delta": {"reasoning_content": "y"}}]}\n\n', 2),
-        (b'data: {"choices": [{"text": "", "finish_reason": "stop"}]}\n\n', 0),
-        (b": ping\n\nevent: x\ndata: 5\n\ndata: {\n\ndata: [" + b"[" * 100_000 + b"\n\n", 0),
-        (b'data: {"choices": {"a": 1}, "usage": {"completion_tokens": "9"}}\n\ndata: {"choices": [1, null]}\n\n', 0),
-        (b"data: " + b"x" * 3_000_000 + b"\n\n" + TEXT, 1),
-    ],
-)
+@pytest.mark.parametrize(("data", "tokens"), [
+    (TEXT * 3, 3),
+    (USAGE, 3),
+    (USAGE + b'data: {"choices": [], "usage": {"completion_tokens": 3}}\n\n', 3),
+    (b'data: {"choices": [{"delta": {"role": "assistant", "content": ""}}]}\n\n', 0),
+    (b'data: {"choices": [{"delta": {"content": "x"}}, {"delta": {"reasoning_content": "y"}}]}\n\n', 2),
+    (b'data: {"choices": [{"text": "", "finish_reason": "stop"}]}\n\n', 0),
+    (b": ping\n\nevent: x\ndata: 5\n\ndata: {\n\ndata: [" + b"[" * 100_000 + b"\n\n", 0),
+    (b'data: {"choices": {"a": 1}, "usage": {"completion_tokens": "9"}}\n\ndata: {"choices": [1, null]}\n\n', 0),
+    (b"data: " + b"x" * 3_000_000 + b"\n\n" + TEXT, 1),
+])  # fmt: skip
 def test_tokens_of_a_stream(data: bytes, tokens: int) -> None:
     assert fed(data) == (tokens, False, False)
     assert fed(*[data[k : k + 7] for k in range(0, min(len(data), 10_000), 7)], data[10_003:])[0] <= tokens

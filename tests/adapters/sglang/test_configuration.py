@@ -42,14 +42,11 @@ def test_what_is_not_told_is_said() -> None:
         assert word in said
 
 
-@pytest.mark.parametrize(
-    ("label", "word"),
-    [
-        ("slide-batching", "takes vllm-v1"),
-        ("edf", "fixed at arrival"),
-        ("sarathi-edf", "max_num_batched_tokens=N"),
-    ],
-)
+@pytest.mark.parametrize(("label", "word"), [
+    ("slide-batching", "takes vllm-v1"),
+    ("edf", "fixed at arrival"),
+    ("sarathi-edf", "max_num_batched_tokens=N"),
+])  # fmt: skip
 def test_what_cannot_be_told_is_refused(label: str, word: str) -> None:
     with pytest.raises(ExportError, match=word):
         made(label)

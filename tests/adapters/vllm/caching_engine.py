@@ -137,12 +137,9 @@ class Engine:
             while arrived < len(table) and table["arrival_s"][arrived] <= now_s:
                 sent = table[arrived]
                 row = self.mirror.add(
-                    float(sent.arrival_s),
-                    int(sent.prompt_tokens),
-                    MOST,
-                    int(sent.priority),
+                    float(sent.arrival_s), int(sent.prompt_tokens), MOST, int(sent.priority),
                     terms_of(sent, int(clients[arrived])),
-                )
+                )  # fmt: skip
                 self.row_of[arrived], self.request_of[row] = row, arrived
                 self.know(arrived)
                 self.mirror.join(row)

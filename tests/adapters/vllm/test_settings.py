@@ -30,25 +30,18 @@ def test_the_environment_comes_before_additional_config(policy: str) -> None:
     assert settings == Settings(policy, "", "order", 0.002, False, "", 9100)
 
 
-@pytest.mark.parametrize(
-    ("config", "environment", "said"),
-    [
-        ({}, {}, "no policy: set SERVEGYM_POLICY"),
-        ({"servegym": 3}, {}, "should be an object"),
-        ({"servegym": {"polcy": "x"}}, {}, "no 'polcy'"),
-        ({"servegym": {"policy": "nowhere.json"}}, {}, "should be the file of an artifact"),
-        ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_ENFORCE": "force"}, "one of exact, order"),
-        (
-            {},
-            {"SERVEGYM_POLICY": FILE, "SERVEGYM_DECISION_LIMIT_S": "soon"},
-            "'soon'; it should be a number",
-        ),
-        ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_DECISION_LIMIT_S": "nan"}, "should be above 0"),
-        ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_CORRECT": "maybe"}, "should be 1 or 0"),
-        ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_METRICS_PORT": "99999"}, "should be a port"),
-        ({"servegym": {"metrics_port": [1]}}, {"SERVEGYM_POLICY": FILE}, "should be a whole number"),
-    ],
-)
+@pytest.mark.parametrize(("config", "environment", "said"), [
+    ({}, {}, "no policy: set SERVEGYM_POLICY"),
+    ({"servegym": 3}, {}, "should be an object"),
+    ({"servegym": {"polcy": "x"}}, {}, "no 'polcy'"),
+    ({"servegym": {"policy": "nowhere.json"}}, {}, "should be the file of an artifact"),
+    ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_ENFORCE": "force"}, "one of exact, order"),
+    ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_DECISION_LIMIT_S": "soon"}, "'soon'; it should be a number"),
+    ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_DECISION_LIMIT_S": "nan"}, "should be above 0"),
+    ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_CORRECT": "maybe"}, "should be 1 or 0"),
+    ({}, {"SERVEGYM_POLICY": FILE, "SERVEGYM_METRICS_PORT": "99999"}, "should be a port"),
+    ({"servegym": {"metrics_port": [1]}}, {"SERVEGYM_POLICY": FILE}, "should be a whole number"),
+])  # fmt: skip
 def test_wrong_settings_are_one_line(config: dict, environment: dict, said: str, policy: str) -> None:
     environment = {name: policy if value == FILE else value for name, value in environment.items()}
     with pytest.raises(VllmError, match=said) as caught:

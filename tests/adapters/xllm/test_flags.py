@@ -50,17 +50,14 @@ def test_the_scheduler_is_chosen_by_another_flag_in_each_version():
         old.check_flags(new.slide_batching)
 
 
-@pytest.mark.parametrize(
-    "flags, problem",
-    [
-        ({"aggressive_coeff": "1.0"}, "aggressive_coeff is '1.0'; xLLM takes double"),
-        ({"aggressive_coeff": float("nan")}, "aggressive_coeff is nan; xLLM takes double"),
-        ({"aggressive_coeff": True}, "aggressive_coeff is True; xLLM takes double"),
-        ({"enable_chunked_prefill": 1}, "enable_chunked_prefill is 1; xLLM takes bool"),
-        ({"max_tokens_per_batch": 2**31}, "max_tokens_per_batch is 2147483648; xLLM takes int32"),
-        ({"priority_strategy": None}, "priority_strategy is None; xLLM takes string"),
-    ],
-)
+@pytest.mark.parametrize("flags, problem", [
+    ({"aggressive_coeff": "1.0"}, "aggressive_coeff is '1.0'; xLLM takes double"),
+    ({"aggressive_coeff": float("nan")}, "aggressive_coeff is nan; xLLM takes double"),
+    ({"aggressive_coeff": True}, "aggressive_coeff is True; xLLM takes double"),
+    ({"enable_chunked_prefill": 1}, "enable_chunked_prefill is 1; xLLM takes bool"),
+    ({"max_tokens_per_batch": 2**31}, "max_tokens_per_batch is 2147483648; xLLM takes int32"),
+    ({"priority_strategy": None}, "priority_strategy is None; xLLM takes string"),
+])  # fmt: skip
 def test_values_of_other_types_are_refused(flags, problem):
     with pytest.raises(XllmError, match=problem):
         load_version("0.11").check_flags(flags)

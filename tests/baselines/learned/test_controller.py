@@ -43,18 +43,15 @@ def set_by(action: list[float], controls: tuple[str, ...] = ("linear", "log", "w
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize(
-    ("action", "wanted"),
-    [
-        ([0, 0, 0], [2, 1, 8]),
-        ([1, 1, 1], [10, 100, 512]),
-        ([-1, -1, -1], [1, 0.01, 1]),
-        ([0.5, 0.5, 0.5], [6, 10, 64]),  # 2 + 8 / 2; 1 * 100^0.5; 8 * 64^0.5
-        ([-0.5, -0.5, -1 / 3], [1.5, 0.1, 4]),  # 8 / 8^(1/3) = 4
-        ([7, -7, 0.1], [10, 0.01, 12]),  # beyond 1 counts as 1; 8 * 64^0.1 = 12.1
-        ([math.nan, 0, 0], [2, 1, 8]),
-    ],
-)
+@pytest.mark.parametrize(("action", "wanted"), [
+    ([0, 0, 0], [2, 1, 8]),
+    ([1, 1, 1], [10, 100, 512]),
+    ([-1, -1, -1], [1, 0.01, 1]),
+    ([0.5, 0.5, 0.5], [6, 10, 64]),  # 2 + 8 / 2; 1 * 100^0.5; 8 * 64^0.5
+    ([-0.5, -0.5, -1 / 3], [1.5, 0.1, 4]),  # 8 / 8^(1/3) = 4
+    ([7, -7, 0.1], [10, 0.01, 12]),  # beyond 1 counts as 1; 8 * 64^0.1 = 12.1
+    ([math.nan, 0, 0], [2, 1, 8]),
+])  # fmt: skip
 def test_parameters_from_an_action(action, wanted):
     word, *numbers, free, fixed = set_by(action)
     assert (word, free, fixed) == (0.0, 1.0, 3.0), "what is not controlled stays"
@@ -156,28 +153,25 @@ def test_pickling_and_equality():
     assert document["base"] == base.to_json() and document["weights_sha256"] == learned.weights.sha256
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda base: controlled(base, ("gama",), network_for(base, ("gamma",))), "gama cannot be controlled; it can"),
-        (lambda base: controlled(base, ("load",), network_for(base, ("gamma",))), "load cannot be controlled"),
-        (lambda base: controlled(base, (), network_for(base)), r"controls \(none\); name one or more, each once"),
-        (lambda base: controlled(base, ("eta", "eta"), network_for(base)), "controls eta, eta"),
-        (lambda base: controlled(base, ("eta",), network_for(base, ("a", "b"))), "has 2 outputs; it should have 1"),
-        (
-            lambda base: controlled(base, ("eta",), Network.zeros(Shape("dense", 3, 1))),
-            r"the network takes \(3, 0, 0\) .* its observation has \(25, 0, 0\)",
-        ),
-        (
-            lambda base: controlled(base, ("eta",), Network.zeros(Shape("shared", 3, 1, slot=2, slots=2))),
-            "the network is shared; it should be dense",
-        ),
-        (
-            lambda base: controlled(controlled(base, None, network_for(base)), None, network_for(base)),
-            "the base should not be one",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("wrong", "message"), [
+    (lambda base: controlled(base, ("gama",), network_for(base, ("gamma",))), "gama cannot be controlled; it can"),
+    (lambda base: controlled(base, ("load",), network_for(base, ("gamma",))), "load cannot be controlled"),
+    (lambda base: controlled(base, (), network_for(base)), r"controls \(none\); name one or more, each once"),
+    (lambda base: controlled(base, ("eta", "eta"), network_for(base)), "controls eta, eta"),
+    (lambda base: controlled(base, ("eta",), network_for(base, ("a", "b"))), "has 2 outputs; it should have 1"),
+    (
+        lambda base: controlled(base, ("eta",), Network.zeros(Shape("dense", 3, 1))),
+        r"the network takes \(3, 0, 0\) .* its observation has \(25, 0, 0\)",
+    ),
+    (
+        lambda base: controlled(base, ("eta",), Network.zeros(Shape("shared", 3, 1, slot=2, slots=2))),
+        "the network is shared; it should be dense",
+    ),
+    (
+        lambda base: controlled(controlled(base, None, network_for(base)), None, network_for(base)),
+        "the base should not be one",
+    ),
+])  # fmt: skip
 def test_what_does_not_fit(wrong, message):
     with pytest.raises(PolicyError, match=message):
         wrong(scheduler("slide-batching"))

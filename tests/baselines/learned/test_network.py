@@ -104,29 +104,26 @@ def test_equal_networks_and_pickles():
     assert Shape.from_json(shape.to_json()) == shape
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda: Shape("deep", 3, 2), "kind is 'deep'; it should be one of dense, shared"),
-        (lambda: Shape("dense", 3, 2, activation="gelu"), "activation is 'gelu'"),
-        (lambda: Shape("dense", 3, 2, output="clip"), "output is 'clip'"),
-        (lambda: Shape("dense", 0, 2), "whole is 0; it should be a whole number of 1 or more"),
-        (lambda: Shape("dense", 3, 2, (4, 0)), r"hidden\[1\] is 0"),
-        (lambda: Shape("dense", 3, True), "outputs is True"),
-        (lambda: Shape("shared", 3, 2, slot=4), "slots is 0"),
-        (lambda: Shape("dense", 3, 2, slots=4), "a dense network has no slots"),
-        (lambda: Shape.from_json({"kind": "dense"}), "activation, hidden, .*: should be exactly"),
-        (lambda: Network(Shape("dense", 1, 1, ()), np.zeros(3)), "3 weights; its shape has 2"),
-        (lambda: Network(Shape("dense", 1, 1, ()), [1.0, np.nan]), "weight 1 is nan; weights should be finite numbers"),
-        (lambda: Network(Shape("dense", 1, 1, ()), [np.inf, 1.0]), "weight 0 is inf"),
-        (lambda: Network.from_layers(Shape("dense", 1, 1, ()), []), "0 layers; its shape has 1"),
-        (
-            lambda: Network.from_layers(Shape("dense", 2, 1, ()), [(np.zeros((2, 1)), np.zeros(1))]),
-            r"weight 0 has shape \(2, 1\); it should be \(1, 2\)",
-        ),
-        (lambda: Network.zeros(Shape("dense", 2, 1))(np.zeros(3)), r"observation of shape \(3,\); it should be \(2,\)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("wrong", "message"), [
+    (lambda: Shape("deep", 3, 2), "kind is 'deep'; it should be one of dense, shared"),
+    (lambda: Shape("dense", 3, 2, activation="gelu"), "activation is 'gelu'"),
+    (lambda: Shape("dense", 3, 2, output="clip"), "output is 'clip'"),
+    (lambda: Shape("dense", 0, 2), "whole is 0; it should be a whole number of 1 or more"),
+    (lambda: Shape("dense", 3, 2, (4, 0)), r"hidden\[1\] is 0"),
+    (lambda: Shape("dense", 3, True), "outputs is True"),
+    (lambda: Shape("shared", 3, 2, slot=4), "slots is 0"),
+    (lambda: Shape("dense", 3, 2, slots=4), "a dense network has no slots"),
+    (lambda: Shape.from_json({"kind": "dense"}), "activation, hidden, .*: should be exactly"),
+    (lambda: Network(Shape("dense", 1, 1, ()), np.zeros(3)), "3 weights; its shape has 2"),
+    (lambda: Network(Shape("dense", 1, 1, ()), [1.0, np.nan]), "weight 1 is nan; weights should be finite numbers"),
+    (lambda: Network(Shape("dense", 1, 1, ()), [np.inf, 1.0]), "weight 0 is inf"),
+    (lambda: Network.from_layers(Shape("dense", 1, 1, ()), []), "0 layers; its shape has 1"),
+    (
+        lambda: Network.from_layers(Shape("dense", 2, 1, ()), [(np.zeros((2, 1)), np.zeros(1))]),
+        r"weight 0 has shape \(2, 1\); it should be \(1, 2\)",
+    ),
+    (lambda: Network.zeros(Shape("dense", 2, 1))(np.zeros(3)), r"observation of shape \(3,\); it should be \(2,\)"),
+])  # fmt: skip
 def test_wrong_networks(wrong, message):
     with pytest.raises(PolicyError, match=message):
         wrong()

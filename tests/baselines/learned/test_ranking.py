@@ -49,16 +49,13 @@ def ranks(*lines: tuple[int, float]) -> np.ndarray:
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize(
-    ("scores", "wanted"),
-    [
-        ([0, 0, 0], [3, 0, 4, 1, 5]),  # the base's
-        ([2, 1, 0], [3, 0, 4, 1, 5]),
-        ([0, 1, 2], [4, 0, 3, 1, 5]),
-        ([0, 1, 0], [0, 3, 4, 1, 5]),  # equal ones in the base's order
-        ([-1, -1, 0.5], [4, 3, 0, 1, 5]),
-    ],
-)
+@pytest.mark.parametrize(("scores", "wanted"), [
+    ([0, 0, 0], [3, 0, 4, 1, 5]),  # the base's
+    ([2, 1, 0], [3, 0, 4, 1, 5]),
+    ([0, 1, 2], [4, 0, 3, 1, 5]),
+    ([0, 1, 0], [0, 3, 4, 1, 5]),  # equal ones in the base's order
+    ([-1, -1, 0.5], [4, 3, 0, 1, 5]),
+])  # fmt: skip
 def test_orders_by_hand(scores, wanted):
     """Slots: places 3, 0, 4. Place 1 ranks as 4 does and comes later only for its score; 2 is left out."""
     plan = ranks((1, 0.0), (1, 7.0), (LEAVE_OUT, -9.0), (-(2**40), 5.0), (1, 6.0), (1, 7.0))
@@ -210,17 +207,14 @@ def test_policies_of_one_base_share_their_function():
     assert ranked(base, network_of(1)).function is not ranked(scheduler("edf"), network_of(1)).function
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda base: ranked(base, network_of(), 7), r"takes \(28, 22, 6\).* its observation has \(28, 22, 7\)"),
-        (lambda base: ranked(base, Network.zeros(Shape("dense", 28, 6))), "the network is dense; it should be shared"),
-        (lambda base: ranked(base, Network.zeros(Shape.shared_by(queue_layout(3), 2))), "has 2 outputs"),
-        (lambda base: scored(base, 0), "0 slots; there should be 1 or more"),
-        (lambda base: scored(scored(base, 4), 4), "the base should not be one"),
-        (lambda base: scored(router("min-load"), 4), "is a router; the base should be a scheduler"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("wrong", "message"), [
+    (lambda base: ranked(base, network_of(), 7), r"takes \(28, 22, 6\).* its observation has \(28, 22, 7\)"),
+    (lambda base: ranked(base, Network.zeros(Shape("dense", 28, 6))), "the network is dense; it should be shared"),
+    (lambda base: ranked(base, Network.zeros(Shape.shared_by(queue_layout(3), 2))), "has 2 outputs"),
+    (lambda base: scored(base, 0), "0 slots; there should be 1 or more"),
+    (lambda base: scored(scored(base, 4), 4), "the base should not be one"),
+    (lambda base: scored(router("min-load"), 4), "is a router; the base should be a scheduler"),
+])  # fmt: skip
 def test_what_does_not_fit(wrong, message):
     with pytest.raises(PolicyError, match=message):
         wrong(scheduler("slide-batching"))

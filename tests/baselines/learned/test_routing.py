@@ -33,17 +33,14 @@ def network_of(seed: int | None = None, slots: int = 4) -> Network:
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize(
-    ("scores", "chosen", "wanted"),
-    [
-        ([0, 0, 0, 0], 2, 2),  # all alike: the base's
-        ([1, 0, 1, 9], 2, 2),  # one of the best: the base's; engine 3 is not up
-        ([1, 1, 0, 0], 2, 0),  # not one of the best: the first of them
-        ([0, 5, 0, 0], 0, 1),
-        ([np.nan, 0, 0, 0], 1, 1),
-        ([7], 0, 0),  # fewer slots than engines
-    ],
-)
+@pytest.mark.parametrize(("scores", "chosen", "wanted"), [
+    ([0, 0, 0, 0], 2, 2),  # all alike: the base's
+    ([1, 0, 1, 9], 2, 2),  # one of the best: the base's; engine 3 is not up
+    ([1, 1, 0, 0], 2, 0),  # not one of the best: the first of them
+    ([0, 5, 0, 0], 0, 1),
+    ([np.nan, 0, 0, 0], 1, 1),
+    ([7], 0, 0),  # fewer slots than engines
+])  # fmt: skip
 def test_the_best_engine(scores, chosen, wanted):
     snapshots, request = np.zeros(4, ENGINE_SNAPSHOT), np.zeros(1, REQUEST)[0]
     snapshots["up"] = [1, 1, 1, 0]
@@ -152,17 +149,14 @@ def test_pickling():
         assert again == policy and again.function is policy.function
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda: routed(router("min-load"), network_of(), 5), r"the network takes \(13, 22, 4\)"),
-        (lambda: routed(router("min-load"), network_of(), sees="caching"), r"the network takes \(13, 22, 4\)"),
-        (lambda: routed(scaler("polyserve"), network_of()), "is a scaler; the base should be a router"),
-        (lambda: scaled(scaler("static"), scaling_network()), "has no parameter interval_s, so it is never asked"),
-        (lambda: scaled(scaler("polyserve"), Network.zeros(Shape.shared_by(tiers_layout(4), 5))), "5 outputs"),
-        (lambda: scaled(scaler("polyserve"), Network.zeros(Shape.shared_by(tiers_layout(4), 20))), "20 outputs"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "message"), [
+    (lambda: routed(router("min-load"), network_of(), 5), r"the network takes \(13, 22, 4\)"),
+    (lambda: routed(router("min-load"), network_of(), sees="caching"), r"the network takes \(13, 22, 4\)"),
+    (lambda: routed(scaler("polyserve"), network_of()), "is a scaler; the base should be a router"),
+    (lambda: scaled(scaler("static"), scaling_network()), "has no parameter interval_s, so it is never asked"),
+    (lambda: scaled(scaler("polyserve"), Network.zeros(Shape.shared_by(tiers_layout(4), 5))), "5 outputs"),
+    (lambda: scaled(scaler("polyserve"), Network.zeros(Shape.shared_by(tiers_layout(4), 20))), "20 outputs"),
+])  # fmt: skip
 def test_what_does_not_fit(wrong, message):
     with pytest.raises(PolicyError, match=message):
         wrong()

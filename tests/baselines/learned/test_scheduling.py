@@ -61,16 +61,13 @@ def test_slots_hold_what_is_worth_something_prefills_first():
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize(
-    ("scores", "wanted"),
-    [
-        ([0.3, 0.3, 0.3, 0.3], [0, 1, 2, 3]),
-        ([0.0, 0.0, 0.0, 0.4], [0, 1, 3, 2]),  # forward by 1.6 places
-        ([0.0, 0.0, 0.0, 1.0], [3, 0, 1, 2]),
-        ([-0.3, 0.0, 0.0, 0.0], [1, 0, 2, 3]),
-        ([-9.0, 0.0, 0.0, 9.0], [3, 1, 2, 0]),  # as -1 and 1
-    ],
-)
+@pytest.mark.parametrize(("scores", "wanted"), [
+    ([0.3, 0.3, 0.3, 0.3], [0, 1, 2, 3]),
+    ([0.0, 0.0, 0.0, 0.4], [0, 1, 3, 2]),  # forward by 1.6 places
+    ([0.0, 0.0, 0.0, 1.0], [3, 0, 1, 2]),
+    ([-0.3, 0.0, 0.0, 0.0], [1, 0, 2, 3]),
+    ([-9.0, 0.0, 0.0, 9.0], [3, 1, 2, 0]),  # as -1 and 1
+])  # fmt: skip
 def test_scores_move_requests_by_places(scores, wanted):
     plan, order = plan_of((0, 0.0, 1), (0, 1.0, 1), (0, 2.0, 1), (1, 0.0, 1)), np.arange(4, dtype="i4")
     move(plan, order, 4, 4, np.array(scores))

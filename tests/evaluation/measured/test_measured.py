@@ -112,12 +112,9 @@ def test_the_cpu_time_of_a_step_lengthens_every_step(own):
     assert (slower["itl_s"] - plain["itl_s"]).min() > 0.0049
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"ttft_s": None}, "ttft_s is missing"), ({"ttft_s": 2.0}, "ttft_s <= e2e_s"), ({"e2e_s": np.nan}, "finite"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "words"), [
+    ({"ttft_s": None}, "ttft_s is missing"), ({"ttft_s": 2.0}, "ttft_s <= e2e_s"), ({"e2e_s": np.nan}, "finite"),
+])  # fmt: skip
 def test_requests_that_cannot_be(own, change, words):
     table = pd.read_csv(own)
     for name, value in change.items():

@@ -54,17 +54,14 @@ def test_records_of_aiperf(tmp_path):
     assert notes == ["1 requests that failed have no lengths, and are left out"]
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("1,100,11,-1.75e9,2.0", "row 2: ttft_s is -1.75e+09; it should be finite seconds from 0 on"),
-        ("1,100,11,3,2", "row 2: ttft_s is 3"),
-        ("1,100,11,1,inf", "row 2: e2e_s is inf"),
-        ("1,0,11,1,2", "row 2: prompt_tokens is 0"),
-        ("1,100,1.5,1,2", "row 2: output_tokens is 1.5"),
-        ("1,100,x,1,2", "row 2: output_tokens is 'x'"),
-    ],
-)
+@pytest.mark.parametrize(("row", "said"), [
+    ("1,100,11,-1.75e9,2.0", "row 2: ttft_s is -1.75e+09; it should be finite seconds from 0 on"),
+    ("1,100,11,3,2", "row 2: ttft_s is 3"),
+    ("1,100,11,1,inf", "row 2: e2e_s is inf"),
+    ("1,0,11,1,2", "row 2: prompt_tokens is 0"),
+    ("1,100,1.5,1,2", "row 2: output_tokens is 1.5"),
+    ("1,100,x,1,2", "row 2: output_tokens is 'x'"),
+])  # fmt: skip
 def test_rows_that_cannot_be(tmp_path, row, said):
     path = tmp_path / "t.csv"
     path.write_text(f"{HEAD}0,100,11,0.1,1.0\n{row}\n")
@@ -111,12 +108,8 @@ def test_the_report_of_guidellm(tmp_path):
 
 def test_guidellm_before_its_names_changed(tmp_path):
     request = {
-        "start_time": 5.0,
-        "end_time": 6.0,
-        "prompt_tokens": 8,
-        "output_tokens": 3,
-        "time_to_first_token_ms": 100,
-    }
+        "start_time": 5.0, "end_time": 6.0, "prompt_tokens": 8, "output_tokens": 3, "time_to_first_token_ms": 100,
+    }  # fmt: skip
     path = tmp_path / "benchmarks.json"
     path.write_text(json.dumps({"benchmarks": [{"requests": {"successful": [request]}}]}))
     table, _ = requests_of(path, Reading())

@@ -111,16 +111,13 @@ def test_the_baseline_is_the_first_or_the_one_that_is_named(evaluation):
         Evaluation(SMALL, POLICIES, baseline="sjf")
 
 
-@pytest.mark.parametrize(
-    "arguments, error, problem",
-    [
-        ((SMALL, ("edf",)), ExperimentError, "name two schedulers or more"),
-        ((SMALL, ("edf", "edf")), ExperimentError, "are the same"),
-        ((SMALL, ("edf", "eddf")), PolicyError, "unknown scheduler 'eddf'"),
-        ((SMALL, ("edf", "sjf"), "policy"), ExperimentError, "kind 'policy'"),
-        ((SMALL, ("min-load", "round-robin"), "router"), ExperimentError, "where there are several engines"),
-    ],
-)
+@pytest.mark.parametrize("arguments, error, problem", [
+    ((SMALL, ("edf",)), ExperimentError, "name two schedulers or more"),
+    ((SMALL, ("edf", "edf")), ExperimentError, "are the same"),
+    ((SMALL, ("edf", "eddf")), PolicyError, "unknown scheduler 'eddf'"),
+    ((SMALL, ("edf", "sjf"), "policy"), ExperimentError, "kind 'policy'"),
+    ((SMALL, ("min-load", "round-robin"), "router"), ExperimentError, "where there are several engines"),
+])  # fmt: skip
 def test_what_is_no_evaluation(arguments, error, problem):
     with pytest.raises(error, match=problem):
         Evaluation(*arguments)

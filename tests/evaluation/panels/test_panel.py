@@ -77,27 +77,24 @@ def test_a_changed_panel_has_another_name():
     assert panel.replaced({"device": devices}, seeds=None).devices == devices
 
 
-@pytest.mark.parametrize(
-    "text, problem",
-    [
-        ("trace: [azure-code]\ndevice: [a]\n", "mine.yaml: load is missing"),
-        (SMALL + "gpus: 4\n", "mine.yaml: unknown 'gpus'; a spec has demand, "),
-        (SMALL.replace("[azure-code]", "[]"), "trace is ()"),
-        (SMALL.replace("[azure-code]", "[3]"), "trace is 3; it should be a name"),
-        (SMALL + "slo: [proserve, qoserve]\n", "slo is ['proserve', 'qoserve']; here it should be one value"),
-        (SMALL.replace("azure-code", "azure-code, azure-code"), "trace names azure-code twice"),
-        (SMALL.replace("azure-code", "a/mine.csv, b/mine.csv"), "trace names mine twice"),
-        (SMALL.replace("light", "lite"), "a load of 'lite'"),
-        (SMALL.replace("light", "-1"), "load is (-1, 1.2); it should be a number above 0"),
-        (SMALL + "seeds: many\n", "seeds is many; it should be a whole number"),
-        (SMALL + "seeds: true\n", "seeds is True; it should be a whole number"),
-        (SMALL + "seeds: 0\n", "seeds is 0; it should be a whole number of 1 or more"),
-        (SMALL + "first_seed: -1\n", "first_seed is -1; it should be a whole number of 0 or more"),
-        (SMALL + "slo: null\n", "slo is None; it should be a name"),
-        ("- a\n", "should be a mapping"),
-        ("trace: [a\n", "mine.yaml is no YAML"),
-    ],
-)
+@pytest.mark.parametrize("text, problem", [
+    ("trace: [azure-code]\ndevice: [a]\n", "mine.yaml: load is missing"),
+    (SMALL + "gpus: 4\n", "mine.yaml: unknown 'gpus'; a spec has demand, "),
+    (SMALL.replace("[azure-code]", "[]"), "trace is ()"),
+    (SMALL.replace("[azure-code]", "[3]"), "trace is 3; it should be a name"),
+    (SMALL + "slo: [proserve, qoserve]\n", "slo is ['proserve', 'qoserve']; here it should be one value"),
+    (SMALL.replace("azure-code", "azure-code, azure-code"), "trace names azure-code twice"),
+    (SMALL.replace("azure-code", "a/mine.csv, b/mine.csv"), "trace names mine twice"),
+    (SMALL.replace("light", "lite"), "a load of 'lite'"),
+    (SMALL.replace("light", "-1"), "load is (-1, 1.2); it should be a number above 0"),
+    (SMALL + "seeds: many\n", "seeds is many; it should be a whole number"),
+    (SMALL + "seeds: true\n", "seeds is True; it should be a whole number"),
+    (SMALL + "seeds: 0\n", "seeds is 0; it should be a whole number of 1 or more"),
+    (SMALL + "first_seed: -1\n", "first_seed is -1; it should be a whole number of 0 or more"),
+    (SMALL + "slo: null\n", "slo is None; it should be a name"),
+    ("- a\n", "should be a mapping"),
+    ("trace: [a\n", "mine.yaml is no YAML"),
+])  # fmt: skip
 def test_what_is_no_panel(tmp_path, text, problem):
     path = tmp_path / "mine.yaml"
     path.write_text(text)

@@ -25,19 +25,16 @@ DOCUMENT = {
 TRAINED = TrainedOn.from_json(DOCUMENT, "policy.json")
 
 
-@pytest.mark.parametrize(
-    "trace, device, seeds, new",
-    [
-        ("azure-conv", "a100-llama3-8b", range(99, 104), SEEN),
-        ("azure-conv", "h100-llama3-8b", range(95, 100), SEEN),  # the requests are, whatever the device
-        ("azure-conv", "a100-llama3-8b", range(100, 105), NEW_SEEDS),
-        ("azure-conv", "a100-llama3-8b", [6999, 7000], SEEN),
-        ("azure-conv", "h100-llama3-8b", range(1_000_000, 1_000_005), NEW_DEVICE),
-        ("azure-code", "a100-llama3-8b", range(5), NEW_TRACE),
-        ("azure-code", "h100-llama3-8b", range(5), NEW_TRACE_AND_DEVICE),
-        ("elsewhere/mine.csv", "h100-llama3-8b", range(1_000_000, 1_000_005), SEEN),  # windows of a file overlap
-    ],
-)
+@pytest.mark.parametrize("trace, device, seeds, new", [
+    ("azure-conv", "a100-llama3-8b", range(99, 104), SEEN),
+    ("azure-conv", "h100-llama3-8b", range(95, 100), SEEN),  # the requests are, whatever the device
+    ("azure-conv", "a100-llama3-8b", range(100, 105), NEW_SEEDS),
+    ("azure-conv", "a100-llama3-8b", [6999, 7000], SEEN),
+    ("azure-conv", "h100-llama3-8b", range(1_000_000, 1_000_005), NEW_DEVICE),
+    ("azure-code", "a100-llama3-8b", range(5), NEW_TRACE),
+    ("azure-code", "h100-llama3-8b", range(5), NEW_TRACE_AND_DEVICE),
+    ("elsewhere/mine.csv", "h100-llama3-8b", range(1_000_000, 1_000_005), SEEN),  # windows of a file overlap
+])  # fmt: skip
 def test_what_is_new(trace, device, seeds, new):
     assert TRAINED.novelty(trace, device, seeds) == new
 
@@ -49,16 +46,13 @@ def test_what_is_read():
     assert (alone.traces, alone.seeds, alone.loads) == (("azure-conv",), ((3, 4),), (1.0,))
 
 
-@pytest.mark.parametrize(
-    "change, problem",
-    [
-        ({"seeds": "all"}, "should have names of traces"),
-        ({"seeds": {"low": 0, "high": 1}}, "should have names of traces"),
-        ({"seeds": 0.5}, "should have names of traces"),
-        ({"loads": ["light"]}, "should have names of traces"),
-        ({"seeds": None}, "should have names of traces"),
-    ],
-)
+@pytest.mark.parametrize("change, problem", [
+    ({"seeds": "all"}, "should have names of traces"),
+    ({"seeds": {"low": 0, "high": 1}}, "should have names of traces"),
+    ({"seeds": 0.5}, "should have names of traces"),
+    ({"loads": ["light"]}, "should have names of traces"),
+    ({"seeds": None}, "should have names of traces"),
+])  # fmt: skip
 def test_nonsense_is_refused(change, problem):
     with pytest.raises(ProvenanceError, match=f"policy.json: trained_on {problem}"):
         TrainedOn.from_json(DOCUMENT | change, "policy.json")

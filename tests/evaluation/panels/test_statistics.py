@@ -101,15 +101,12 @@ def test_a_profile_by_hand():
     assert list(found.high) == [1, 1, 0.5, 0.5, 0]
 
 
-@pytest.mark.parametrize(
-    "scores, problem",
-    [
-        ((np.ones((2, 3)), np.ones((3, 2))), "shapes"),
-        ((np.ones(3),), "shapes"),
-        ((np.ones((0, 3)),), "shapes"),
-        ((np.array([[1.0, np.nan]]),), "NaN"),
-    ],
-)
+@pytest.mark.parametrize("scores, problem", [
+    ((np.ones((2, 3)), np.ones((3, 2))), "shapes"),
+    ((np.ones(3),), "shapes"),
+    ((np.ones((0, 3)),), "shapes"),
+    ((np.array([[1.0, np.nan]]),), "NaN"),
+])  # fmt: skip
 def test_what_has_no_interval(scores, problem):
     with pytest.raises(ExperimentError, match=problem):
         bootstrap(mean if len(scores) == 1 else difference, *scores)

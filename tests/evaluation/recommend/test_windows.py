@@ -76,15 +76,12 @@ def test_resamples_of_fast_traffic_last_a_minute():
     assert made.requests == pytest.approx(50 * LEAST_S, rel=0.02) and made.span_s == pytest.approx(LEAST_S, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("trace", "words"),
-    [
-        (trace_of([1] * (LEAST_RECORDED - 1)), "made has 19 requests; a recommendation takes 20 or more"),
-        (trace_of([30]), "made has 1 session; a recommendation takes 20 or more"),
-        (Trace("made", np.ones(30, "i4"), np.ones(30, "i4")), "made does not say when its requests came"),
-        (trace_of([1] * 30, gap_s=0.0), "made: all requests come at once"),
-    ],
-)
+@pytest.mark.parametrize(("trace", "words"), [
+    (trace_of([1] * (LEAST_RECORDED - 1)), "made has 19 requests; a recommendation takes 20 or more"),
+    (trace_of([30]), "made has 1 session; a recommendation takes 20 or more"),
+    (Trace("made", np.ones(30, "i4"), np.ones(30, "i4")), "made does not say when its requests came"),
+    (trace_of([1] * 30, gap_s=0.0), "made: all requests come at once"),
+])  # fmt: skip
 def test_a_recording_that_says_too_little(trace, words):
     with pytest.raises(WorkloadError, match=words):
         windows_of(trace, SLO)

@@ -26,12 +26,9 @@ class Scheduler:
         queue = engine.queue
         limits = dataclasses.replace(self.limits(queue, now_s), **self.overrides)
         return Decision(
-            ranks=self.ranks(queue, now_s),
-            limits=limits,
-            victim_ranks=self.victim_ranks(queue),
-            keep_tokens=self.keep_tokens(queue),
-            headroom_blocks=self.headroom_blocks(queue),
-        )
+            ranks=self.ranks(queue, now_s), limits=limits, victim_ranks=self.victim_ranks(queue),
+            keep_tokens=self.keep_tokens(queue), headroom_blocks=self.headroom_blocks(queue),
+        )  # fmt: skip
 
     def forget(self, r: Request) -> None:
         """Forget a request that has left."""

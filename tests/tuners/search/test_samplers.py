@@ -40,17 +40,14 @@ def test_a_grid_has_as_many_levels_as_fit():
     assert len(first_points("grid", words, {"scheduler.load": "a"}, 20, seed=0)) == 1 + 3  # a word is tried once
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("annealing", "none"), "unknown sampler 'annealing'; there are tpe"),
-        (("tpe", "median"), "unknown pruner 'median'; there are none, wilcoxon"),
-        (("tpe", "wilcoxon", 2), "there are 2 objectives; take pruner none"),
-        (("gp", "wilcoxon"), "gp learns from complete trials only"),
-        (("cmaes", "none", 2), "sampler cmaes has one objective, not 2"),
-        (("cmaes", "none", 1, True), "sampler cmaes knows no constraints"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "problem"), [
+    (("annealing", "none"), "unknown sampler 'annealing'; there are tpe"),
+    (("tpe", "median"), "unknown pruner 'median'; there are none, wilcoxon"),
+    (("tpe", "wilcoxon", 2), "there are 2 objectives; take pruner none"),
+    (("gp", "wilcoxon"), "gp learns from complete trials only"),
+    (("cmaes", "none", 2), "sampler cmaes has one objective, not 2"),
+    (("cmaes", "none", 1, True), "sampler cmaes knows no constraints"),
+])  # fmt: skip
 def test_what_does_not_go_together_is_refused(arguments, problem):
     sampler, pruner, *rest = arguments
     with pytest.raises(SearchError, match=problem):

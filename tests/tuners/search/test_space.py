@@ -134,26 +134,23 @@ def test_changing_one_variable_leaves_the_others():
     assert space.changed(start, by_name["scheduler.gamma"], 1.0) == start
 
 
-@pytest.mark.parametrize(
-    ("tune", "problem"),
-    [
-        ({"gama": Range()}, "no policy has a parameter gama; scheduler slide-batching has gamma, eta"),
-        ({"scaler.x": Range()}, "there is no scaler in this search; there are scheduler, router"),
-        ({"router.gamma": Range()}, "router.gamma: router gorouting has alpha"),
-        ({"gamma": Range(0, 3)}, "scheduler.gamma: 0 to 3; it should be a range within 0.1 to 10"),
-        ({"gamma": Range(3, 3)}, "3 to 3; it should be a range"),
-        ({"gamma": Range(float("-inf"), 3)}, "it should be a range within|has no end"),
-        ({"alpha": Range(0, 1, log=True)}, "on a logarithmic scale it should begin above 0"),
-        ({"max_num_batched_tokens": Range(1.5, 3)}, "it should begin and end with whole numbers"),
-        ({"gamma": Range(choices=("a",))}, "is a number; give it low and high"),
-        ({"load": Range(1, 2)}, "it has no low and high"),
-        ({"load": Range(choices=("x",))}, "'x'; it should be of a, c, p"),
-        ({"seed": Range()}, "a seed is not searched"),
-        ({"eta": Range(), "scheduler.eta": Range()}, "scheduler.eta is named twice"),
-        ({"both": Range(tie=("scheduler.gamma", "router.eta"))}, "are not the same quantity"),
-        ({"both": Range(tie=("router.mu", "router.alpha")), "lambda": Range()}, "it cannot be tied"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("tune", "problem"), [
+    ({"gama": Range()}, "no policy has a parameter gama; scheduler slide-batching has gamma, eta"),
+    ({"scaler.x": Range()}, "there is no scaler in this search; there are scheduler, router"),
+    ({"router.gamma": Range()}, "router.gamma: router gorouting has alpha"),
+    ({"gamma": Range(0, 3)}, "scheduler.gamma: 0 to 3; it should be a range within 0.1 to 10"),
+    ({"gamma": Range(3, 3)}, "3 to 3; it should be a range"),
+    ({"gamma": Range(float("-inf"), 3)}, "it should be a range within|has no end"),
+    ({"alpha": Range(0, 1, log=True)}, "on a logarithmic scale it should begin above 0"),
+    ({"max_num_batched_tokens": Range(1.5, 3)}, "it should begin and end with whole numbers"),
+    ({"gamma": Range(choices=("a",))}, "is a number; give it low and high"),
+    ({"load": Range(1, 2)}, "it has no low and high"),
+    ({"load": Range(choices=("x",))}, "'x'; it should be of a, c, p"),
+    ({"seed": Range()}, "a seed is not searched"),
+    ({"eta": Range(), "scheduler.eta": Range()}, "scheduler.eta is named twice"),
+    ({"both": Range(tie=("scheduler.gamma", "router.eta"))}, "are not the same quantity"),
+    ({"both": Range(tie=("router.mu", "router.alpha")), "lambda": Range()}, "it cannot be tied"),
+])  # fmt: skip
 def test_what_cannot_be_searched_is_refused(tune, problem):
     with pytest.raises(SearchError, match=problem):
         build_space(BOTH, tune)

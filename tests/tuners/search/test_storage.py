@@ -128,17 +128,14 @@ with open({str(tmp_path / "study.journal")!r}) as file, held(file):
     holder.wait()
 
 
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("mysql://a:b@c/d", "no storage of the kind 'mysql'; it is postgresql+psycopg://"),
-        ("redis://a", "no storage of the kind 'redis'"),
-        ("postgresql://a:b@c/d", "name the driver, postgresql+psycopg://"),
-        ("study.db", "no storage 'study.db'; it is postgresql+psycopg://"),
-        ("postgresql+psycopg://a:b@c:port/d", "no storage 'postgresql+psycopg://a:b@c:port/d'"),
-        ("sqlite:///study.db", "no storage of the kind 'sqlite'"),
-    ],
-)
+@pytest.mark.parametrize(("url", "problem"), [
+    ("mysql://a:b@c/d", "no storage of the kind 'mysql'; it is postgresql+psycopg://"),
+    ("redis://a", "no storage of the kind 'redis'"),
+    ("postgresql://a:b@c/d", "name the driver, postgresql+psycopg://"),
+    ("study.db", "no storage 'study.db'; it is postgresql+psycopg://"),
+    ("postgresql+psycopg://a:b@c:port/d", "no storage 'postgresql+psycopg://a:b@c:port/d'"),
+    ("sqlite:///study.db", "no storage of the kind 'sqlite'"),
+])  # fmt: skip
 def test_a_storage_there_is_none_of(tmp_path, url, problem):
     with pytest.raises(StorageError, match=re.escape(problem)) as raised:
         open_storage(url, tmp_path)

@@ -63,16 +63,13 @@ def test_a_best_trial_that_was_not_run_again_has_no_second_score():
     assert optimism(dataclasses.replace(results, validation=rows)).validation is None
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "larger", "expected"),
-    [
-        (0.1, 0.2, True, "better"),
-        (0.1, 0.2, False, "worse"),
-        (-0.2, -0.1, False, "better"),
-        (-0.1, 0.1, True, "no difference beyond chance"),
-        (float("nan"), float("nan"), True, "no difference beyond chance"),  # one seed has no interval
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "larger", "expected"), [
+    (0.1, 0.2, True, "better"),
+    (0.1, 0.2, False, "worse"),
+    (-0.2, -0.1, False, "better"),
+    (-0.1, 0.1, True, "no difference beyond chance"),
+    (float("nan"), float("nan"), True, "no difference beyond chance"),  # one seed has no interval
+])  # fmt: skip
 def test_verdicts(low, high, larger, expected):
     assert verdict(Interval((low + high) / 2, low, high), larger) == expected
 

@@ -52,29 +52,26 @@ def test_panels_of_evaluations_can_be_named():
     assert small(test="held_out").test.traces[0] == "azure-code"
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"trails": 3}, "unknown key 'trails'; a tuning has"),
-        ({"trials": 2.5}, "trials is 2.5; it should be a whole number"),
-        ({"trials": 0}, "trials is 0; it should be 1 or more"),
-        ({"sampler": "x"}, "sampler is 'x'"),
-        ({"objectives": ["tdg", "speed"]}, "unknown objective 'speed'; there are tdg"),
-        ({"objectives": "tdg"}, "objectives is 'tdg'; it should be a list"),
-        ({"objectives": ["tdg", "tdg"]}, "named twice"),
-        ({"constraints": {"tdg": "high"}}, "constraints.tdg is 'high'; it should be a number"),
-        ({"constraints": {"speed": 1}}, "unknown constraint 'speed'"),
-        ({"studies": {}}, "there are no studies"),
-        ({"studies": {"a": {"schedular": "edf"}}}, "study a: unknown key 'schedular'"),
-        ({"studies": {"a": {"tune": {"gamma": {"from": 1}}}}}, "gamma: unknown key 'from'; a range has low"),
-        ({"studies": {"a": {"tune": {"gamma": {"low": True}}}}}, "low is True; it should be a number"),
-        ({"panel": {**DOCUMENT["panel"], "first_seed": 999_998}}, "seeds of panel go to 1000001; those from 1,000,000"),
-        ({"validation": {"first_seed": 3}}, "they should have none in common"),
-        ({"test": {"first_seed": 7}}, "it should have those from 1,000,000 on"),
-        ({"panel": {"trace": ["azure-conv"], "load": [1]}}, "panel: device is missing"),
-        ({"test": "nowhere"}, "test: unknown panel 'nowhere'"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "problem"), [
+    ({"trails": 3}, "unknown key 'trails'; a tuning has"),
+    ({"trials": 2.5}, "trials is 2.5; it should be a whole number"),
+    ({"trials": 0}, "trials is 0; it should be 1 or more"),
+    ({"sampler": "x"}, "sampler is 'x'"),
+    ({"objectives": ["tdg", "speed"]}, "unknown objective 'speed'; there are tdg"),
+    ({"objectives": "tdg"}, "objectives is 'tdg'; it should be a list"),
+    ({"objectives": ["tdg", "tdg"]}, "named twice"),
+    ({"constraints": {"tdg": "high"}}, "constraints.tdg is 'high'; it should be a number"),
+    ({"constraints": {"speed": 1}}, "unknown constraint 'speed'"),
+    ({"studies": {}}, "there are no studies"),
+    ({"studies": {"a": {"schedular": "edf"}}}, "study a: unknown key 'schedular'"),
+    ({"studies": {"a": {"tune": {"gamma": {"from": 1}}}}}, "gamma: unknown key 'from'; a range has low"),
+    ({"studies": {"a": {"tune": {"gamma": {"low": True}}}}}, "low is True; it should be a number"),
+    ({"panel": {**DOCUMENT["panel"], "first_seed": 999_998}}, "seeds of panel go to 1000001; those from 1,000,000"),
+    ({"validation": {"first_seed": 3}}, "they should have none in common"),
+    ({"test": {"first_seed": 7}}, "it should have those from 1,000,000 on"),
+    ({"panel": {"trace": ["azure-conv"], "load": [1]}}, "panel: device is missing"),
+    ({"test": "nowhere"}, "test: unknown panel 'nowhere'"),
+])  # fmt: skip
 def test_what_is_wrong_is_one_line(changes, problem):
     with pytest.raises(TuningError) as error:
         small(**changes)

@@ -142,14 +142,6 @@ def v1_policy(limits: Limits) -> Policy:
 
 
 __all__ = [
-    "UnderWay",
-    "assert_same",
-    "drive",
-    "drive_async",
-    "plugged",
-    "saved",
-    "simulated",
-    "stock",
-    "v1_policy",
+    "UnderWay", "assert_same", "drive", "drive_async", "plugged", "saved", "simulated", "stock", "v1_policy",
     "workload_of",
-]
+]  # fmt: skip

@@ -33,17 +33,14 @@ def test_stock_decides_as_vllm_v1(blocks: int, budget: int) -> None:
     assert_same(drive_ahead(own_scheduler(limits), workload, PROFILE.device), result)
 
 
-@pytest.mark.parametrize(
-    ("policy", "limits", "rate_per_s"),
-    [
-        ("slide-batching:eta=0.03", ROOMY, 20.0),
-        ("slide-batching:eta=0.03", CRAMPED, 60.0),
-        ("expected-gain", CRAMPED, 60.0),
-        ("sarathi-fcfs:max_num_batched_tokens=512", CRAMPED, 40.0),
-        ("weighted-vtc:max_num_batched_tokens=1024", CRAMPED, 40.0),
-        ("vllm-v1:max_num_batched_tokens=1024", CRAMPED, 40.0),
-    ],
-)
+@pytest.mark.parametrize(("policy", "limits", "rate_per_s"), [
+    ("slide-batching:eta=0.03", ROOMY, 20.0),
+    ("slide-batching:eta=0.03", CRAMPED, 60.0),
+    ("expected-gain", CRAMPED, 60.0),
+    ("sarathi-fcfs:max_num_batched_tokens=512", CRAMPED, 40.0),
+    ("weighted-vtc:max_num_batched_tokens=1024", CRAMPED, 40.0),
+    ("vllm-v1:max_num_batched_tokens=1024", CRAMPED, 40.0),
+])  # fmt: skip
 def test_plugged_in_decides_as_simulated(policy: str, limits: Limits, rate_per_s: float, tmp_path: Path) -> None:
     chosen, workload = get_policy("scheduler", policy), workload_of(1, 100, rate_per_s)
     result = simulated(workload, limits, chosen, Correction())

@@ -30,22 +30,19 @@ ROOMY, CRAMPED = Limits(4000, max_num_batched_tokens=2**16), Limits(900, max_num
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
-@pytest.mark.parametrize(
-    ("limits", "rate_per_s", "evicts"),
-    [
-        pytest.param(Limits(4000, max_num_batched_tokens=512), 8.0, False, id="chunked"),
-        pytest.param(Limits(4000, max_num_batched_tokens=2048, max_num_seqs=12), 20.0, False, id="few-sequences"),
-        pytest.param(
-            Limits(8000, max_num_batched_tokens=1024, long_prefill_token_threshold=200),
-            8.0,
-            False,
-            id="long-prefills",
-            marks=pytest.mark.skipif(IS_026, reason="vLLM 0.26 splits the prompt of a request that is alone, too"),
-        ),
-        pytest.param(Limits(700, max_num_batched_tokens=1024, watermark=0.05), 20.0, False, id="watermark"),
-        pytest.param(Limits(400, max_num_batched_tokens=1024), 30.0, True, id="pressure"),
-    ],
-)
+@pytest.mark.parametrize(("limits", "rate_per_s", "evicts"), [
+    pytest.param(Limits(4000, max_num_batched_tokens=512), 8.0, False, id="chunked"),
+    pytest.param(Limits(4000, max_num_batched_tokens=2048, max_num_seqs=12), 20.0, False, id="few-sequences"),
+    pytest.param(
+        Limits(8000, max_num_batched_tokens=1024, long_prefill_token_threshold=200),
+        8.0,
+        False,
+        id="long-prefills",
+        marks=pytest.mark.skipif(IS_026, reason="vLLM 0.26 splits the prompt of a request that is alone, too"),
+    ),
+    pytest.param(Limits(700, max_num_batched_tokens=1024, watermark=0.05), 20.0, False, id="watermark"),
+    pytest.param(Limits(400, max_num_batched_tokens=1024), 30.0, True, id="pressure"),
+])  # fmt: skip
 def test_stock_decides_as_vllm_v1(limits: Limits, rate_per_s: float, evicts: bool, policy: str) -> None:
     limits = dataclasses.replace(limits, scheduling_policy=policy)
     workload = workload_of(5, 120, rate_per_s, prompt=600 if evicts else 2000, output=400)
