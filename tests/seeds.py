@@ -6,11 +6,12 @@ leaves the others, which are marked slow, to `make test-all`.
 """
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 ALL = os.environ.get("SERVEGYM_SEEDS") == "all"
 
@@ -47,3 +48,13 @@ def every_case(cases: Sequence[tuple[str, dict[str, Any]]], count: int) -> pytes
 def examples(count: int = 25) -> hypothesis.settings:
     """Of a property that is tried with every policy: a third of so many, five at least."""
     return hypothesis.settings(max_examples=count if ALL else min(count, max(5, count // 3)))
+
+
+def drawn(count: int = 25, slow: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a test a property of what it draws from `data`, with so many `examples`; slow: mark it so."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        test = examples(count)(hypothesis.given(data=st.data())(test))
+        return pytest.mark.slow(test) if slow else test
+
+    return decorate

@@ -4,14 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.features.disturbances import Disturbance
 from servegym.simulator.records import types as layout
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.replay import replay
 from tests.simulator.replayed_engines import blocks_of
 from tests.simulator.replayed_run import Batch, Entry
@@ -19,10 +18,8 @@ from tests.simulator.whole_runs import every_scheduler, finished
 from tests.strategies import scenarios
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_a_batch_takes_what_the_models_say(name, data):
     drawn = data.draw(scenarios(name))
     # As it is without disturbance and correction.
@@ -48,10 +45,8 @@ def linear_s(model: LatencyModel, batch: Batch) -> float:
     return total_s
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_every_block_is_free_or_in_the_chain_of_one_request(name, data):
     simulation = Simulation(data.draw(scenarios(name, grouped=True)))
     for _ in range(data.draw(st.integers(0, 30), label="decisions")):
@@ -83,10 +78,8 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
         assert engine.totals.peak_blocks <= engine.total_blocks
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_the_mean_use_of_memory_is_the_integral_over_the_timeline(name, data):
     scenario = data.draw(scenarios(name, grouped=True))
     simulation = finished(scenario)
@@ -119,10 +112,8 @@ def test_the_mean_use_of_memory_is_the_integral_over_the_timeline(name, data):
         assert peak / deployment.total_blocks <= engine.kv_use_peak <= 1
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples(40)
-@given(data=st.data())
+@drawn(40, slow=True)
 def test_batches_keep_to_the_limits_their_scheduler_sets(name, data):
     scenario = data.draw(scenarios(name))
     simulation = Simulation(scenario, record_timeline=True)

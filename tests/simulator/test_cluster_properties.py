@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router, router_names, scheduler
@@ -16,7 +15,7 @@ from servegym.simulator.records.statuses import QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.records.types import DEPARTED, RECEIVED, ROLE_PREFILL
 from servegym.simulator.runs.arrays import FIRST_CAPACITY
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.arrays import as_bytes, router_bytes
 from tests.simulator.forming import linear
 from tests.simulator.named_blocks import assert_memory_is_whole
@@ -53,8 +52,7 @@ def assert_the_same_again(simulation: Simulation, scenario: Scenario, data: st.D
 
 
 @every_router
-@examples(60)
-@given(data=st.data())
+@drawn(60)
 def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     scenario = data.draw(cluster_scenarios(name))
     simulation = finished(scenario)
@@ -88,10 +86,8 @@ def test_every_request_finishes_once_and_tokens_are_conserved(name, data):
     assert summary["gain"] == pytest.approx(sum(map(sum, log.gains)))
 
 
-@pytest.mark.slow
 @every_router
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     scenario = data.draw(cluster_scenarios(name))
     whole = finished(scenario).arrays
@@ -106,10 +102,8 @@ def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     assert summary["tokens_emitted"] == sum(map(len, log.emission_s))
 
 
-@pytest.mark.slow
 @every_router
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_a_link_that_takes_no_time_brings_all_at_once_where_there_is_memory(name, data):
     scenario = data.draw(cluster_scenarios(name))
     pools = tuple(dataclasses.replace(pool, total_blocks=2000) for pool in scenario.deployment.pools)
@@ -132,10 +126,8 @@ def test_a_link_that_takes_no_time_brings_all_at_once_where_there_is_memory(name
 # KV memory
 
 
-@pytest.mark.slow
 @every_router
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_every_block_is_free_or_held_by_one_request_at_an_engine(name, data):
     simulation = Simulation(data.draw(cluster_scenarios(name)))
     for _ in range(data.draw(st.integers(0, 40), label="decisions")):
@@ -190,10 +182,8 @@ def assert_blocks_add_up(simulation: Simulation) -> None:
 # The same again
 
 
-@pytest.mark.slow
 @every_router
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     scenario = data.draw(cluster_scenarios(name))
     simulation = finished(scenario)
@@ -201,10 +191,8 @@ def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     assert_the_same_again(simulation, scenario, data)
 
 
-@pytest.mark.slow
 @every_router
-@examples(40)
-@given(data=st.data())
+@drawn(40, slow=True)
 def test_one_engine_in_a_cluster_is_one_engine(name, data):
     alone = data.draw(scenarios("slide-batching", most_engines=1))
     delay_s = data.draw(st.sampled_from([0.0, 0.5]))

@@ -19,7 +19,7 @@ from servegym.simulator.inputs.workload import FIELDS, Workload
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.records.types import HOLD, REQUEST, ROLE_DECODE, ROLE_PREFILL
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.forming import linear
 from tests.simulator.test_cluster_properties import every_router
 from tests.simulator.whole_runs import finished
@@ -28,10 +28,8 @@ from tests.strategies import cluster_scenarios
 # What the router knows
 
 
-@pytest.mark.slow
 @every_router
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_with_no_delay_the_router_knows_what_is_so(name, data):
     scenario = data.draw(cluster_scenarios(name))
     cluster = dataclasses.replace(scenario.deployment, signal_delay_s=0.0)
@@ -52,10 +50,8 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
             assert (snapshot.requests, snapshot.decodes) == (len(here), with_token.sum())
 
 
-@pytest.mark.slow
 @every_router
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_in_the_end_the_router_has_heard_of_everything_or_it_is_on_its_way(name, data):
     simulation = finished(data.draw(cluster_scenarios(name)))
     status, router_state = simulation.arrays.status[0], simulation.router_state
@@ -74,10 +70,8 @@ def test_in_the_end_the_router_has_heard_of_everything_or_it_is_on_its_way(name,
 # What a router cannot know
 
 
-@pytest.mark.slow
 @every_router
-@examples(40)
-@given(data=st.data())
+@drawn(40, slow=True)
 def test_a_routing_decision_reads_of_a_request_what_was_given_and_its_tokens(name, data):
     scenario = data.draw(cluster_scenarios(name))
     simulation = Simulation(scenario)
@@ -117,8 +111,7 @@ def routed(simulation: Simulation, requests: np.ndarray, r: int, now_s: float) -
 
 
 @every_router
-@examples(40)
-@given(data=st.data())
+@drawn(40)
 def test_hidden_lengths_change_nothing_before_an_answer_ends(name, data):
     """Up to the first instant at which a request ends in one run and not in the other, the two runs are one."""
     drawn = data.draw(cluster_scenarios(name))

@@ -19,7 +19,7 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.records.types import TIMELINE_KINDS
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.strategies import cluster_scenarios, scenarios, sessions_of, ticks
 
 ARRAYS = ("requests", "outcomes", "engines", "timeline", "tbt_histogram")
@@ -163,20 +163,16 @@ def most_at_once(begin_s: np.ndarray, end_s: np.ndarray) -> int:
     return max(int(((begin_s <= at_s) & (end_s > at_s + NEAR_S)).sum()) for at_s in begin_s)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
-@examples(20)
-@given(data=st.data())
+@drawn(20, slow=True)
 def test_clients_get_what_engines_make_under_any_scheduler(name, data):
     simulation = Simulation(data.draw(behind(scenarios(name))))
     simulation.run()
     check_clients(simulation)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
-@examples(20)
-@given(data=st.data())
+@drawn(20, slow=True)
 def test_clients_get_what_engines_make_under_any_router(name, data):
     simulation = Simulation(data.draw(behind(cluster_scenarios(name))))
     simulation.run()

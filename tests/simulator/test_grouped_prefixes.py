@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
@@ -17,7 +16,7 @@ from servegym.simulator.memory.kv_groups import KvCacheGroup, blocks_needed
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.forming import linear
 from tests.simulator.grouped_blocks import assert_groups_are_whole
 from tests.simulator.incident_strategies import with_prompts
@@ -143,10 +142,8 @@ kinds = st.one_of(
 )
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples(20)
-@given(data=st.data())
+@drawn(20, slow=True)
 def test_memory_is_whole_and_every_request_is_served(name: str, data: st.DataObject) -> None:
     plain = data.draw(scenarios(name))
     workload, groups = data.draw(with_prompts(plain.workload)), data.draw(kinds)
@@ -169,10 +166,8 @@ def test_memory_is_whole_and_every_request_is_served(name: str, data: st.DataObj
         assert (simulation.arrays.engines["free_blocks"] == blocks).all()
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples(8)
-@given(data=st.data())
+@drawn(8, slow=True)
 def test_one_full_group_is_prefix_caching_without_groups(name: str, data: st.DataObject) -> None:
     plain = data.draw(scenarios(name))
     workload = data.draw(with_prompts(plain.workload))

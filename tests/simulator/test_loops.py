@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from numba import types
 from numba.core.errors import TypingError
@@ -26,7 +25,7 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.loops import FLEET, LOOPS, PLAIN, WHOLE
 from servegym.simulator.runs.simulation import Simulation
 from tests import strategies
-from tests.seeds import examples
+from tests.seeds import drawn
 
 pytestmark = pytest.mark.skipif(JIT_DISABLED, reason="without compilation there is one loop")
 
@@ -67,18 +66,14 @@ def check_loops(scenario: Scenario) -> None:
         assert bytes_of(scenario, other) == given_bytes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
-@examples(10)
-@given(data=st.data())
+@drawn(10, slow=True)
 def test_the_same_bytes_on_engines(name: str, data: st.DataObject) -> None:
     check_loops(data.draw(strategies.scenarios(name, most_engines=data.draw(st.sampled_from([1, 1, 2])))))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
-@examples(5)
-@given(data=st.data())
+@drawn(5, slow=True)
 def test_the_same_bytes_on_clusters(name: str, data: st.DataObject) -> None:
     check_loops(data.draw(strategies.cluster_scenarios(name)))
 

@@ -17,7 +17,7 @@ from servegym.simulator.memory.prefixes import PrefixStore, Prompts
 from servegym.simulator.records.types import FOUND, LOADED, SCHEDULED
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.forming import linear
 from tests.simulator.incident_strategies import incident_scenarios, with_prompts
 from tests.simulator.named_blocks import assert_memory_is_whole
@@ -152,10 +152,8 @@ def test_on_where_the_workload_says_what_is_shared():
     assert not dataclasses.replace(pool, prefix_caching=True, role="decode").caches_prefixes(alike)
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples(30)
-@given(data=st.data())
+@drawn(30, slow=True)
 def test_memory_is_whole_and_every_request_is_served(name, data):
     plain = data.draw(scenarios(name))
     workload = data.draw(with_prompts(plain.workload))
@@ -188,10 +186,8 @@ def test_memory_is_whole_and_every_request_is_served(name, data):
         assert (arrays.engines["free_blocks"] == arrays.engines["total_blocks"]).all()
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples(10)
-@given(data=st.data())
+@drawn(10, slow=True)
 def test_where_nothing_is_shared_and_none_evicted_nothing_changes(name, data):
     """Only names differ: what no other request has is found by nobody else."""
     plain = data.draw(scenarios(name))

@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
@@ -18,7 +17,7 @@ from servegym.simulator.records import types as layout
 from servegym.simulator.records.statuses import QUEUE_FULL, TIMELINE_FULL
 from servegym.simulator.runs.arrays import FIRST_CAPACITY
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.arrays import as_bytes
 from tests.simulator.forming import SECONDS, by_place
 from tests.simulator.replay import replay
@@ -28,10 +27,8 @@ from tests.strategies import scenarios
 # Everybody is served
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_every_request_finishes_with_all_its_tokens(name, data):
     scenario = data.draw(scenarios(name, grouped=True))
     arrays = finished(scenario).arrays
@@ -46,8 +43,7 @@ def test_every_request_finishes_with_all_its_tokens(name, data):
 
 
 @every_scheduler
-@examples(40)
-@given(data=st.data())
+@drawn(40)
 def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
     scenario = data.draw(scenarios(name, grouped=True))
     simulation = finished(scenario)
@@ -80,10 +76,8 @@ def test_the_timeline_obeys_the_rules_and_tokens_are_conserved(name, data):
 # Gain
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_gain_recomputed_from_the_times_of_emission(name, data):
     scenario = data.draw(scenarios(name))
     simulation = finished(scenario)
@@ -116,10 +110,8 @@ def test_gain_recomputed_from_the_times_of_emission(name, data):
 # The same again
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_same_inputs_same_bytes(name, data):
     scenario = data.draw(scenarios(name))
     simulation = finished(scenario)
@@ -132,8 +124,7 @@ def test_same_inputs_same_bytes(name, data):
 
 
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn()
 def test_stepping_gives_the_bytes_of_running(name, data):
     scenario = data.draw(scenarios(name, grouped=True))
     ran, walked = finished(scenario), stepped(scenario)
@@ -145,10 +136,8 @@ def test_stepping_gives_the_bytes_of_running(name, data):
     assert as_bytes(some.arrays) == as_bytes(ran.arrays)
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_a_timeline_changes_nothing_else(name, data):
     scenario = data.draw(scenarios(name))
     recorded, plain = (as_bytes(finished(scenario, recording).arrays) for recording in (True, False))
@@ -191,10 +180,8 @@ def test_growing_arrays_leave_no_trace(name, engines):
     assert as_bytes(roomy.arrays)["outcomes"] == as_bytes(ran.arrays)["outcomes"]
 
 
-@pytest.mark.slow
 @every_scheduler
-@examples()
-@given(data=st.data())
+@drawn(slow=True)
 def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     scenario = data.draw(scenarios(name))
     whole = finished(scenario).arrays
@@ -217,8 +204,7 @@ def test_a_truncated_run_is_the_start_of_the_whole(name, data):
 
 
 @every_scheduler
-@examples(40)
-@given(data=st.data())
+@drawn(40)
 def test_hidden_lengths_and_the_device_do_not_change_a_decision(name, data):
     scenario = data.draw(scenarios(name))
     simulation = Simulation(scenario)

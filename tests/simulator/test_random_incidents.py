@@ -14,7 +14,7 @@ from servegym.errors import PolicyError
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.types import DRAINED, ROLE_DECODE
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.incident_strategies import incident_scenarios
 from tests.simulator.random_policies import RANDOM_ROUTER
 from tests.simulator.replay import replay
@@ -23,7 +23,6 @@ from tests.simulator.test_cluster_properties import assert_blocks_add_up, assert
 from tests.simulator.whole_runs import finished
 
 every_router = pytest.mark.parametrize("name", [*router_names(), RANDOM_ROUTER.name])
-LESS = examples(15)  # of each router
 
 
 def assert_counts_are_those_of(log: Replay, simulation: Simulation) -> None:
@@ -87,10 +86,8 @@ def assert_every_request_was_served(simulation: Simulation, scenario: Scenario) 
     return log
 
 
-@pytest.mark.slow
 @every_router
-@LESS
-@given(data=st.data())
+@drawn(15, slow=True)
 def test_every_request_is_served_once_all_engines_are_back(name, data):
     scenario = data.draw(incident_scenarios(name))
     simulation = finished(scenario)
@@ -125,10 +122,8 @@ def unserved_are_rejected() -> Iterator[None]:
         reject()
 
 
-@pytest.mark.slow
 @every_router
-@LESS
-@given(data=st.data())
+@drawn(15, slow=True)
 def test_where_engines_stay_away_none_is_in_two_places_or_in_none(name, data):
     scenario = data.draw(incident_scenarios(name, all_return=False))
     simulation = finished_if_engines_are_left(scenario)
@@ -140,8 +135,7 @@ def test_where_engines_stay_away_none_is_in_two_places_or_in_none(name, data):
 
 
 @every_router
-@LESS
-@given(data=st.data())
+@drawn(15)
 def test_at_every_decision_every_request_is_in_one_place_and_blocks_add_up(name, data):
     simulation = Simulation(data.draw(incident_scenarios(name, all_return=False)))
     for _ in range(data.draw(st.integers(1, 40), label="decisions")):
@@ -192,10 +186,8 @@ def assert_tasks_add_up(simulation: Simulation) -> None:
         assert all(arrays.requests["task"][tasks["leader"][slots]] == slots)
 
 
-@pytest.mark.slow
 @every_router
-@LESS
-@given(data=st.data())
+@drawn(15, slow=True)
 def test_with_no_delay_the_router_knows_what_is_so(name, data):
     scenario = data.draw(incident_scenarios(name, all_return=False))
     cluster = dataclasses.replace(scenario.deployment, signal_delay_s=0.0)
@@ -226,20 +218,16 @@ def test_with_no_delay_the_router_knows_what_is_so(name, data):
 # The same again
 
 
-@pytest.mark.slow
 @every_router
-@LESS
-@given(data=st.data())
+@drawn(15, slow=True)
 def test_same_inputs_same_bytes_and_stepping_is_running(name, data):
     scenario = data.draw(incident_scenarios(name, all_return=data.draw(st.booleans())))
     simulation = finished_if_engines_are_left(scenario)
     assert_the_same_again(simulation, scenario, data)
 
 
-@pytest.mark.slow
 @every_router
-@LESS
-@given(data=st.data())
+@drawn(15, slow=True)
 def test_a_truncated_run_is_the_start_of_the_whole(name, data):
     scenario = data.draw(incident_scenarios(name))
     whole = finished(scenario).arrays

@@ -2,14 +2,13 @@
 
 import dataclasses
 
-import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.incident_strategies import any_settings, incident_scenarios
 from tests.simulator.random_policies import RANDOM_SCALER
 from tests.simulator.replay import replay
@@ -44,9 +43,7 @@ def changing_scenarios(draw: st.DrawFn, all_return: bool) -> Scenario:
     return dataclasses.replace(scenario, deployment=cluster, scaler=draw(SCALERS), incidents=incidents)
 
 
-@pytest.mark.slow
-@examples(60)
-@given(data=st.data())
+@drawn(60, slow=True)
 def test_every_request_is_served_once_by_engines_that_change_their_roles(data):
     scenario = data.draw(changing_scenarios(all_return=True))
     simulation = finished_if_engines_are_left(scenario)
@@ -56,9 +53,7 @@ def test_every_request_is_served_once_by_engines_that_change_their_roles(data):
     assert (engines["totals"]["peak_blocks"] <= engines["total_blocks"]).all()
 
 
-@pytest.mark.slow
-@examples(60)
-@given(data=st.data())
+@drawn(60, slow=True)
 def test_where_a_run_is_cut_each_request_is_in_one_place(data):
     scenario = data.draw(changing_scenarios(all_return=False))
     scenario = dataclasses.replace(scenario, until_s=data.draw(seconds(0, 20.0)))

@@ -3,12 +3,12 @@
 import dataclasses
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names, scaler_names
 from servegym.simulator.inputs.scenario import Scenario
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.incident_strategies import incident_scenarios, startups
 from tests.simulator.test_random_incidents import (
     assert_each_is_in_one_place,
@@ -32,8 +32,7 @@ def scaled_scenarios(draw: st.DrawFn, name: str) -> Scenario:
 
 
 @pytest.mark.parametrize("name", [name for name in scaler_names() if name != "pd-ratio"])  # which starts none
-@examples(30)
-@given(data=st.data())
+@drawn(30)
 def test_every_request_is_served_by_engines_that_take_time_to_start(name, data):
     scenario = data.draw(scaled_scenarios(name))
     simulation = finished(scenario)

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
@@ -20,7 +19,7 @@ from servegym.simulator.records.signatures import router
 from servegym.simulator.records.statuses import AT_ROUTES
 from servegym.simulator.records.types import HOLD, REFUSE
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.incident_strategies import incident_scenarios
 from tests.simulator.test_sessions import workload_of
 from tests.strategies import cluster_scenarios, sessions_of
@@ -179,8 +178,7 @@ def test_a_caller_that_decides_may_refuse():
 # What holds for all
 
 
-@examples(60)
-@given(data=st.data())
+@drawn(60)
 def test_every_request_is_finished_or_refused_and_none_is_both(data):
     """With sessions, or with engines that fail, and then with some that are left in the end."""
     whole = st.one_of(cluster_scenarios("min-load"), sessions_of(cluster_scenarios("min-load")))

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from servegym.simulator.features.front_end import FrontEnd
@@ -12,7 +11,7 @@ from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.simulator.scenes import requests, scene
 from tests.simulator.test_session_figures import TREE
 from tests.simulator.test_sessions import FOREVER_S, served, workload_of
@@ -69,8 +68,7 @@ def test_one_that_was_taken_back_is_counted_once() -> None:
     assert result.requests["gain"].tolist() == [3.0, 5.0, 0.0, 0.0, 0.0]
 
 
-@examples(60)
-@given(data=st.data())
+@drawn(60)
 def test_a_session_earns_its_weight_if_and_only_if_it_is_in_time(data: st.DataObject) -> None:
     made = cluster_scenarios("min-load") if data.draw(st.booleans()) else scenarios("vllm-v1")
     scenario = dataclasses.replace(data.draw(sessions_of(made)), gain=GAIN)

@@ -18,7 +18,7 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.simulator.runs.simulation import Simulation
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.strategies import cluster_scenarios, scenarios, sessions_of
 
 FOREVER_S = 20_000.0
@@ -142,10 +142,8 @@ def most_at_once(begin_s: np.ndarray, end_s: np.ndarray) -> int:
     return max(int(((begin_s <= at_s) & (end_s > at_s)).sum()) for at_s in begin_s)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
-@examples(40)
-@given(data=st.data())
+@drawn(40, slow=True)
 def test_no_request_arrives_early_under_any_scheduler(name, data):
     scenario = data.draw(sessions_of(scenarios(name)))
     simulation = Simulation(scenario)
@@ -153,10 +151,8 @@ def test_no_request_arrives_early_under_any_scheduler(name, data):
     check_front(simulation)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
-@examples(40)
-@given(data=st.data())
+@drawn(40, slow=True)
 def test_no_request_arrives_early_under_any_router(name, data):
     scenario = data.draw(sessions_of(cluster_scenarios(name)))
     simulation = Simulation(scenario)

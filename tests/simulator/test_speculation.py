@@ -24,7 +24,7 @@ from servegym.simulator.records.types import BATCH, SCHEDULED, TBT_BINS, TOKEN
 from servegym.simulator.runs.simulation import Simulation
 from tests.models import models
 from tests.random_scheduler import POLICY
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.strategies import cluster_scenarios, scenarios, sessions_of
 
 ARRAYS = ("requests", "outcomes", "engines", "timeline", "tbt_histogram", "status")
@@ -212,20 +212,16 @@ def check(simulation: Simulation) -> None:
         assert np.unique([f"{pair}" for pair in tokens], return_counts=True)[1].max() <= most
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
-@examples(15)
-@given(data=st.data())
+@drawn(15, slow=True)
 def test_all_is_served_under_any_scheduler(name, data):
     simulation = Simulation(data.draw(drafting(scenarios(name))), True)
     simulation.run()
     check(simulation)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", router_names())
-@examples(15)
-@given(data=st.data())
+@drawn(15, slow=True)
 def test_all_is_served_under_any_router(name, data):
     drawn = cluster_scenarios(name)
     simulation = Simulation(data.draw(drafting(st.one_of(drawn, sessions_of(drawn)))), True)
@@ -233,10 +229,8 @@ def test_all_is_served_under_any_router(name, data):
     check(simulation)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
-@examples(15)
-@given(data=st.data())
+@drawn(15, slow=True)
 def test_what_is_never_accepted_and_costs_nothing_changes_no_byte(name, data):
     """As long as memory is not short: drafts hold blocks."""
     scenario = data.draw(scenarios(name))

@@ -23,7 +23,7 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.simulation import Simulation
 from tests.evaluation.bounds.exhaustive import best_gain
-from tests.seeds import examples
+from tests.seeds import drawn
 from tests.strategies import cluster_scenarios, scenarios
 
 BIN_S = st.sampled_from([None, 1 / 64, 0.1, 0.25, 1.0, 7.0])
@@ -150,10 +150,8 @@ def test_finer_bins_do_not_make_it_looser():
 # Against every scheduler
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", scheduler_names())
-@examples(25)
-@given(data=st.data())
+@drawn(25, slow=True)
 def test_no_scheduler_exceeds_it(name, data):
     scenario = data.draw(scenarios(name))
     scenario = dataclasses.replace(scenario, disturbance=dataclasses.replace(scenario.disturbance, noise=0.0))
