@@ -16,12 +16,10 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.memory.kv_groups import blocks_needed
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
-from servegym.simulator.records.types import BATCH_END, EVICTED, LOADED
-from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
 from tests import random_scheduler
 from tests.agreement_settings import CASES, SETTINGS, is_a_score, reference_scheduler
-from tests.cluster_log import compare_adapters, compare_caches, compare_clients, engine_finish_s
+from tests.cluster_log import compare_adapters, compare_caches, compare_clients, compare_iterations, engine_finish_s
 from tests.random_scenarios import (
     RandomPredictor,
     random_adapters,
@@ -47,7 +45,6 @@ from tests.reference.disturbances import Drift
 from tests.reference.engines import HostMemory as ReferenceHostMemory
 from tests.reference.kv_groups import KvGroup
 from tests.seeds import cases_and_seeds, seeds
-from tests.timelines import iterations, lines
 
 
 def test_every_registered_scheduler_that_is_no_score_is_checked() -> None:
@@ -203,22 +200,7 @@ def check(
         adapters=reference_adapters(adapters),
     )  # fmt: skip
 
-    # Engine by engine: two that end iterations within a rounding error of each other have no common order.
-    got, moves = iterations(result), moved(result)
-    for engine in range(engines):
-        ours_here = [i for i in got if i.engine == engine]
-        theirs_here = [i for i in log.iterations if i.engine == engine]
-        for ours, theirs, (saved, loaded) in zip(ours_here, theirs_here, moves[engine], strict=False):
-            where = f"engine {engine} at {theirs.start_s}"
-            assert ours.batch == theirs.batch, where
-            assert ours.evicted == theirs.evicted, where
-            assert asynchronous or (saved, loaded) == (theirs.saved, theirs.loaded), where
-            assert ours.start_s == pytest.approx(theirs.start_s, abs=1e-9), where
-            if theirs.end_s <= until_s:
-                free_blocks = theirs.free_blocks_at_end if asynchronous else theirs.free_blocks
-                assert ours.used_blocks == total_blocks - free_blocks, where
-                assert ours.end_s == pytest.approx(theirs.end_s, abs=1e-9), where
-        assert len(ours_here) == len(theirs_here)
+    compare_iterations(result, log, False, lambda ours, theirs: ours == pytest.approx(theirs, abs=1e-9))
     compare_adapters(result, log)
     outcomes, engine_rows = result.arrays.outcomes, result.arrays.engines
     assert engine_finish_s(result) == pytest.approx(np.array(log.finish_s, dtype=float), abs=1e-9, nan_ok=True)
@@ -229,17 +211,3 @@ def check(
     compare_caches(result, log)
     if None not in log.finish_s:  # else what runs at the end is counted in part
         assert engine_rows["busy_s"] == pytest.approx(np.array(log.busy_s), abs=1e-9)
-
-
-def moved(result: Result) -> list[list[tuple[list[int], list[tuple[int, int]]]]]:
-    """For each engine and iteration: tokens saved of each request evicted, and (request, tokens) loaded."""
-    moves: list[list[tuple[list[int], list[tuple[int, int]]]]] = [[([], [])] for _ in result.arrays.engines]
-    for line in lines(result):
-        saved, loaded = moves[line.engine][-1]
-        if line.kind == EVICTED:
-            saved.append(int(line.tokens))
-        elif line.kind == LOADED:
-            loaded.append((int(line.request), int(line.tokens)))
-        elif line.kind == BATCH_END:
-            moves[line.engine].append(([], []))
-    return moves
