@@ -34,9 +34,7 @@ def ran(
     whole = scene(workload, policy(**settings), model, blocks)
     (engine,) = whole.deployment.pools
     deployment = dataclasses.replace(engine, operators=operators, estimator=model)
-    simulation = Simulation(dataclasses.replace(whole, deployment=deployment), record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(dataclasses.replace(whole, deployment=deployment))
 
 
 def lines(simulation: Simulation, *kinds: str) -> list[tuple[float, str, int]]:

@@ -14,6 +14,7 @@ from servegym.simulator.records.types import MOVED, POOL
 from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.workloads import build_workload
 from tests.baselines.polyserve_cases import decoding, engine, request, scaled
+from tests.simulator.whole_runs import finished
 
 OPEN, CLOSED = 0, 1
 TIGHT, LOOSE = decoding(1, 20, 5, tpot_s=3.0), decoding(1, 20, 5, tpot_s=6.0)
@@ -74,9 +75,7 @@ def served(load_per_s: float, deployment: Deployment, count: int = 400, with_sca
         workload, Cluster((deployment,)), scheduler("polyserve"), router=router("polyserve"),
         scaler=scaler("polyserve:interval_s=0.25") if with_scaler else None,
     )  # fmt: skip
-    simulation = Simulation(scenario, record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(scenario)
 
 
 def test_few_engines_serve_a_light_load_and_return():

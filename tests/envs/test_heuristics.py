@@ -5,20 +5,19 @@ import dataclasses
 import numpy as np
 import pytest
 
-from servegym.baselines.registry import (
-    router,
-    router_names,
-    scaler,
-    scaler_names,
-    scheduler,
-    scheduler_names,
-)
+from servegym.baselines.registry import router, router_names, scaler, scaler_names, scheduler, scheduler_names
 from servegym.envs.agents import BaseAgent, play
+from servegym.envs.env import ServingEnv
 from servegym.errors import EnvError, PolicyError
 from servegym.simulator.features.disturbances import Correction, Disturbance
+from servegym.simulator.features.front_end import FrontEnd
+from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.features.speculation import Speculation
 from servegym.simulator.inputs.scenario import Scenario
-from tests.envs.small import SMALL, OneOf, drawn, make, outcome_bytes, simulated, steps
+from servegym.simulator.inputs.workload import Workload
+from tests.envs.small import IDS, SMALL, OneOf, drawn, make, outcome_bytes, simulated, steps
 from tests.envs.test_vector import make_vector
+from tests.simulator.test_speculation import with_speculation
 
 BY_SCHEDULER = ("EngineBatching-v0", "RequestRanking-v0", "PrefillPreemption-v0")
 BY_ROUTER = ("ClusterRouting-v0", "DisaggregatedRouting-v0")
@@ -26,10 +25,20 @@ BY_ROUTER = ("ClusterRouting-v0", "DisaggregatedRouting-v0")
 NOT_TWICE = {"fastserve-mlfq", "hpjf", "qoserve", "semantic", "slots-fcfs", "slots-sjf", "weighted-vtc"}
 
 
-def check_same(name: str, scenario: Scenario, **arguments: object) -> None:
+def check_same(name: str, scenario: Scenario, **arguments: object) -> ServingEnv:
+    """Play a heuristic, and return the environment at the end of the episode."""
     env = make(name, scenario, **arguments)
     play(env, BaseAgent())
     assert outcome_bytes(env.simulation.arrays) == simulated(env, scenario)
+    return env
+
+
+def in_sessions(scenario: Scenario, **limits: int) -> Scenario:
+    """The requests of a scenario as sessions of three turns."""
+    table, turns = scenario.workload.table, np.arange(len(scenario.workload))
+    after = SessionDependencies(np.where(turns % 3 == 0, -1, turns - 1), np.full(len(turns), 0.125))
+    workload = Workload.from_columns({field: table[field] for field in table.dtype.names}, turns=after)
+    return dataclasses.replace(scenario, workload=workload, **limits)
 
 
 @pytest.mark.slow
@@ -80,6 +89,32 @@ def test_with_noise_correction_and_an_end(name: str) -> None:
         until_s=3.0,
     )
     check_same(name, scenario)
+
+
+@pytest.mark.parametrize("limits", [{}, {"clients": 3, "max_concurrency": 2}])
+@pytest.mark.parametrize("name", IDS)
+def test_where_requests_follow_others(name: str, limits: dict[str, int]) -> None:
+    scenario = in_sessions(drawn(name), **limits)
+    env = check_same(name, scenario)
+    # All turns may arrive, so all count.
+    assert env._episode_batch.ideal_gain[0] == scenario.gain.ideal(scenario.workload).sum()
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+@pytest.mark.parametrize("one_process", [False, True])
+@pytest.mark.parametrize("name", IDS)
+def test_behind_a_front_end(name: str, one_process: bool, sessions: bool) -> None:
+    scenario = in_sessions(drawn(name), clients=3) if sessions else drawn(name)
+    front_end = FrontEnd(0.01, 1e-5, 1e-4, 0.02, one_process)
+    env = check_same(name, dataclasses.replace(scenario, front_end=front_end))
+    assert (env.simulation.result().requests["engine_ttft_s"] >= 0).all()
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_on_engines_that_speculate(name: str) -> None:
+    one = Speculation(4, (0.9, 0.7, 0.5, 0.3), 1e-3, 1e-5)
+    env = check_same(name, with_speculation(drawn(name), [one] * len(drawn(name).deployment.pools), 5))
+    assert env.simulation.arrays.engines["totals"]["accepted_tokens"].sum() > 0
 
 
 @pytest.mark.parametrize("base", ["slide-batching:gamma=3.0,eta=0.02", "fairbatching:near=0.5"])

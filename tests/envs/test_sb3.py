@@ -9,22 +9,11 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecMonitor
 
 from servegym.envs.sb3 import Sb3VecEnv
-from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
 from tests.envs.small import IDS, SMALL
+from tests.envs.test_vector import make_vector
 
 MASKED = ("ClusterRouting-v0", "DisaggregatedRouting-v0", "PrefillPreemption-v0")
-
-
-def vector(name: str, n: int = 3, **more: object) -> ServingVectorEnv:
-    small = SMALL[name]
-    made = gym.make_vec(
-        f"servegym:{name}",
-        num_envs=n,
-        vectorization_mode="vector_entry_point",
-        **{"scenario": small.source, **small.arguments, **more},
-    )
-    return made.unwrapped  # type: ignore[return-value]
 
 
 def sampled(env: Sb3VecEnv, rng: np.random.Generator) -> np.ndarray:
@@ -38,7 +27,7 @@ def sampled(env: Sb3VecEnv, rng: np.random.Generator) -> np.ndarray:
 
 @pytest.mark.parametrize("name", IDS)
 def test_it_shows_what_the_vector_shows(name: str) -> None:
-    env, other = Sb3VecEnv(vector(name), reward_scale=2.0), vector(name)
+    env, other = Sb3VecEnv(make_vector(name, 3), reward_scale=2.0), make_vector(name, 3)
     env.seed(5)
     observations = env.reset()
     expected, _ = other.reset(seed=5)
@@ -73,7 +62,9 @@ def test_an_episode_that_is_cut_off_says_so() -> None:
     import dataclasses
 
     source = SMALL["EngineBatching-v0"].source
-    env = Sb3VecEnv(vector("EngineBatching-v0", scenario=lambda rng: dataclasses.replace(source(rng), until_s=0.5)))
+    env = Sb3VecEnv(
+        make_vector("EngineBatching-v0", 3, scenario=lambda rng: dataclasses.replace(source(rng), until_s=0.5))
+    )
     env.seed(0)
     env.reset()
     cut = []
@@ -85,7 +76,7 @@ def test_an_episode_that_is_cut_off_says_so() -> None:
 
 @pytest.mark.parametrize("name", IDS)
 def test_masks_where_actions_are_choices(name: str) -> None:
-    env = Sb3VecEnv(vector(name))
+    env = Sb3VecEnv(make_vector(name, 3))
     env.seed(0)
     env.reset()
     assert is_masking_supported(env) == (name in MASKED)
@@ -100,7 +91,7 @@ def test_masks_where_actions_are_choices(name: str) -> None:
 
 
 def test_seeds_and_options_hold_for_the_next_reset() -> None:
-    env = Sb3VecEnv(vector("EngineBatching-v0"))
+    env = Sb3VecEnv(make_vector("EngineBatching-v0", 3))
     env.seed(7)
     first = env.reset()
     second = env.reset()
@@ -123,12 +114,12 @@ def test_seeds_and_options_hold_for_the_next_reset() -> None:
 
 
 def test_generators_can_be_put_back() -> None:
-    env = Sb3VecEnv(vector("EngineBatching-v0"))
+    env = Sb3VecEnv(make_vector("EngineBatching-v0", 3))
     env.seed(1)
     env.reset()
     states = env.rng_states
     expected = env.reset()
-    again = Sb3VecEnv(vector("EngineBatching-v0"))
+    again = Sb3VecEnv(make_vector("EngineBatching-v0", 3))
     again.seed(99)
     again.rng_states = states
     assert again.reset().tobytes() == expected.tobytes()
@@ -137,7 +128,7 @@ def test_generators_can_be_put_back() -> None:
 
 
 def test_attributes_of_the_vector() -> None:
-    env = Sb3VecEnv(vector("ClusterRouting-v0"))
+    env = Sb3VecEnv(make_vector("ClusterRouting-v0", 3))
     assert env.get_attr("num_envs", indices=[0, 2]) == [3, 3]
     assert env.env_is_wrapped(Monitor) == [True] * 3 and env.env_is_wrapped(gym.wrappers.TimeLimit) == [False] * 3
     env.set_attr("source", None)
@@ -158,7 +149,7 @@ def test_their_evaluation_plays_it() -> None:
         def predict(self, observations: np.ndarray, **more: object) -> tuple[np.ndarray, None]:
             return np.zeros((len(observations), *env.action_space.shape), "f4"), None
 
-    env = Sb3VecEnv(vector("EngineBatching-v0"))
+    env = Sb3VecEnv(make_vector("EngineBatching-v0", 3))
     env.seed(0)
     plain = evaluate_policy(Base(), env, n_eval_episodes=4, return_episode_rewards=True)  # type: ignore[arg-type]
     env.seed(0)

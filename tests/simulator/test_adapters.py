@@ -20,6 +20,7 @@ from servegym.simulator.runs.loops import PLAIN, WHOLE
 from servegym.simulator.runs.simulation import Simulation
 from servegym.simulator.runs.streaming import StreamedSimulation, WholeTrace
 from tests.simulator.forming import SECONDS as MODEL
+from tests.simulator.whole_runs import finished
 from tests.strategies import adapted, scenarios
 from tests.timelines import iterations, lines
 
@@ -40,9 +41,7 @@ def workload(*adapters: int, gap_s: float = 0.0) -> Workload:
 def served(work: Workload, adapters: Adapters | None, **others: Any) -> Simulation:
     policy = scheduler("vllm-v1").with_settings(watermark=0.0)
     pool = Deployment(MODEL, MODEL, 40, block_tokens=4, adapters=adapters, **others)
-    simulation = Simulation(Scenario(work, pool, policy), record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(Scenario(work, pool, policy))
 
 
 def test_a_batch_has_at_most_max_loras() -> None:

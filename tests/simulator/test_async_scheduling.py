@@ -9,7 +9,6 @@ import pytest
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import DeploymentError
 from servegym.evaluation.identity import deployment_digest
-from servegym.latency_models.model import LatencyModel
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.features.speculation import Speculation
 from servegym.simulator.fleet.incidents import Incident
@@ -19,17 +18,17 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import PrefixStore
 from servegym.simulator.runs.loops import WHOLE
 from servegym.simulator.runs.simulation import Simulation
+from tests.simulator.forming import linear
+from tests.simulator.whole_runs import finished
 from tests.timelines import iterations
 
-SECOND = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
+SECOND = linear(t_c=1.0)
 POOL = Deployment(SECOND, SECOND, 100, block_tokens=1, watermark=0.0, async_scheduling=True)
 
 
 def served(columns: dict[str, Any], pool: Deployment = POOL, policy: str = "vllm-v1", **more: Any) -> Simulation:
     """Every batch takes 1 s."""
-    simulation = Simulation(Scenario(Workload.from_columns(columns), pool, scheduler(policy), **more), True)
-    simulation.run()
-    return simulation
+    return finished(Scenario(Workload.from_columns(columns), pool, scheduler(policy), **more))
 
 
 def batches(simulation: Simulation) -> list[tuple[float, list[tuple[int, int]]]]:

@@ -5,19 +5,19 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
-from servegym.latency_models.model import LatencyModel
 from servegym.simulator.features.disturbances import Correction, Disturbance
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.random import normal, uniform
 from servegym.simulator.runs.simulation import Simulation
+from tests.simulator.forming import linear
 from tests.timelines import iterations
 
 
 def one_request(output_tokens: int, disturbance: Disturbance, correction: Correction | None = None) -> Simulation:
     """A request that decodes alone, on a device where every batch takes a second, as the estimator thinks too."""
-    second = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
+    second = linear(t_c=1.0)
     workload = Workload.from_columns({"arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [output_tokens]})
     scenario = Scenario(
         workload, Deployment(second, second, 1000), scheduler("edf"), disturbance=disturbance, correction=correction

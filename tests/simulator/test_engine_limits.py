@@ -8,16 +8,16 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.errors import DeploymentError
 from servegym.evaluation.identity import deployment_digest
-from servegym.latency_models.model import LatencyModel
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
+from tests.simulator.forming import linear
 from tests.timelines import iterations
 
-SECOND = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
+SECOND = linear(t_c=1.0)
 POOL = Deployment(SECOND, SECOND, 100, block_tokens=1, watermark=0.0)
 THREE = {"arrival_s": 0.0, "prompt_tokens": 4, "output_tokens": [2, 2, 2]}
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names, scheduler, scheduler_names
 from servegym.errors import DeploymentError, PredictorError
-from servegym.latency_models.model import LatencyModel
 from servegym.simulator.features.front_end import FrontEnd, front_end_of
 from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.simulator.inputs.deployment import Deployment
@@ -20,6 +19,8 @@ from servegym.simulator.policies.gains import Gain
 from servegym.simulator.records.types import TIMELINE_KINDS
 from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import drawn
+from tests.simulator.forming import linear
+from tests.simulator.whole_runs import finished
 from tests.strategies import cluster_scenarios, scenarios, sessions_of, ticks
 
 ARRAYS = ("requests", "outcomes", "engines", "timeline", "tbt_histogram")
@@ -28,12 +29,10 @@ NEAR_S = 1e-9
 
 def served(columns: dict, front_end: FrontEnd, **more) -> Simulation:
     """A batch takes 1 s, whatever is in it."""
-    device = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
+    device = linear(t_c=1.0)
     workload = Workload.from_columns(columns, turns=more.pop("turns", None))
     scenario = Scenario(workload, Deployment(device, device, 100), scheduler("vllm-v1"), front_end=front_end, **more)
-    simulation = Simulation(scenario, record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(scenario)
 
 
 # By hand

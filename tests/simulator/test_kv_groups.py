@@ -17,6 +17,7 @@ from servegym.simulator.memory.kv_groups import KvCacheGroup, blocks_held, kinds
 from servegym.simulator.runs.loops import WHOLE
 from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS as MODEL
+from tests.simulator.whole_runs import finished
 from tests.timelines import iterations
 
 pytestmark = pytest.mark.nojit
@@ -36,9 +37,7 @@ def workload(prompts: list[int], outputs: list[int]) -> Workload:
 
 def served(pool: Deployment, work: Workload) -> Simulation:
     policy = scheduler("vllm-v1").with_settings(max_num_batched_tokens=16, watermark=0.0)
-    simulation = Simulation(Scenario(work, pool, policy), record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(Scenario(work, pool, policy))
 
 
 @pytest.mark.parametrize(("group", "computed", "chunk", "blocks"), [

@@ -23,6 +23,7 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.events import pop, push
 from servegym.simulator.records.types import EVENT, EVENT_BATCH_END, EVENT_KV_ARRIVAL, RUN_STATUS
 from servegym.simulator.runs.simulation import Simulation
+from tests.simulator.whole_runs import finished
 from tests.timelines import Iteration, iterations
 
 # A prefill takes a second a token and a decode one second.
@@ -32,9 +33,7 @@ PAIR = Deployment(BY_TOKEN, BY_TOKEN, 100, 2, block_tokens=1, watermark=0.0, loc
 
 def served(columns: dict[str, Any], pool: Deployment = PAIR, policy: str = "vllm-v1", **more: Any) -> Simulation:
     """Request i goes to engine i mod n, where no router is named."""
-    simulation = Simulation(Scenario(Workload.from_columns(columns), pool, scheduler(policy), **more), True)
-    simulation.run()
-    return simulation
+    return finished(Scenario(Workload.from_columns(columns), pool, scheduler(policy), **more))
 
 
 def spans(simulation: Simulation) -> list[tuple[int, float, float]]:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
-from servegym.latency_models.model import LatencyModel
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.fleet.routing import nth_taker, takers
 from servegym.simulator.inputs.deployment import Deployment
@@ -20,8 +19,10 @@ from servegym.simulator.records.statuses import AT_ROUTES
 from servegym.simulator.records.types import HOLD, REFUSE
 from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import drawn
+from tests.simulator.forming import linear
 from tests.simulator.incident_strategies import incident_scenarios
 from tests.simulator.test_sessions import workload_of
+from tests.simulator.whole_runs import finished
 from tests.strategies import cluster_scenarios, sessions_of
 
 
@@ -68,14 +69,12 @@ AT_RANDOM = Policy(
 
 def served(workload: Workload, policy: Policy = ROUTER, incidents=(), engines=2, **more) -> Simulation:
     """A batch takes 1 s, whatever is in it; a request of two tokens 2 s."""
-    device = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
+    device = linear(t_c=1.0)
     deployment = Deployment(device, device, 100, engines, 16)
     scenario = Scenario(
         workload, deployment, scheduler("vllm-v1"), router=policy, until_s=1e6, incidents=incidents, **more
     )
-    simulation = Simulation(scenario, record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(scenario)
 
 
 def three(prompt_tokens=(4, 7, 4)) -> Workload:
@@ -162,7 +161,7 @@ def test_with_one_engine_no_router_is_asked():
 @pytest.mark.nojit
 def test_a_caller_that_decides_may_refuse():
     policy = ROUTER.with_settings(refused=0)
-    device = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
+    device = linear(t_c=1.0)
     simulation = Simulation(
         Scenario(three(), Deployment(device, device, 100, 2, 16), scheduler("vllm-v1"), router=policy)
     )

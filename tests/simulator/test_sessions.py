@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from servegym.baselines.registry import router_names, scheduler, scheduler_names
 from servegym.errors import PredictorError, WorkloadError
-from servegym.latency_models.model import LatencyModel
 from servegym.simulator.features.session_dependencies import SessionDependencies, following_of
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.inputs.deployment import Deployment
@@ -19,6 +18,8 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.simulator.runs.simulation import Simulation
 from tests.seeds import drawn
+from tests.simulator.forming import linear
+from tests.simulator.whole_runs import finished
 from tests.strategies import cluster_scenarios, scenarios, sessions_of
 
 FOREVER_S = 20_000.0
@@ -32,12 +33,10 @@ def workload_of(arrival_s, after, think_s=0.0, **columns) -> Workload:
 
 def served(workload: Workload, until_s=FOREVER_S, engines=1, incidents=(), **limits) -> Simulation:
     """A batch takes 1 s, whatever is in it; a request of two tokens 2 s."""
-    device = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
+    device = linear(t_c=1.0)
     deployment = Deployment(device, device, 100, engines, 16)
     scenario = Scenario(workload, deployment, scheduler("vllm-v1"), until_s=until_s, incidents=incidents, **limits)
-    simulation = Simulation(scenario, record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(scenario)
 
 
 def arrivals(simulation: Simulation) -> list[float]:

@@ -25,6 +25,7 @@ from servegym.simulator.runs.simulation import Simulation
 from tests.models import models
 from tests.random_scheduler import POLICY
 from tests.seeds import drawn
+from tests.simulator.whole_runs import finished
 from tests.strategies import cluster_scenarios, scenarios, sessions_of
 
 ARRAYS = ("requests", "outcomes", "engines", "timeline", "tbt_histogram", "status")
@@ -38,10 +39,7 @@ def served(columns: dict, speculation: Speculation | None, policy="vllm-v1", blo
         device, device, blocks, block_tokens=more.pop("block_tokens", 16), speculation=speculation, watermark=0.0
     )
     chosen = (scheduler(policy) if isinstance(policy, str) else policy).with_settings(**more.pop("settings", {}))
-    scenario = Scenario(Workload.from_columns(columns), deployment, chosen, **more)
-    simulation = Simulation(scenario, record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(Scenario(Workload.from_columns(columns), deployment, chosen, **more))
 
 
 def lines(simulation: Simulation, kind: int) -> list[tuple[float, int, int]]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from servegym.baselines.registry import scheduler
-from servegym.latency_models.model import LatencyModel
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
+from tests.simulator.forming import linear
 from tests.timelines import Iteration, iterations
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.json.gz"))
@@ -36,7 +36,7 @@ def simulated_iterations(log: dict) -> list[Iteration]:
     scenario, requests = log["scenario"], log["requests"]
     columns = ("arrival_s", "prompt_tokens", "output_tokens", "priority")
     workload = Workload.from_columns({name: [request[name] for request in requests] for name in columns})
-    second = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0, "a_d": 0, "b_d": 0, "t_c": 1.0})
+    second = linear(t_c=1.0)
     policy = scheduler("vllm-v1").with_settings(
         policy=scenario["policy"],
         max_num_batched_tokens=scenario["token_budget"],

@@ -14,6 +14,7 @@ from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.simulation import Simulation
 from tests.random_scenarios import random_device, random_latency, random_workload
 from tests.simulator.arrays import as_bytes, router_bytes
+from tests.simulator.whole_runs import finished
 
 # What a policy works with: its own numbers, and how it ranked last (equal orders can have other ranks).
 OWN = ("parameters", "ranks", "order", "previous_order")
@@ -38,9 +39,7 @@ def served_by(policy: Policy, seed: int = 0, engines: int = 1, role: str = "both
         deployment = Cluster((pool("prefill", engines // 2), pool("decode", engines - engines // 2)))
     by_kind = {"scheduler": scheduler("edf"), "router": None, "scaler": None} | {policy.kind: policy}
     scenario = Scenario(workload, deployment, by_kind["scheduler"], router=by_kind["router"], scaler=by_kind["scaler"])  # type: ignore[arg-type]
-    simulation = Simulation(scenario, record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(scenario)
 
 
 def refusing_where_late(base: Policy, engines: int = 4) -> LearnedPolicy:

@@ -27,6 +27,7 @@ from tests.simulator.replay import replay
 from tests.simulator.scenes import requests, scene
 from tests.simulator.test_cluster_transfers import pool
 from tests.simulator.test_refusing import ROUTER, served, three
+from tests.simulator.whole_runs import finished
 
 ENGINES = 5
 LAYERS = Operators(4, np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]))
@@ -49,9 +50,7 @@ def troubled(seed: int = 0, until_s: float = np.inf) -> Simulation:
         until_s=until_s, router=RANDOM_ROUTER, scaler=RANDOM_SCALER.with_settings(interval_s=0.3),
         incidents=tuple(incidents),
     )  # fmt: skip
-    simulation = Simulation(scenario, record_timeline=True)
-    simulation.run()
-    return simulation
+    return finished(scenario)
 
 
 @pytest.fixture(scope="module", params=[(0, np.inf), (1, np.inf), (2, 1.0)], ids=str)
