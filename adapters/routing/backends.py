@@ -204,7 +204,7 @@ class Backends:
             silent = health == SILENT and backend.heard_s < failed_s[0]
             if backend.up and (health == UNWELL or silent):
                 self._close(backend, f"{len(failed_s)} checks failed in a row")
-            if silent and backend.attempts:
+            if silent:  # also without requests: it may come back with nothing in its caches
                 self._lost(backend.index)
 
     async def _health_of(self, backend: Backend) -> int:

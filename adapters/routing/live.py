@@ -205,10 +205,9 @@ class LiveRouter:
             self._dirty = True
 
     def lose(self, now_s: float, e: int) -> list[int]:
-        """Remove all requests from engine e, which has lost them. Returns them, in the order of their sending."""
+        """Remove all requests from engine e, which has lost them, and what is known of its caches. Returns the
+        requests, in the order of their sending."""
         snapshot, known = self._snapshots[e], self._known
-        if snapshot.up == 0 and snapshot.requests == 0:
-            return []  # known already
         lost = [*known.prefilling[e, : snapshot.prefills], *known.decoding[e, : snapshot.decodes]]
         lost.sort(key=lambda r: self.rows.sent_number[r])
         self.rows.engine[lost] = HOLD

@@ -166,6 +166,23 @@ def test_engines_without_adapters_take_no_request_that_names_one() -> None:
         one.arrive(0.0, RequestTerms(100, 1.0, 0.05, adapter=3))
 
 
+def test_an_idle_engine_that_is_gone_is_taken_to_have_nothing(engines: list[FakeEngine]) -> None:
+    """No request tells that it has restarted."""
+    engines[0].cards = with_adapters("a")
+    quick = dataclasses.replace(POLLED, health_s=0.05, health_timeout_s=0.3)
+    with proxied([engines[0].url], quick, "kv-aware", adapters=MEMORY) as proxy:
+        listed(proxy)
+        post(proxy, "a", prompt="one beginning " * 20)
+        idle(proxy)
+        known = proxy.proxy.router.known
+        assert listing(proxy, 0) == [1] and known.prefixes.sent["used"].any()
+        engines[0].mood = "hang"
+        until(lambda: not listing(proxy, 0), "it is gone")
+        assert not known.prefixes.sent["used"].any() and not proxy.proxy.backends.all[0].up
+        engines[0].mood = "well"
+        until(lambda: proxy.proxy.backends.all[0].up, "it is back")
+
+
 def test_prompts_under_different_adapters_share_nothing(engines: list[FakeEngine]) -> None:
     engines[0].cards = with_adapters("a", "b")
     with proxied([engines[0].url], POLLED, "kv-aware", adapters=MEMORY) as proxy:
