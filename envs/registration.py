@@ -3,6 +3,7 @@
 import functools
 import importlib
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ def register_all() -> None:
         if name not in registry:
             single, vector = (f"servegym.envs:{kind}" for kind in (first[of], vector_of(first[of])))
             register(name, single, vector_entry_point=vector, kwargs=arguments)
+    # Gymnasium warns of a version that has a later one; of ours both are kept, as they differ in what agents see.
+    kept = "|".join(of for of, _ in VERSIONS.values())
+    warnings.filterwarnings("ignore", f".*The environment ({kept}) is out of date", DeprecationWarning)
 
 
 def vector_of(env: str) -> str:

@@ -309,7 +309,8 @@ def _with_slack(columns: dict[str, Any], idle_tpot_s: float | None) -> Assignmen
     factor = 2 * checked_positive(idle_tpot_s, "idle_tpot_s") / float(np.min(columns["tpot_slo_s"]))
     if factor <= 1:
         return Assignment(columns)
-    note = f"TPOT SLOs times {factor:.4g}: an idle engine takes {1e3 * idle_tpot_s:g} ms, over half of the smallest"
+    idle_ms = f"{1e3 * idle_tpot_s:.3g} ms"
+    note = f"TPOT SLOs times {factor:.4g}, so that the smallest is twice the {idle_ms} of an idle engine"
     return Assignment({**columns, "tpot_slo_s": columns["tpot_slo_s"] * factor}, (note,))
 
 

@@ -7,7 +7,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -17,8 +16,9 @@ from servegym.baselines.artifact.files import load_policy
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
 from servegym.simulator.records.statuses import AT_ROUTES
-from servegym.tuners.actors import ACTIVATIONS, CompilablePolicy, MaskableCompilablePolicy, actor_layers, load_network
+from servegym.tuners.actors import CompilablePolicy, MaskableCompilablePolicy, actor_layers, load_network
 from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, TimedRolloutBuffer
+from servegym.tuners.own_networks import policy_arguments
 from servegym.tuners.problem import Problem
 
 CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO}
@@ -61,7 +61,7 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
             model: BaseAlgorithm = CLASSES[config.algorithm](
                 POLICIES[config.algorithm],
                 env,
-                policy_kwargs=policy_arguments(problem),
+                policy_kwargs=policy_arguments(problem.head, config.network, problem.venv.single_action_space),
                 device="cpu",
                 seed=config.seed,
                 **more,
@@ -128,20 +128,6 @@ def hyperparameters(problem: Problem) -> dict[str, Any]:
         if isinstance(value, str) and value.lower().replace("e-", "").replace(".", "").isdigit():
             given[name] = float(value)  # YAML takes 3e-4 for a text
     return given
-
-
-def policy_arguments(problem: Problem) -> dict[str, Any]:
-    network, shape = problem.config.network, problem.shape
-    base_bias = problem.head.base_bias if network.base_bias > 0 else None
-    arguments: dict[str, Any] = {
-        "shape": shape,
-        "base_bias": base_bias and base_bias.times(network.base_bias),
-        "net_arch": {"pi": [], "vf": list(network.critic)},  # the actor takes the observation as it is
-        "activation_fn": ACTIVATIONS[network.activation],
-    }
-    if isinstance(problem.venv.single_action_space, gym.spaces.Box):
-        arguments["log_std_init"] = network.log_std
-    return arguments
 
 
 def start_from(model: BaseAlgorithm, problem: Problem, path: str) -> None:

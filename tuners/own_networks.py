@@ -1,4 +1,4 @@
-"""Exports a user's network as a compiled policy: a model of Stable-Baselines3, or a PyTorch module."""
+"""A user's network as a compiled policy: networks to train with Stable-Baselines3, and the export of one that is."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import nn
@@ -18,18 +19,52 @@ from servegym.errors import TrainingError
 from servegym.evaluation.identity import versions
 from servegym.scenarios.sampling import SPLITS
 from servegym.scenarios.spec import ServingSpec
-from servegym.tuners.actors import Actor, network_of
+from servegym.tuners.actors import ACTIVATIONS as MODULES
+from servegym.tuners.actors import Actor, CompilablePolicy, MaskableCompilablePolicy, network_of
+from servegym.tuners.config import NetworkConfig
 from servegym.tuners.decision_head import DecisionHead, head_of
 from servegym.tuners.problem import cases_of
 
-ACTIVATIONS: dict[type, str] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
+ACTIVATIONS: dict[type, str] = {module: name for name, module in MODULES.items()}
 PASSED_OVER = (nn.Identity, nn.Flatten, nn.Dropout)  # layers without effect on deterministic decisions
-SLOTS = "it scores each slot by the numbers of the whole and of the slot, with the same weights for all"
+SLOTS = (
+    "it scores each slot by the numbers of the whole and of the slot, with the same weights for all: train one made by "
+    "servegym.sb3_policy(env)"
+)
+
+
+def sb3_policy(env: Any, **network: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a policy class for PPO, or for MaskablePPO where actions have masks, and its `policy_kwargs`. `export_sb3`
+    takes the model, which decides at first as the base does.
+
+        policy, arguments = servegym.sb3_policy(envs, hidden=(16,), base_bias=1.0)
+        model = MaskablePPO(policy, Sb3VecEnv(envs), policy_kwargs=arguments)
+
+    env: the environment, or a vector. network: fields of a `NetworkConfig` (tuners/config.py): hidden, activation,
+    critic, base_bias, log_std. Raises TrainingError if no compiled policy makes the environment's decisions.
+    """
+    made = _servegym_env(env)
+    policy = MaskableCompilablePolicy if made.interface.choices else CompilablePolicy
+    return policy, policy_arguments(head_of(made), NetworkConfig(**network), made.interface.action_space)
+
+
+def policy_arguments(head: DecisionHead, network: NetworkConfig, actions: gym.Space) -> dict[str, Any]:
+    """The `policy_kwargs` of a `Compilable` policy whose actor is a network for these decisions."""
+    base_bias = head.base_bias if network.base_bias > 0 else None
+    arguments: dict[str, Any] = {
+        "shape": head.shape(tuple(network.hidden), network.activation),
+        "base_bias": base_bias and base_bias.times(network.base_bias),
+        "net_arch": {"pi": [], "vf": list(network.critic)},  # the actor takes the observation as it is
+        "activation_fn": MODULES[network.activation],
+    }
+    if isinstance(actions, gym.spaces.Box):
+        arguments["log_std_init"] = network.log_std
+    return arguments
 
 
 def export_sb3(model: Any, env: Any, path: str | Path, trained_on: Mapping[str, Any] | None = None) -> LearnedPolicy:
-    """Write the actor of a model of Stable-Baselines3 ("MlpPolicy" of PPO, A2C, SAC, TD3, ...; or one of
-    `tuners.actors`) to path, a .json file, as a compiled policy; returns the policy.
+    """Write the actor of a model of Stable-Baselines3 ("MlpPolicy" of PPO, A2C, SAC, TD3, ...; or that of
+    `sb3_policy`) to path, a .json file, as a compiled policy; returns the policy.
 
         servegym.export_sb3(model, env, "mine.json")    # then: servegym compare --scheduler learned:mine.json
 
@@ -55,7 +90,7 @@ def export_module(
     module: nn.Linear layers one after the other with nn.Tanh between all of them, or nn.ReLU; its outputs are the
     action, at once or through a last nn.Tanh, and what is outside -1 to 1 counts as the end. Where the action is of
     slots (`RequestRanking-v0`, `ClusterRouting-v0`, ...), it is a network for one slot, or an `Actor`
-    (`tuners.actors`). env, trained_on: as of `export_sb3`.
+    (`tuners/actors.py`). env, trained_on: as of `export_sb3`.
 
     Raises TrainingError for a module or an environment of which no compiled policy can be made.
     """
@@ -123,7 +158,7 @@ def _layers_of(module: nn.Module) -> tuple[list[Any], str, str]:
 def _check_fits(layers: list[Any], shape: Shape, head: DecisionHead) -> None:
     (inputs, _), (_, outputs) = shape.layers[0], shape.layers[-1]
     if (layers[0].in_features, layers[-1].out_features) != (inputs, outputs):
-        why = "" if head.kind == "dense" else f"; {SLOTS} (servegym.tuners.actors has policies for SB3 that do)"
+        why = "" if head.kind == "dense" else f"; {SLOTS}"
         raise TrainingError(
             f"the network takes {layers[0].in_features} numbers and gives {layers[-1].out_features}; here it should "
             f"take {inputs} and give {outputs}{why}"

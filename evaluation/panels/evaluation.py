@@ -171,8 +171,8 @@ class Evaluation:
             )
         if found == provenance.SEEN:
             raise ProvenanceError(
-                f"{label} was trained on {part.trace_name} with the seeds of load {load_title(load)}: the case is "
-                f"not held out; take other traces, or seeds of {FIRST_SEED:,} and above, or mark it with --allow-seen"
+                f"{label} was trained on {part.trace_name} with seeds of this case, load {load_title(load)}: it is not "
+                f"held out; take other traces, or seeds of {FIRST_SEED:,} and above, or mark it with --allow-seen"
             )
 
     @property

@@ -49,7 +49,7 @@ def problem_of(steps: list[dict[str, Any]], status: int, errors: str, limit_s: f
     if refused is not None:
         return f"({at}): {refused}"
     if status == -signal.SIGALRM:
-        return f"({at}): no end in {limit_s} s; a loop in it should end"
+        return f"({at}): no end in {limit_s} s; its loops should end, and a decision take microseconds"
     if status < 0:
         name = signal.Signals(-status).name
         return f"({at}): the process was ended by {name}; it should read and write only what it is given"

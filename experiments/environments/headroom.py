@@ -109,7 +109,7 @@ def measured(name: str, preset: str, rules: Rules) -> dict[str, Any]:
         "best_rule": best,
         **{who: round(float(values.mean()), 4) for who, values in ratios.items()},
         **{
-            f"{who}_less_base": [round(number, 4) for number in student_interval(values - base)]
+            f"{who}_minus_base": [round(number, 4) for number in student_interval(values - base)]
             for who, values in ratios.items()
             if who != "base"
         },
@@ -124,11 +124,11 @@ def tables(document: dict[str, Any]) -> str:
             [
                 f"`{preset}`" if preset != DEFAULT else preset, f"{room['random']:.3f}", f"{room['base']:.3f}",
                 f"{room['rule']:.3f}", f"`{room['best_rule']}`", f"{room['found']:.3f}",
-                Interval(*room["found_less_base"]).in_words("+.3f"),
+                Interval(*room["found_minus_base"]).in_words("+.3f"),
             ]
             for preset, room in rooms.items()
         ]  # fmt: skip
-        heads = ("preset", "random", "base", "best rule", "which", "best found", "less the base (95 %)")
+        heads = ("preset", "random", "base", "best rule", "which", "best found", "minus the base (95 %)")
         lines += [f"**{name}**", "", table(heads, rows)]
     return "\n".join(lines)
 

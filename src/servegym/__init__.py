@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from servegym.traces.workloads import trace_names as trace_names
     from servegym.tuners.own_networks import export_module as export_module
     from servegym.tuners.own_networks import export_sb3 as export_sb3
+    from servegym.tuners.own_networks import sb3_policy as sb3_policy
 
 __version__ = "0.1.0"
 
@@ -72,6 +73,7 @@ _HOMES = {
     "check_policy": "evaluation.policy_checks.checking",
     "export_module": "tuners.own_networks",
     "export_sb3": "tuners.own_networks",
+    "sb3_policy": "tuners.own_networks",
     "score": "evaluation.scoring.scoring",
     "simulate": "api",
     "stream": "api",

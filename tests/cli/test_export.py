@@ -48,7 +48,7 @@ def test_targets(servegym, tmp_path, target, beside):
 @pytest.mark.parametrize("arguments, problem", [
     ((), "name a source (a folder of servegym tune or train, or an artifact), or policies"),
     (("x.json", "--scheduler", "edf"), "not both"),
-    (("nowhere",), "unknown learned policy 'nowhere'"),
+    (("nowhere",), "unknown learned policy 'nowhere'"), (("edf",), "it should be --scheduler edf"),
     (("results/nowhere",), "results/nowhere: there is no such folder or file; it should be a folder of"),
     (("x.json",), "x.json: No such file or directory"),
     (("--scheduler", "eddf"), "unknown scheduler 'eddf'"),

@@ -50,8 +50,6 @@ def test_an_environment_that_has_a_later_version_is_no_warning() -> None:
     """Gymnasium calls it out of date; of ours both versions are kept. Other warnings are shown."""
     code = (
         "import warnings\n"
-        "from servegym.cli.ending import warn_of_earlier_names\n"
-        "warn_of_earlier_names()\n"
         "import gymnasium as gym\n"
         "gym.make('servegym:ClusterRouting-v0', disable_env_checker=True)\n"
         "warnings.warn('another')\n"

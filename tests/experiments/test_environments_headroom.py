@@ -30,7 +30,7 @@ def test_every_preset_of_an_environment_has_been_measured(name: str) -> None:
     assert rooms == headroom_of(name) and set(rooms) == {DEFAULT, *measured_presets(name)}
     for room in rooms.values():
         assert 0 < room["base"] <= room["found"] <= 1 and room["random"] <= room["found"] >= room["rule"]
-        assert room["found_less_base"][0] == pytest.approx(room["found"] - room["base"], abs=2e-4)
+        assert room["found_minus_base"][0] == pytest.approx(room["found"] - room["base"], abs=2e-4)
 
 
 def test_of_an_environment_of_ones_own_nothing_is_known() -> None:

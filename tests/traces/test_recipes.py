@@ -126,7 +126,7 @@ def test_slos_are_scaled_where_an_idle_engine_takes_more_than_half(slo):
     scaled = build_workload("flowprefill", requests=50, rate_per_s=1, slo=slo, idle_tpot_s=smallest)
     assert scaled.table["tpot_slo_s"] == pytest.approx(2 * plain.table["tpot_slo_s"])
     assert scaled.table["ttft_slo_s"] == pytest.approx(plain.table["ttft_slo_s"])
-    assert "TPOT SLOs times 2" in scaled.provenance["slo_notes"][0]
+    assert "TPOT SLOs times 2, so that" in scaled.provenance["slo_notes"][0]
     assert scaled.provenance["idle_tpot_s"] == smallest
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
@@ -46,6 +47,34 @@ def test_a_model_of_stable_baselines3_decides_the_same_as_a_policy(algorithm: st
     assert load_policy(tmp_path / "mine.json").kind == "scheduler"
 
 
+def test_a_model_that_scores_engines_begins_as_the_base_and_becomes_a_router(tmp_path: Path) -> None:
+    env = made("ClusterRouting", engines=3)
+    policy, arguments = servegym.sb3_policy(env, hidden=[4])
+    model = MaskablePPO(policy, env, device="cpu", seed=3, policy_kwargs=arguments)
+
+    def episode() -> tuple[list[bool], dict[str, Any]]:
+        observation, info = env.reset(seed=1)
+        like_base, done = [], False
+        while not done:
+            action = int(model.predict(observation, action_masks=info["action_mask"], deterministic=True)[0])
+            like_base.append(action == info["base_action"])
+            observation, _, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+        return like_base, info
+
+    like_base, _ = episode()
+    assert all(like_base)
+    with torch.no_grad():
+        for layer in model.policy.action_net.layers:
+            nn.init.normal_(layer.weight, std=1.0)
+    router = servegym.export_sb3(model, env, tmp_path / "mine.json")
+    like_base, info = episode()
+    assert not all(like_base)
+    result = servegym.Simulation(dataclasses.replace(env.unwrapped.simulation.scenario, router=router)).run()  # type: ignore[attr-defined]
+    assert result.summary["tdg_ratio"] == pytest.approx(info["tdg_ratio"], abs=1e-9)
+    assert servegym.sb3_policy(made())[0] is not policy  # a Box has no masks
+
+
 def test_what_it_was_trained_on_is_written_and_looked_at(tmp_path: Path) -> None:
     env = made()
     module = nn.Sequential(
@@ -59,10 +88,14 @@ def test_what_it_was_trained_on_is_written_and_looked_at(tmp_path: Path) -> None
 
 def test_the_code_of_the_page_writes_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs/training.md").read_text("utf-8")
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "export_sb3(" in code]
+    codes = [code for code in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "servegym" in code]
+    export, of_slots = (next(code for code in codes if words in code) for words in ("export_sb3(", "sb3_policy("))
     monkeypatch.chdir(tmp_path)
-    exec(code, {})
+    exec(export, {})
     assert load_policy("mine.json").base is not None
+    names: dict[str, Any] = {}
+    exec(of_slots, names)
+    assert servegym.export_sb3(names["model"], names["env"], "mine.json").kind == "router"
 
 
 def test_what_is_no_policy_is_told(tmp_path: Path) -> None:
@@ -89,7 +122,7 @@ def test_what_is_no_policy_is_told(tmp_path: Path) -> None:
         with pytest.raises(TrainingError, match=words):
             servegym.export_module(module, env, path)
     routing = made("ClusterRouting", engines=3)
-    with pytest.raises(TrainingError, match="scores each slot"):
+    with pytest.raises(TrainingError, match=r"scores each slot .* servegym.sb3_policy\(env\)"):
         servegym.export_sb3(PPO("MlpPolicy", routing, device="cpu"), routing, path)
     normalised = VecNormalize(DummyVecEnv([made]))
     with pytest.raises(TrainingError, match="VecNormalize"):

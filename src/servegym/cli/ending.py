@@ -24,7 +24,6 @@ class Interrupted(Exception):
 INTERRUPTED = 130  # exit status, as shells have it
 WRONG_INPUT = 2
 NOW_CALLED = re.compile(r"\w+ is now called ")
-OUT_OF_DATE = re.compile(r"The environment \S+ is out of date")  # Gymnasium's
 
 
 def run_app(app: typer.Typer) -> NoReturn:
@@ -50,16 +49,13 @@ def run_app(app: typer.Typer) -> NoReturn:
 
 
 def warn_of_earlier_names() -> None:
-    """Print a line on standard error, once for each earlier name of a parameter that the user gives, with today's.
-
-    Gymnasium's warning that an environment has a later version is left out: of ours, both versions are kept.
-    """
+    """Print a line on standard error, once for each earlier name of a parameter that the user gives, with today's."""
     show = warnings.showwarning
 
     def show_in_a_line(message: Warning | str, category: type[Warning], *rest: Any) -> None:
         if NOW_CALLED.match(str(message)):
             print(f"servegym: {message}", file=sys.stderr)
-        elif not OUT_OF_DATE.search(str(message)):
+        else:
             show(message, category, *rest)
 
     warnings.filterwarnings("once", NOW_CALLED.pattern, DeprecationWarning)

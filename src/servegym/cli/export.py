@@ -47,7 +47,7 @@ def export(
         typer.Argument(
             metavar="DIR|ARTIFACT",
             help="A folder of `servegym tune` or one of its studies, a folder of `servegym train`, an artifact, or the "
-            "name of a policy that ships.",
+            "name of a learned policy that ships.",
             show_default=False,
         ),
     ] = None,

@@ -75,7 +75,7 @@ def headroom(
         ),
     ] = True,
 ) -> None:
-    """How much could a better scheduler gain? Search the best run of each scenario, and compare the schedulers with it.
+    """Search the best run of each scenario, and compare schedulers with it: the most that a better one could gain.
 
     The search knows the future: every arrival, every length, and the seed that it is judged on. So it finds a possible
     run, not a usable scheduler. The gain of that run is a lower bound of the possible gain; an upper bound is computed

@@ -63,7 +63,7 @@ def score(
     memory: Annotated[float, option("GIB", "Memory limit of its process.", options.HOW_MUCH, min=0.5)] = 4.0,
     json: options.Json = None,
 ) -> None:
-    """How good is a policy? One number: its TDG as a share of the best that a search with foresight has found.
+    """Score a policy in one number: its TDG as a share of the best run found by a search that knows the future.
 
     The file is searched for what no policy needs (files, processes, private parts of other modules), compiled with
     bounds checks and run on small scenarios, then on those of the highest load, and if it does well enough there, on

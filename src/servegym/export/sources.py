@@ -10,7 +10,15 @@ from typing import Any
 
 from servegym.baselines import load
 from servegym.baselines.artifact import KINDS, Artifact, load_artifact
-from servegym.baselines.registry import decode_scheduler, learned_path, router, scaler, scheduler
+from servegym.baselines.registry import (
+    decode_scheduler,
+    learned_path,
+    router,
+    router_names,
+    scaler,
+    scheduler,
+    scheduler_names,
+)
 from servegym.errors import ExportError, ServegymError
 from servegym.evaluation.assumptions import estimator_of, workload_of
 from servegym.evaluation.identity import versions
@@ -44,8 +52,8 @@ def source_artifact(source: str) -> Artifact:
     """Load the policies of a source, with its record of how they were made.
 
     source: folder of `servegym tune` (or of one of its studies), folder of `servegym train`, file of an artifact, or
-    the name of a policy that ships. Raises ExportError for anything else, ArtifactError and PolicyError for what is in
-    it.
+    the name of a learned policy that ships. Raises ExportError for anything else, ArtifactError and PolicyError for
+    what is in it.
     """
     path = Path(source)
     if path.is_dir():
@@ -58,6 +66,9 @@ def source_artifact(source: str) -> Artifact:
             "artifact, a .json file"
         )
     if path.suffix == ".json" or not path.exists():
+        for kind, names in (("scheduler", scheduler_names()), ("router", router_names())):
+            if source in names:
+                raise ExportError(f"{source} is a {kind} by name; it should be --{kind} {source}")
         return load_artifact(learned_path(source))
     raise ExportError(f"{source}: it should be a folder of servegym tune or train, or an artifact, a .json file")
 

@@ -142,7 +142,7 @@ def test_a_case_that_was_trained_on_is_refused_or_marked(artifact):
     # The seeds of the first load are 999,998 and 999,999, those of the second 1,000,000 and 1,000,001.
     seen = SMALL.replaced({"trace": "azure-conv"}, first_seed=999_998)
     with pytest.raises(
-        ProvenanceError, match=r"slide-batching:gamma=2 was trained on azure-conv with the seeds of load 0.3 \(light\)"
+        ProvenanceError, match=r"slide-batching:gamma=2 was trained on azure-conv with seeds of this case, load 0.3"
     ):
         Evaluation(seen, policies)
     allowed = Evaluation(seen, policies, allow_seen=True)
