@@ -47,7 +47,11 @@ def test_an_arrival_at_the_end_of_an_iteration_joins_the_next():
     simulation.run()
     at_5 = [line[1:4] for line in lines(simulation) if line[0] == 5]
     assert at_5 == [
-        ("token", 0, 0), ("batch_end", 0, -1), ("arrival", 0, 1), ("batch_start", 0, -1), ("scheduled", 0, 1),
+        ("token", 0, 0),
+        ("batch_end", 0, -1),
+        ("arrival", 0, 1),
+        ("batch_start", 0, -1),
+        ("scheduled", 0, 1),
         ("scheduled", 0, 0),
     ]  # fmt: skip  (deadline 1005 before 1000 + 1000)
 
