@@ -50,11 +50,9 @@ def any_routing(
 def add_scaler(scene: Scene, random: np.random.Generator, changes: int = 0) -> None:
     """changes: of 12 engines, to how many it gives a role."""
     settings = {
-        "interval_s": float(random.choice([2.0**-5, 0.25, 1.0])),
-        "moves": int(random.choice([0, 1, 4])),
-        "closes": int(random.choice([0, 2, 6])),
-        "changes": changes,
-    }
+        "interval_s": float(random.choice([2.0**-5, 0.25, 1.0])), "moves": int(random.choice([0, 1, 4])),
+        "closes": int(random.choice([0, 2, 6])), "changes": changes,
+    }  # fmt: skip
     scene.scaling = any_router.SCALER.with_settings(**settings)
     scene.reference_scaler = any_router.AnyTier(**settings)
 

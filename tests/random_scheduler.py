@@ -160,25 +160,15 @@ def random_settings(random: Any) -> dict[str, Any]:
 
     whole = one_of(0, 0, 1)
     settings = {
-        "leave_out": one_of(-1, -1, 0, 2),
-        "headroom": one_of(0, 0, 3, 20),
-        "keep_tokens": one_of(0, 7, 50, 1000),
-        "max_num_batched_tokens": one_of(-1, 16, 100),
-        "chunk_tokens": one_of(-1, -1, 5, 40),
-        "sequence_budget": one_of(-1, 1, 4),
-        "max_num_seqs": one_of(-1, 2, 6),
-        "time_budget_s": one_of(-1.0, 0.0, 0.012, 0.02, 0.03),
-        "watermark_blocks": one_of(-1, 0, 4),
-        "smallest_chunk_tokens": one_of(1, 1, 12),
-        "untimed_prefill_tokens": one_of(0, 0, 20, 64),
-        "step_tokens": one_of(0, 2, 8),
-        "untimed_decodes": one_of(0, 1),
-        "whole_prompts": whole,
-        "reserve_context": one_of(0, 1),
-        "first_decides": one_of(0, 1),
-        "misfit_ends_filling": one_of(0, 1),
+        "leave_out": one_of(-1, -1, 0, 2), "headroom": one_of(0, 0, 3, 20), "keep_tokens": one_of(0, 7, 50, 1000),
+        "max_num_batched_tokens": one_of(-1, 16, 100), "chunk_tokens": one_of(-1, -1, 5, 40),
+        "sequence_budget": one_of(-1, 1, 4), "max_num_seqs": one_of(-1, 2, 6),
+        "time_budget_s": one_of(-1.0, 0.0, 0.012, 0.02, 0.03), "watermark_blocks": one_of(-1, 0, 4),
+        "smallest_chunk_tokens": one_of(1, 1, 12), "untimed_prefill_tokens": one_of(0, 0, 20, 64),
+        "step_tokens": one_of(0, 2, 8), "untimed_decodes": one_of(0, 1), "whole_prompts": whole,
+        "reserve_context": one_of(0, 1), "first_decides": one_of(0, 1), "misfit_ends_filling": one_of(0, 1),
         "evict_for": one_of(0, 1, 2),
-    }
+    }  # fmt: skip
     return settings
 
 

@@ -113,15 +113,11 @@ def deployments(draw: st.DrawFn, workload: Workload, most_engines: int = 3, grou
     device = draw(linear_models())
     least_blocks = int(blocks_held(groups, 0, needed)) if groups else -(-needed // block_tokens)
     return Deployment(
-        device=device,
-        estimator=draw(st.one_of(st.just(device), linear_models())),
-        total_blocks=least_blocks + draw(st.integers(0, 4)),
-        engines=draw(st.integers(1, most_engines)),
-        block_tokens=block_tokens,
-        watermark=draw(st.sampled_from([0.0, 0.01, 0.1, 0.3])),
-        host=None if groups else draw(hosts),
-        kv_groups=groups,
-    )
+        device=device, estimator=draw(st.one_of(st.just(device), linear_models())),
+        total_blocks=least_blocks + draw(st.integers(0, 4)), engines=draw(st.integers(1, most_engines)),
+        block_tokens=block_tokens, watermark=draw(st.sampled_from([0.0, 0.01, 0.1, 0.3])),
+        host=None if groups else draw(hosts), kv_groups=groups,
+    )  # fmt: skip
 
 
 def values_of(parameter: Parameter) -> st.SearchStrategy[Any]:
@@ -146,10 +142,8 @@ def policies(draw: st.DrawFn, name: str, kind: str = "scheduler") -> Policy:
 
 
 gains = st.builds(
-    Gain,
-    first_weight=st.sampled_from([None, 0.0, 1.0, 4.0]),
-    decode_weight=st.sampled_from([1.0, 0.5]),
-)
+    Gain, first_weight=st.sampled_from([None, 0.0, 1.0, 4.0]), decode_weight=st.sampled_from([1.0, 0.5]),
+)  # fmt: skip
 
 
 # Most devices do what their model says, and most estimators stay as they are.
@@ -172,18 +166,12 @@ predictors = st.one_of(
     st.none(),
     st.none(),
     st.builds(
-        Predictor,
-        urgency_error=st.floats(0, 1),
-        length_error=st.floats(0, 1),
-        longest_output_tokens=st.just(MOST_OUTPUT_TOKENS),
-        length_buckets=st.sampled_from([None, 3]),
-        processing=st.sampled_from(["immediate", "full-batch"]),
-        batch_size=st.integers(1, 4),
-        latency_s=ticks,
-        latency_per_request_s=ticks,
-        seed=st.integers(0, 9),
+        Predictor, urgency_error=st.floats(0, 1), length_error=st.floats(0, 1),
+        longest_output_tokens=st.just(MOST_OUTPUT_TOKENS), length_buckets=st.sampled_from([None, 3]),
+        processing=st.sampled_from(["immediate", "full-batch"]), batch_size=st.integers(1, 4), latency_s=ticks,
+        latency_per_request_s=ticks, seed=st.integers(0, 9),
     ),
-)
+)  # fmt: skip
 
 
 @st.composite

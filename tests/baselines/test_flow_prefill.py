@@ -63,11 +63,8 @@ def test_the_example_of_figure_8():
     engine = simulation.arrays.engines[0]
     # Rounds: A comes, B comes, B is done. (When A is done nothing is left to be decided.)
     assert (engine.rounds, engine.totals.suspensions, engine.totals.blocking_s, engine.totals.longest_blocking_s) == (
-        3,
-        1,
-        1,
-        1,
-    )
+        3, 1, 1, 1,
+    )  # fmt: skip
 
 
 def test_boundaries():

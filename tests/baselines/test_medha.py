@@ -48,11 +48,8 @@ def test_the_largest_chunk_is_shared_and_beside_the_decodes():
     assert batch(decode(), state(3), state(9), tbt_s=10, largest_chunk_tokens=5) == [(0, 1), (1, 3), (2, 2)]
     limits = ranked(medha(largest_chunk_tokens=5, max_num_seqs=7), decode(), decode(), state(1)).limits
     assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.time_budget_s, limits.untimed_decodes) == (
-        7,
-        7,
-        8,
-        1,
-    )
+        7, 7, 8, 1,
+    )  # fmt: skip
 
 
 def test_the_time_is_by_default_the_smallest_tpot_slo():

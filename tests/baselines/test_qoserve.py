@@ -90,11 +90,8 @@ def test_off_is_a_fixed_budget_decodes_included():
     assert batch(state(400), chatting(3), dynamic_chunking="off") == [(1, 1), (0, 255)]
     limits = decided(qoserve(dynamic_chunking="off", max_num_batched_tokens=7, max_num_seqs=9), chatting(3)).limits
     assert (limits.max_num_batched_tokens, limits.max_num_seqs, limits.time_budget_s, limits.untimed_decodes) == (
-        7,
-        9,
-        0,
-        0,
-    )
+        7, 9, 0, 0,
+    )  # fmt: skip
 
 
 def test_a_least_chunk_runs_whatever_the_slack():

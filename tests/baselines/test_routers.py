@@ -45,7 +45,8 @@ def test_min_load_counts_requests():
 
 
 def test_min_tokens_counts_prompts_without_a_token_and_the_context_of_decodes():
-    engines = [engine(waits(30), decode_tokens=20), engine(waits(10), decode_tokens=39), engine(waits(51))]
+    engines = [engine(waits(30), decode_tokens=20), engine(waits(10), decode_tokens=39)]
+    engines += [engine(waits(51)), engine(waits(9), decode_tokens=42)]
     assert asked("min-tokens", waits(100), *engines) == 1
 
 

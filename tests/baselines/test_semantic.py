@@ -193,11 +193,8 @@ def test_prefill_first():
 def test_limits():
     limits = ranked(semantic(slots=7), prefill()).limits
     assert (limits.sequence_budget, limits.whole_prompts, limits.max_num_batched_tokens, limits.time_budget_s) == (
-        7,
-        1,
-        0,
-        0,
-    )
+        7, 1, 0, 0,
+    )  # fmt: skip
 
 
 # Which request gives up memory, and what of it is kept

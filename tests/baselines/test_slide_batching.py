@@ -193,11 +193,8 @@ def test_ablations():
 def test_limits():
     limits = ranked(slide(max_num_batched_tokens=8), *queue()).limits
     assert (limits.time_budget_s, limits.max_num_batched_tokens, limits.smallest_chunk_tokens, limits.misfit) == (
-        8,
-        0,
-        0,
-        0,
-    )
+        8, 0, 0, 0,
+    )  # fmt: skip
 
 
 # What deadlines count from

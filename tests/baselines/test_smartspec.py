@@ -20,10 +20,8 @@ DEVICE = "a100-llama3-8b"
 def workload(requests: int, output_tokens: int = 200) -> servegym.Workload:
     """All at once."""
     columns = {
-        "arrival_s": [0.0] * requests,
-        "prompt_tokens": [64] * requests,
-        "output_tokens": [output_tokens] * requests,
-    }
+        "arrival_s": [0.0] * requests, "prompt_tokens": [64] * requests, "output_tokens": [output_tokens] * requests,
+    }  # fmt: skip
     return servegym.Workload.from_columns(columns)
 
 

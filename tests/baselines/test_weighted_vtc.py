@@ -98,11 +98,8 @@ def test_where_no_client_is_named_each_priority_is_one():
     # Priority 0 has two thirds of the weight: with 1 x 2 tokens a prompt and none charged for output, of every three
     # requests it has two.
     columns = {
-        "prompt_tokens": 2,
-        "output_tokens": 1,
-        "priority": [1, 1, 1, 1, 0, 0, 0, 0],
-        "weight": [1.0] * 4 + [2.0] * 4,
-    }
+        "prompt_tokens": 2, "output_tokens": 1, "priority": [1, 1, 1, 1, 0, 0, 0, 0], "weight": [1.0] * 4 + [2.0] * 4,
+    }  # fmt: skip
     unnamed = served_in_order(arrival_s=np.zeros(8), **columns)
     assert unnamed == [0, 4, 5, 1, 6, 7, 2, 3]
     assert unnamed == served_in_order(arrival_s=np.zeros(8), client=[1] * 4 + [0] * 4, **columns)

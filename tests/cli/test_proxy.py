@@ -76,13 +76,11 @@ def test_it_serves_by_an_artifact_until_it_is_stopped(tmp_path: Path) -> None:
     artifact = Artifact(
         {"router": router("gorouting:alpha=0.8")},
         {
-            "profile": "h100-llama3-8b",
-            "form": estimator.form,
-            "coefficients": estimator.coefficients.tolist(),
+            "profile": "h100-llama3-8b", "form": estimator.form, "coefficients": estimator.coefficients.tolist(),
             "fit": {},
         },
         {"ttft_slo_s": 0.5, "tpot_slo_s": 0.04, "weight_of_priority": {"1": 2.0}},
-    )
+    )  # fmt: skip
     path = save_artifact(artifact, tmp_path / "policy.json")
     command = [sys.executable, "-m", "servegym", *ONE, "--policy", str(path), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -82,11 +82,9 @@ def expected(env: ServingEnv, r: int) -> dict[str, float]:
         due_s += arrays.requests["num_output_tokens"][r] * table["tpot_slo_s"][r]
     age_s, slack_s = now_s - arrays.requests["arrival_s"][first], due_s - now_s
     return {
-        "turn": log2(1 + len(before)) / 12,
-        "session_tokens": log2(1 + tokens) / SESSION_BITS,
-        "session_age": age_s / (64 * slo + age_s),
-        "session_slack": slack_s / (8 * slo + abs(slack_s)),
-    }
+        "turn": log2(1 + len(before)) / 12, "session_tokens": log2(1 + tokens) / SESSION_BITS,
+        "session_age": age_s / (64 * slo + age_s), "session_slack": slack_s / (8 * slo + abs(slack_s)),
+    }  # fmt: skip
 
 
 def log2(x: int) -> float:

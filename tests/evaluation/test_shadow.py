@@ -27,11 +27,9 @@ def simulated_tdg(policy: str) -> tuple[float, list[dict[str, object]]]:
     profile, rng = load_profile(DEVICE), np.random.default_rng(1)
     columns = {
         "arrival_s": np.cumsum(rng.exponential(1 / RATE, REQUESTS)),
-        "prompt_tokens": rng.integers(50, 3000, REQUESTS),
-        "output_tokens": rng.integers(20, 300, REQUESTS),
-        "ttft_slo_s": 1.0,
-        "tpot_slo_s": 0.05,
-    }
+        "prompt_tokens": rng.integers(50, 3000, REQUESTS), "output_tokens": rng.integers(20, 300, REQUESTS),
+        "ttft_slo_s": 1.0, "tpot_slo_s": 0.05,
+    }  # fmt: skip
     workload = Workload.from_columns(columns)
     deployment = dataclasses.replace(profile.deployment(2), device=profile.device.times(FACTOR))
     vllm = scheduler("vllm-v1").with_settings(max_num_batched_tokens=2048, max_num_seqs=256)

@@ -11,10 +11,8 @@ from servegym.evaluation.summary import conclusion, rank_of, save_tables, summar
 
 # At each seed the workload adds the same to all; "close" differs from "best" by -1, 0, +1 hundredths and more.
 TDG = {
-    "best": [0.50, 0.70, 0.90],
-    "close": [0.49, 0.70, 0.89],
-    "poor": [0.40, 0.60, 0.81],
-}
+    "best": [0.50, 0.70, 0.90], "close": [0.49, 0.70, 0.89], "poor": [0.40, 0.60, 0.81],
+}  # fmt: skip
 
 
 def cells_of(tdg: dict[str, list[float]], load: float = 1.0) -> pd.DataFrame:

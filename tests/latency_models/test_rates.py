@@ -41,10 +41,8 @@ PEAKS = {
     "RTX-A5000": Peak(111.1e12, 0.768e12), "Ascend-910B2": Peak(353.9e12, 1.76e12),
 }  # fmt: skip
 TABLES = {
-    "A100-SXM4": aiconfigurator.A100,
-    "H100-SXM": H100,
-    "H200-SXM": H200,
-}
+    "A100-SXM4": aiconfigurator.A100, "H100-SXM": H100, "H200-SXM": H200,
+}  # fmt: skip
 each_chip = pytest.mark.parametrize("chip", TABLES)
 NUMBER_BYTES = 2
 L2_BYTES = 64e6  # more than any of these devices has: what is larger was read from memory

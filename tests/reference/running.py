@@ -120,18 +120,12 @@ class Running:
         self.sim.router_state.report(engine.index, now_s, now_s + work.estimate_s)
         self.sim.iterations.append(
             Iteration(
-                engine=engine.index,
-                start_s=now_s,
-                end_s=work.end_s,
-                batch=[(r.index, tokens) for r, tokens in work.batch],
-                evicted=work.evicted,
-                saved=[0] * len(work.evicted),
-                loaded=[],
-                free_blocks=engine.free_blocks,
-                free_host_blocks=0,
+                engine=engine.index, start_s=now_s, end_s=work.end_s,
+                batch=[(r.index, tokens) for r, tokens in work.batch], evicted=work.evicted,
+                saved=[0] * len(work.evicted), loaded=[], free_blocks=engine.free_blocks, free_host_blocks=0,
                 moving_s=0.0,
             )
-        )
+        )  # fmt: skip
 
     def work_of(self, formed: Formation, engine: Engine, now_s: float) -> Work:
         shapes = [r.shape(tokens) for r, tokens in formed.batch]
@@ -161,18 +155,12 @@ class Running:
                 r.task = work
         self.sim.iterations.append(
             Iteration(
-                engine=engine.index,
-                start_s=now_s,
-                end_s=work.end_s,
-                batch=[(r.index, tokens) for r, tokens in formed.batch],
-                evicted=[r.index for r in formed.evicted],
-                saved=formed.saved,
-                loaded=[(r.index, tokens) for r, tokens in formed.loaded],
-                free_blocks=engine.free_blocks,
-                free_host_blocks=engine.free_host_blocks,
-                moving_s=formed.moving_s,
+                engine=engine.index, start_s=now_s, end_s=work.end_s,
+                batch=[(r.index, tokens) for r, tokens in formed.batch], evicted=[r.index for r in formed.evicted],
+                saved=formed.saved, loaded=[(r.index, tokens) for r, tokens in formed.loaded],
+                free_blocks=engine.free_blocks, free_host_blocks=engine.free_host_blocks, moving_s=formed.moving_s,
             )
-        )
+        )  # fmt: skip
         return work
 
     def stop(self, engine: Engine, now_s: float) -> Work | None:

@@ -280,10 +280,8 @@ def test_speculation_is_of_every_engine():
     several = said.replaced(prefill=1, decode=2).build(seed=4)
     assert {pool.speculation for pool in several.deployment.pools} == {one}
     assert (several.draft_seed, said.replaced(noise_seed=7).build(seed=4).draft_seed, SMALL.build(4).draft_seed) == (
-        4,
-        7,
-        0,
-    )
+        4, 7, 0,
+    )  # fmt: skip
     for document in (words, {"k": 1, "acceptance": 0.5, "free_verification": True}):
         jsonschema.validate({"speculation": document}, schema())
 

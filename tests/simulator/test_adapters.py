@@ -30,12 +30,10 @@ pytestmark = pytest.mark.nojit
 def workload(*adapters: int, gap_s: float = 0.0) -> Workload:
     return Workload.from_columns(
         {
-            "arrival_s": gap_s * np.arange(len(adapters)),
-            "prompt_tokens": np.full(len(adapters), 3),
-            "output_tokens": np.ones(len(adapters)),
-            "adapter": adapters,
+            "arrival_s": gap_s * np.arange(len(adapters)), "prompt_tokens": np.full(len(adapters), 3),
+            "output_tokens": np.ones(len(adapters)), "adapter": adapters,
         }
-    )
+    )  # fmt: skip
 
 
 def served(work: Workload, adapters: Adapters | None, **others: Any) -> Simulation:

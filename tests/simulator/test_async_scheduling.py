@@ -71,12 +71,9 @@ def test_a_token_under_way_comes_out_though_its_request_has_lost_its_memory():
 def random_columns(seed: int, count: int = 40) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     return {
-        "arrival_s": np.cumsum(random.exponential(0.3, count)),
-        "prompt_tokens": random.integers(1, 60, count),
-        "output_tokens": random.integers(1, 30, count),
-        "ttft_slo_s": 20.0,
-        "tpot_slo_s": 2.0,
-    }
+        "arrival_s": np.cumsum(random.exponential(0.3, count)), "prompt_tokens": random.integers(1, 60, count),
+        "output_tokens": random.integers(1, 30, count), "ttft_slo_s": 20.0, "tpot_slo_s": 2.0,
+    }  # fmt: skip
 
 
 def test_stepping_gives_the_same_bytes():

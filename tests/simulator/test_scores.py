@@ -68,11 +68,8 @@ def test_the_lowest_score_runs_first_and_ties_go_to_the_earlier_position():
 def test_limits_are_parameters_and_numbers_by_name():
     limits = ranked(policy(shortest).with_settings(budget=12), state(1)).limits
     assert (limits.max_num_batched_tokens, limits.time_budget_s, limits.untimed_decodes, limits.max_num_seqs) == (
-        12,
-        2.0,
-        1,
-        5,
-    )
+        12, 2.0, 1, 5,
+    )  # fmt: skip
     assert formed(policy(by_kernel), state(3), state(3), state(3)).batch == [(0, 3), (1, 3)]
 
 

@@ -11,12 +11,9 @@ from servegym.traces.arrivals import DAY_S, needs_rate, takes_rate
 
 # As asked for, and the rate where the process has one of its own.
 WITHOUT_A_RATE = {
-    "at-once": None,
-    "bursts:n=10,gap_s=2": 5.0,
-    "waves:n=6,gap_s=0.5": 6.0,
-    "square-wave:low_per_s=2,high_per_s=5,phase_s=50": 3.5,
-    "industrial-day:duration_s=4000": 5.0,
-}
+    "at-once": None, "bursts:n=10,gap_s=2": 5.0, "waves:n=6,gap_s=0.5": 6.0,
+    "square-wave:low_per_s=2,high_per_s=5,phase_s=50": 3.5, "industrial-day:duration_s=4000": 5.0,
+}  # fmt: skip
 AT_A_RATE = [
     "poisson", "gamma:cv=0.5", "gamma:cv=3", "bursts:n=10", "waves:n=6", "square-wave:phase_s=50", "industrial-day",
     "industrial-day:duration_s=1000",

@@ -17,18 +17,15 @@ TRACE = Trace(
     np.array([1, 20, 5], "i4"),
     np.array([0.1, 1 / 3, 1e6 / 7]),
     {
-        "priority": np.array([1, 0, 2], "i4"),
-        "weight": np.array([1.0, 2.5, 1 / 3]),
-        "ttft_slo_s": np.array([0.25, 1.0, 2.0]),
-        "ttlt_slo_s": np.array([np.inf, 60.0, np.inf]),
-        "predicted_output_tokens": np.array([np.nan, 3.5, 2.0]),
-        "client": np.array([0, 1, 0], "i4"),
+        "priority": np.array([1, 0, 2], "i4"), "weight": np.array([1.0, 2.5, 1 / 3]),
+        "ttft_slo_s": np.array([0.25, 1.0, 2.0]), "ttlt_slo_s": np.array([np.inf, 60.0, np.inf]),
+        "predicted_output_tokens": np.array([np.nan, 3.5, 2.0]), "client": np.array([0, 1, 0], "i4"),
         "urgency": np.array([4, 2, 0], "i4"),
     },
     {"client": ("ann, the first", 'bob "b"')},
     PrefixBlocks(np.array([0, 1, 1, 2]), np.array([1, 2**64 - 2], "u8").view("i8")),
     ids=np.array(["r-9", "7", "a b"], object),
-)
+)  # fmt: skip
 
 
 def assert_same(trace, other):

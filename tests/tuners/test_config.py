@@ -8,10 +8,8 @@ from servegym.errors import TrainingError
 from servegym.tuners.config import BudgetConfig, config_names, load_config, to_text
 
 BASE = {
-    "environment": "EngineBatching-v0",
-    "algorithm": "ppo",
-    "budget": "{steps: 10}",
-}
+    "environment": "EngineBatching-v0", "algorithm": "ppo", "budget": "{steps: 10}",
+}  # fmt: skip
 
 
 def written(path: Path, **changes: str | None) -> Path:

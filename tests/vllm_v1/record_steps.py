@@ -137,17 +137,11 @@ class RecordingScheduler(Scheduler):
 
 def make_scheduler(scenario: Scenario, model_folder: str) -> RecordingScheduler:
     scheduler_config = SchedulerConfig(
-        policy=scenario.policy,
-        max_num_batched_tokens=scenario.token_budget,
-        max_num_seqs=scenario.max_num_seqs,
-        max_model_len=MAX_MODEL_LEN,
-        long_prefill_token_threshold=0,
-        scheduler_reserve_full_isl=scenario.reserve_full_isl,
-        watermark=scenario.watermark,
-        enable_chunked_prefill=True,
-        async_scheduling=False,
-        is_encoder_decoder=False,
-    )
+        policy=scenario.policy, max_num_batched_tokens=scenario.token_budget, max_num_seqs=scenario.max_num_seqs,
+        max_model_len=MAX_MODEL_LEN, long_prefill_token_threshold=0,
+        scheduler_reserve_full_isl=scenario.reserve_full_isl, watermark=scenario.watermark,
+        enable_chunked_prefill=True, async_scheduling=False, is_encoder_decoder=False,
+    )  # fmt: skip
     cache_config = CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=False)
     config = VllmConfig(
         scheduler_config=scheduler_config,
@@ -163,11 +157,9 @@ def make_scheduler(scenario: Scenario, model_folder: str) -> RecordingScheduler:
         kv_cache_groups=[KVCacheGroupSpec(["layer"], attention)],
     )
     scheduler = RecordingScheduler(
-        vllm_config=config,
-        kv_cache_config=kv_cache_config,
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK_SIZE,
-    )
+        vllm_config=config, kv_cache_config=kv_cache_config,
+        structured_output_manager=StructuredOutputManager(config), block_size=BLOCK_SIZE,
+    )  # fmt: skip
     # VllmConfig may adjust what it is given: make sure that nothing of this scenario was.
     assert config.scheduler_config.async_scheduling is False and not cache_config.enable_prefix_caching
     assert config.scheduler_config.scheduler_reserve_full_isl == scenario.reserve_full_isl

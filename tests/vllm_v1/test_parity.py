@@ -38,12 +38,10 @@ def simulated_iterations(log: dict) -> list[Iteration]:
     workload = Workload.from_columns({name: [request[name] for request in requests] for name in columns})
     second = linear(t_c=1.0)
     policy = scheduler("vllm-v1").with_settings(
-        policy=scenario["policy"],
-        max_num_batched_tokens=scenario["token_budget"],
-        max_num_seqs=scenario["max_num_seqs"],
-        reserve_full=int(scenario["reserve_full_isl"]),
+        policy=scenario["policy"], max_num_batched_tokens=scenario["token_budget"],
+        max_num_seqs=scenario["max_num_seqs"], reserve_full=int(scenario["reserve_full_isl"]),
         watermark=scenario["watermark"],
-    )
+    )  # fmt: skip
     deployment = Deployment(second, second, scenario["usable_blocks"], block_tokens=scenario["block_size"])
     simulation = Simulation(Scenario(workload, deployment, policy), record_timeline=True)
     return iterations(simulation.run())

@@ -42,12 +42,10 @@ def workload_of(seed: int, n: int, gap_s: float, longest: int, output: int, prio
     rng = np.random.default_rng(seed)
     return Workload.from_columns(
         {
-            "arrival_s": np.cumsum(rng.exponential(gap_s, n)),
-            "prompt_tokens": rng.integers(10, longest, n),
-            "output_tokens": rng.integers(1, output, n),
-            "priority": rng.integers(0, priorities, n),
+            "arrival_s": np.cumsum(rng.exponential(gap_s, n)), "prompt_tokens": rng.integers(10, longest, n),
+            "output_tokens": rng.integers(1, output, n), "priority": rng.integers(0, priorities, n),
         }
-    )
+    )  # fmt: skip
 
 
 def options_of(tokens: int, sequences: int, **more: object) -> dict[str, object]:

@@ -294,16 +294,11 @@ def test_requests_are_logged(engines: list[FakeEngine], tmp_path: Path) -> None:
     assert json.loads((tmp_path / "requests.jsonl").read_text().splitlines()[2])["arrival_s"] > one["arrival_s"]
     assert len(read_trace(tmp_path / "requests.jsonl").prompt_tokens) == 3, "it is a trace"
     assert (one["output_tokens"], one["tokens_in_time"], one["outcome"], one["priority"]) == (
-        TOKENS,
-        TOKENS,
-        "finished",
-        2,
-    )
+        TOKENS, TOKENS, "finished", 2,
+    )  # fmt: skip
     assert 0 < one["ttft_s"] <= one["e2e_s"] and (one["ttft_slo_s"], one["engine"], one["router"]) == (
-        20.0,
-        "0",
-        "min-load",
-    )
+        20.0, "0", "min-load",
+    )  # fmt: skip
     assert (two["outcome"], two["output_tokens"]) == ("broken", 2)
     assert "a b c" not in (tmp_path / "requests.jsonl").read_text()
 

@@ -28,13 +28,11 @@ SLOW = pytest.mark.slow
     slow_but(
         ("slide-batching",),
         [
-            "slide-batching",
-            "expected-gain",
-            "vllm-v1:max_num_batched_tokens=200",
+            "slide-batching", "expected-gain", "vllm-v1:max_num_batched_tokens=200",
             "sarathi-fcfs:max_num_batched_tokens=256",
         ],
     ),
-)
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("blocks", "seed"), [pytest.param(1500, 1, marks=SLOW), pytest.param(450, 2, marks=SLOW), (350, 6)]
 )

@@ -53,18 +53,15 @@ def gain_of(scenario: Scenario) -> float:
 tiny_requests = st.lists(
     st.fixed_dictionaries(
         {
-            "gap_s": st.sampled_from([0.0, 0.0, 0.25, 1.0]),
-            "prompt_tokens": st.integers(1, 3),
-            "output_tokens": st.integers(1, 3),
-            "weight": st.sampled_from([0.5, 1.0, 2.0]),
-            "ttft_slo_s": st.sampled_from([0.25, 0.5, 1.0, 2.0]),
-            "tpot_slo_s": st.sampled_from([0.125, 0.25, 0.5]),
+            "gap_s": st.sampled_from([0.0, 0.0, 0.25, 1.0]), "prompt_tokens": st.integers(1, 3),
+            "output_tokens": st.integers(1, 3), "weight": st.sampled_from([0.5, 1.0, 2.0]),
+            "ttft_slo_s": st.sampled_from([0.25, 0.5, 1.0, 2.0]), "tpot_slo_s": st.sampled_from([0.125, 0.25, 0.5]),
             "ttlt_slo_s": st.sampled_from([np.inf, np.inf, 1.0, 2.0]),
         }
     ),
     min_size=1,
     max_size=2,
-)
+)  # fmt: skip
 sixteenths = st.integers(0, 4).map(lambda n: n / 16)
 
 

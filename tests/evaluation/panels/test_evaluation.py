@@ -24,12 +24,9 @@ from servegym.evaluation.panels.tables import cells_table, groups_table
 
 PROVENANCE = {
     "trained_on": {
-        "traces": "azure-conv",
-        "devices": "a100-llama3-8b",
-        "loads": [0.3],
-        "seeds": {"first": 0, "last": 9},
+        "traces": "azure-conv", "devices": "a100-llama3-8b", "loads": [0.3], "seeds": {"first": 0, "last": 9},
     }
-}
+}  # fmt: skip
 SMALL = Panel(
     "small",
     SERVED.replaced(trace="azure-code", device=("a100-llama3-8b", "h100-llama3-8b"), load=(0.3, 1.2), requests=40),

@@ -17,11 +17,9 @@ from servegym.evaluation.panels.provenance import (
 )  # fmt: skip
 
 DOCUMENT = {
-    "traces": ["azure-conv", "data/mine.csv"],
-    "devices": ["a100-llama3-8b"],
-    "loads": {"low": 0.3, "high": 1.6},
+    "traces": ["azure-conv", "data/mine.csv"], "devices": ["a100-llama3-8b"], "loads": {"low": 0.3, "high": 1.6},
     "seeds": [{"first": 0, "last": 99}, 7000],
-}
+}  # fmt: skip
 TRAINED = TrainedOn.from_json(DOCUMENT, "policy.json")
 
 

@@ -29,15 +29,12 @@ def cramped(scheduler: Policy | str = "edf", engines: int = 1, seed: int = 0, un
     rng = np.random.default_rng(seed)
     workload = Workload.from_columns(
         {
-            "arrival_s": np.sort(rng.uniform(0, 1.5, 40).round(2)),
-            "prompt_tokens": rng.integers(1, 30, 40),
-            "output_tokens": rng.integers(1, 30, 40),
-            "priority": rng.integers(0, 2, 40),
-            "ttft_slo_s": 1.0,
+            "arrival_s": np.sort(rng.uniform(0, 1.5, 40).round(2)), "prompt_tokens": rng.integers(1, 30, 40),
+            "output_tokens": rng.integers(1, 30, 40), "priority": rng.integers(0, 2, 40), "ttft_slo_s": 1.0,
             "tpot_slo_s": 0.03,
         },
         name=NAME,
-    )
+    )  # fmt: skip
     policy = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
     device = linear(c_p=0.001, b_d=0.002, t_c=0.005)
     deployment = Deployment(device, device, 60, engines, block_tokens=1, watermark=0.0)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import router, scheduler
-from servegym.evaluation.reports.memory import kv_blocks
 from servegym.evaluation.reports.perfetto import write_perfetto
 from servegym.evaluation.reports.phases import phases
 from servegym.evaluation.reports.simulate_report import simulate_report
@@ -105,14 +104,6 @@ def test_a_trace_is_valid_and_complete(name: str, until_s: float, tmp_path: Path
     transfers = [event for event in document["traceEvents"] if event["name"] == "transfer" and event["ph"] == "b"]
     if until_s == np.inf:
         assert len(transfers) == (result.scenario.workload.table["output_tokens"] > 1).sum()
-
-
-def test_blocks_are_never_more_than_there_are_and_none_in_the_end() -> None:
-    result = disaggregated()
-    for engine, (time_s, blocks) in zip(result.arrays.engines, kv_blocks(result), strict=True):
-        assert (np.diff(time_s) > 0).all() and blocks[-1] == 0
-        # A request admitted and evicted while one batch is formed counts for the peak.
-        assert blocks.min() >= 0 and 0 < blocks.max() <= engine.totals.peak_blocks
 
 
 def test_urgency_of_pools_with_schedulers_of_their_own() -> None:

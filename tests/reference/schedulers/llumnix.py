@@ -24,9 +24,6 @@ class LlumnixReserve(Scheduler):
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         return Limits(
-            first_decides=True,
-            whole_prompts=True,
-            misfit_ends_filling=True,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            max_num_seqs=self.max_num_seqs,
-        )
+            first_decides=True, whole_prompts=True, misfit_ends_filling=True,
+            max_num_batched_tokens=self.max_num_batched_tokens, max_num_seqs=self.max_num_seqs,
+        )  # fmt: skip

@@ -29,8 +29,6 @@ class PolyServe(Scheduler):
                 budget = max(self.budget, left)
         on_time = [r.tpot_slo_s for r in decodes if now_s < r.deadline(r.emitted + 1)]
         return Limits(
-            max_num_batched_tokens=budget,
-            time_budget_s=(1 - self.margin) * min(on_time, default=INF),
-            untimed_decodes=True,
-            misfit_ends_filling=True,
-        )
+            max_num_batched_tokens=budget, time_budget_s=(1 - self.margin) * min(on_time, default=INF),
+            untimed_decodes=True, misfit_ends_filling=True,
+        )  # fmt: skip

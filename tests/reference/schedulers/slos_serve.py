@@ -153,8 +153,6 @@ class SlosServe(SlideBatching):
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         return Limits(
-            time_budget_s=self.budget_s(queue, now_s),
-            max_num_batched_tokens=self.most_tokens,
-            max_num_seqs=self.most_seqs,
-            evict_for="all",
-        )
+            time_budget_s=self.budget_s(queue, now_s), max_num_batched_tokens=self.most_tokens,
+            max_num_seqs=self.most_seqs, evict_for="all",
+        )  # fmt: skip

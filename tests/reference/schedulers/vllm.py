@@ -17,12 +17,9 @@ class VllmFcfs(Scheduler):
 
     def limits(self, queue: list[Request], now_s: float) -> Limits:
         return Limits(
-            first_decides=True,
-            whole_prompts=True,
-            misfit_ends_filling=True,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            max_num_seqs=self.max_num_seqs,
-        )
+            first_decides=True, whole_prompts=True, misfit_ends_filling=True,
+            max_num_batched_tokens=self.max_num_batched_tokens, max_num_seqs=self.max_num_seqs,
+        )  # fmt: skip
 
 
 class VllmV1(Scheduler):

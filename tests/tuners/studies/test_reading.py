@@ -39,10 +39,8 @@ def test_ranges_in_a_file():
 
 def test_ranges_on_a_command_line():
     assert parse_tune(["gamma, eta=0.01..0.1", "load=a|c"]) == {
-        "gamma": Range(),
-        "eta": Range(0.01, 0.1),
-        "load": Range(choices=("a", "c")),
-    }
+        "gamma": Range(), "eta": Range(0.01, 0.1), "load": Range(choices=("a", "c")),
+    }  # fmt: skip
     for wrong in ("gamma=", "=3", "eta=1..x"):
         with pytest.raises(TuningError, match="--tune"):
             parse_tune([wrong])
