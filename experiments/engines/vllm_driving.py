@@ -28,13 +28,9 @@ from servegym.simulator.records.batches import add
 from servegym.simulator.records.types import BATCH
 
 SURROUNDINGS = {
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_TARGET_DEVICE": "cpu",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "OMP_NUM_THREADS": "1",
-}
+    "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_TARGET_DEVICE": "cpu", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1",
+}  # fmt: skip
 MODEL = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512, "hidden_size": 64,
     "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
@@ -124,10 +120,21 @@ def model_folder(max_model_len: int) -> Iterator[str]:
         yield folder
 
 
+@contextmanager
+def surrounded() -> Iterator[None]:
+    """Set SURROUNDINGS, which vLLM reads when imported; a server started later must not inherit its CPU platform."""
+    added = SURROUNDINGS.keys() - os.environ.keys()
+    os.environ.update({name: SURROUNDINGS[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+@surrounded()
 def make_scheduler(scheduler_cls: Any, limits: Limits, additional_config: dict[str, Any] | None = None) -> Any:
     """One of vLLM's schedulers, or of ours, with nothing around it."""
-    for name, value in SURROUNDINGS.items():
-        os.environ.setdefault(name, value)
     from vllm.config import (
         CacheConfig,
         DeviceConfig,

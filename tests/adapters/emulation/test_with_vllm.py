@@ -150,6 +150,7 @@ def test_a_server_refuses_virtual_time(model, tmp_path):
     ({"SERVEGYM_DEVICE": "abacus"}, {}, "unknown profile 'abacus'"),
     ({"SERVEGYM_TIME": "soon"}, {}, "SERVEGYM_TIME is 'soon'"),
     ({}, {"tensor_parallel_size": 2}, "tensor parallel size is 2"),
+    ({"VLLM_TARGET_DEVICE": "cpu"}, {}, "start it without VLLM_TARGET_DEVICE"),
 ])  # fmt: skip
 def test_what_cannot_be_emulated_is_refused_in_a_line(model, environment, options, told):
     script = (

@@ -3,13 +3,12 @@
 import importlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.engines.vllm_driving import SURROUNDINGS
+from experiments.engines.vllm_driving import surrounded
 from servegym.latency_models.model_configs.kv_groups import grouped, kept_by
 from servegym.latency_models.model_configs.reading import read
 
@@ -22,9 +21,8 @@ MODELS = {
 AVAILABLE_BYTES = 40 * 2**30
 
 
+@surrounded()
 def vllm_config(document: dict[str, Any], folder: Path, caching: bool) -> Any:
-    for name, value in SURROUNDINGS.items():
-        os.environ.setdefault(name, value)
     from vllm.config import CacheConfig, DeviceConfig, ModelConfig, VllmConfig
 
     (folder / "config.json").write_text(json.dumps(document | {"torch_dtype": "bfloat16"}))
