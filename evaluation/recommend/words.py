@@ -117,12 +117,12 @@ def _of_best(of: OfDevice, found: Recommendation) -> list[str]:
 def _of_devices(found: Recommendation) -> list[str]:
     lines = []
     if len(found.of_devices) > 1 and any(of.price_per_hour is None for of in found.of_devices):
-        lines.append("Devices are in the order of how many engines it takes: --price says what they cost.")
+        lines.append("Devices are in the order of how many engines they need; --price says what an engine costs.")
     for of in found.of_devices:
         if of.least is not None and of.least > 1:
             lines.append(
-                f"{of.device}: no scheduler or router does with fewer than {engines_of(of.least)}, by the least work "
-                "of the requests."
+                f"{of.device}: under no scheduler or router are fewer than {engines_of(of.least)} enough, as the least "
+                "work of the requests alone takes so many."
             )
     return lines
 

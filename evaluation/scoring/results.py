@@ -10,6 +10,7 @@ from typing import Any
 from servegym.evaluation.intervals import student_interval
 
 Run = dict[str, Any]
+Shares = dict[tuple[Any, ...], float]  # by `cell_of`
 CELL = ("trace", "device", "load", "seed")
 BY = ("load", "trace", "device")
 FIGURES = ("slo_attainment", "starved", "fairness_by_client", "fairness_by_length", "ttft_p99_s", "evictions")
@@ -56,7 +57,8 @@ def score_of(lines: list[dict[str, Any]]) -> Score:
     named = list(dict.fromkeys(run["policy"] for run in others))
     # One kind of reference for all runs: shares of a best run and ratios to a baseline should not be averaged.
     searched = all(run["best_found"] is not None for run in runs)
-    shares = {cell_of(run): run["tdg_ratio"] / reference(run, others, searched) for run in mine}
+    references = {cell_of(run): reference(run, others, searched) for run in mine}
+    shares = {cell_of(run): run["tdg_ratio"] / references[cell_of(run)] for run in mine}
     by_replicate = [
         mean(shares[cell_of(run)] for run in mine if run["replicate"] == number)
         for number in sorted({run["replicate"] for run in mine})
@@ -72,7 +74,7 @@ def score_of(lines: list[dict[str, Any]]) -> Score:
         math.fsum(shares.values()) / of["scenarios"],
         low,
         high,
-        metrics_of(mine, others, shares),
+        metrics_of(mine, others, shares, references),
         {"feedback": f"{stopped} {feedback(mine, others)}".strip(), "scenarios": scenarios(mine, others, shares)}
         | ({"notes": "\n".join(of["notes"])} if of.get("notes") else {}),
         [run | {"share": shares[cell_of(run)]} for run in mine],
@@ -88,8 +90,11 @@ def stopped_early(mine: list[Run], share: float, of: dict[str, Any]) -> str:
     )
 
 
-def metrics_of(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...], float]) -> dict[str, float]:
-    """Return means over scenarios by name, of the policy and of the baselines."""
+def metrics_of(mine: list[Run], others: list[Run], shares: Shares, references: Shares) -> dict[str, float]:
+    """Return means over scenarios by name, of the policy and of the baselines ("share of expected-gain").
+
+    shares: of the policy, by cell. references: the TDG ratio of which they are shares.
+    """
     metrics = {"tdg_ratio": mean(run["tdg_ratio"] for run in mine), "share": mean(shares.values())}
     metrics["least_share"] = min(shares.values())
     for field in FIGURES:
@@ -100,8 +105,10 @@ def metrics_of(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...],
             chosen = [shares[cell_of(run)] for run in mine if run[by] == value]
             metrics[f"share, {by} {value if isinstance(value, str) else format(value, 'g')}"] = mean(chosen)
     for label in dict.fromkeys(run["policy"] for run in others):
-        for field in ("tdg_ratio", "slo_attainment", "round_us"):
-            metrics[f"{field} of {label}"] = mean(run[field] for run in others if run["policy"] == label)
+        of_label = [run for run in others if run["policy"] == label]
+        metrics[f"share of {label}"] = mean(run["tdg_ratio"] / references[cell_of(run)] for run in of_label)
+        for field in ("tdg_ratio", *FIGURES, "round_us"):
+            metrics[f"{field} of {label}"] = mean(run[field] for run in of_label if run[field] is not None)
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
@@ -174,7 +181,7 @@ def figures(run: Run) -> str:
     )
 
 
-def scenarios(mine: list[Run], others: list[Run], shares: dict[tuple[Any, ...], float]) -> str:
+def scenarios(mine: list[Run], others: list[Run], shares: Shares) -> str:
     """Return a line for each scenario, the worst first."""
     worst_first = sorted(mine, key=lambda run: shares[cell_of(run)])
     return "\n".join(

@@ -20,7 +20,11 @@ def test_a_score_is_printed_and_one_document(servegym, tmp_path):
     assert found["low"] is None  # of one seed there is no interval
     words = " ".join(done.stderr.split())
     assert f"{found['combined_score']:.4f} edf on panel hidden: TDG over the better of sjf" in words
-    assert "tdg_ratio of sarathi-fcfs" in words and found["artifacts"]["feedback"].split(".")[0] in words
+    (heads,) = [line.split() for line in done.stderr.splitlines() if line.split()[:1] == ["edf"]]
+    (shares,) = [line.split() for line in done.stderr.splitlines() if line.split()[:1] == ["share"]]
+    assert heads == ["edf", "sjf", "sarathi-fcfs"]
+    assert shares[2] == f"{found['metrics']['share of sjf']:.4f}" and found["metrics"]["share of sjf"] <= 1
+    assert found["artifacts"]["feedback"].split(".")[0] in words
 
 
 def test_what_cannot_be_scored_ends_with_one_line(servegym, tmp_path):

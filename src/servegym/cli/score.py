@@ -80,13 +80,20 @@ def score(
     write_json(found.to_json(), json)
 
 
+OF = " of "  # in the key of a baseline's figure: "tdg_ratio of slide-batching"
+
+
 def show(found: Score, console: Console) -> None:
     interval = f" [{found.low:.4f}, {found.high:.4f}]" if found.low == found.low else ""
     number_or_none = "no score" if found.stopped else f"{found.combined_score:.4f}{interval}"
     console.print(f"{number_or_none}  {found.policy} on panel {found.panel}: TDG over {found.relative_to}")
-    table = new_table("", "")
-    for key, value in found.metrics.items():
-        table.add_row(key, number(float(value), 4))
+    baselines = list(dict.fromkeys(key.partition(OF)[2] for key in found.metrics if OF in key))
+    table = new_table("", found.policy, *baselines)
+    for key in found.metrics:
+        if OF not in key:
+            beside = (found.metrics.get(key + OF + baseline) for baseline in baselines)
+            shown = ("" if value is None else number(float(value), 4) for value in (found.metrics[key], *beside))
+            table.add_row(key, *shown)
     console.print(table)
     console.print(found.artifacts["feedback"])
     if "notes" in found.artifacts:
