@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONFIDENCE = 0.95
+BETTER, SAME, WORSE, UNKNOWN = "better", "not distinguishable", "worse", "one run"
 NO_WIDTH = 1e-12  # relative to the mean: rounding differences between equal runs
 
 
@@ -65,6 +66,14 @@ class Interval(NamedTuple):
         if math.isnan(self.mean):
             return "-"
         return f"{self.mean:{no_minus_zero(style)}}" + (f" ({self.bounds(style)})" if self.has_width else "")
+
+
+def verdict(difference: Interval, higher: bool = True) -> str:
+    """Return what the interval of a difference says: BETTER, SAME, WORSE or UNKNOWN. higher: whether more is better."""
+    if math.isnan(difference.low):
+        return UNKNOWN
+    above, below = (BETTER, WORSE) if higher else (WORSE, BETTER)
+    return above if difference.low > 0 else below if difference.high < 0 else SAME
 
 
 def no_minus_zero(style: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
-from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.intervals import BETTER, SAME, UNKNOWN, WORSE, student_interval, verdict
 from servegym.evaluation.measures import CLIENTS, THROUGHPUT, Measure, axis_of, point_title, ranked_by, ratio_of
 from servegym.evaluation.repeats import COLUMN, NOT_SAID, over_of
 
@@ -23,7 +22,7 @@ MEANS = (
 MOST_NAMED = 8  # schedulers in a sentence; a table has them all
 SHARE_OF_BOUND, SHARE_OF_BEST = SHARES = "share_of_bound", "share_of_best"  # columns where there are such references
 
-REFERENCE, BETTER, SAME, WORSE, UNKNOWN = "reference", "better", "not distinguishable", "worse", "one run"
+REFERENCE = "reference"
 VERDICT_WORDS = {
     BETTER: "better:",
     SAME: "statistically not distinguishable from it:",
@@ -102,14 +101,6 @@ def _row(
     return row | {"verdict": REFERENCE if is_reference else verdict(differences[rank.column], rank.higher)}
 
 
-def verdict(difference: Interval, higher: bool = True) -> str:
-    """Return what the interval of a difference says: better, worse, or neither. higher: whether more is better."""
-    if math.isnan(difference.low):
-        return UNKNOWN
-    above, below = (BETTER, WORSE) if higher else (WORSE, BETTER)
-    return above if difference.low > 0 else below if difference.high < 0 else SAME
-
-
 def rank_of(summary: pd.DataFrame) -> Measure:
     """The measure that the rows of a summary are ranked by."""
     return ranked_by(summary["ranked_by"].iloc[0], summary)
@@ -125,8 +116,8 @@ def conclusion(at_point: pd.DataFrame) -> str:
     """What the rows of a load (or number of clients) say of what they are ranked by, in a sentence."""
     axis, reference, by = axis_of(at_point), at_point["reference"].iloc[0], rank_of(at_point).name
     parts = [f"best by {by} is {reference}" if best_of(at_point) == reference else f"by {by} against {reference}"]
-    for verdict, words in VERDICT_WORDS.items():
-        schedulers = at_point["scheduler"][at_point["verdict"] == verdict]
+    for judged, words in VERDICT_WORDS.items():
+        schedulers = at_point["scheduler"][at_point["verdict"] == judged]
         if len(schedulers):
             named = len(schedulers) <= MOST_NAMED
             parts.append(f"{words} {', '.join(schedulers) if named else f'{len(schedulers)} others'}")

@@ -54,7 +54,7 @@ class Assumptions:
         if artifact.router is None:
             raise RoutingError(f"{path} has {artifact.label}; it should have a router")
         if device is None and artifact.estimator is None:
-            raise RoutingError(f"{path} does not say what batches take; name a latency profile with --device")
+            raise RoutingError(f"{path} has no times of batches; name a latency profile with --device")
         return cls.of(artifact.router, device, artifact.estimator, artifact.workload)
 
     @classmethod
@@ -85,7 +85,7 @@ class Assumptions:
         elif profile is not None:
             model = profile.estimator
         else:
-            raise RoutingError(f"{router.label}: it is not said what batches take; name a latency profile")
+            raise RoutingError(f"{router.label}: the time of batches is not known; name a latency profile")
         return cls(router, model, defaults, **memory)
 
     def live(self, engines: Sequence[str]) -> LiveRouter:

@@ -219,14 +219,14 @@ class Backends:
         """Follow the KV events of an engine until it is gone, or publishes an event that cannot be read."""
         address = address_of(backend.url, self._settings.kv_events_port)
 
-        def heard(events: list[Event]) -> None:
+        def received(events: list[Event]) -> None:
             self._published(backend.index, events)
 
         def missed() -> None:
             LOG.warning("engine %s (%s): KV events were lost; earlier ones are forgotten", backend.name, address)
             self._published(backend.index, [AllBlocksCleared()])
 
-        following = asyncio.create_task(follow(address, heard, missed))
+        following = asyncio.create_task(follow(address, received, missed))
         try:
             while not (backend.gone or following.done()):
                 await asyncio.wait([following], timeout=self._settings.health_s)

@@ -198,7 +198,7 @@ class EngineBlocks:
 
 
 class PublishedBlocks:
-    """Keeps the published blocks of all engines in the tables `Prefixes.told`.
+    """Keeps the published blocks of all engines in the tables `Prefixes.published`.
 
     Tables may be made anew: each method returns the `Known` to use from then on.
     """
@@ -250,17 +250,17 @@ class PublishedBlocks:
         blocks = self._blocks[e]
         rows = max(int(known.snapshots["total_blocks"][e]), 2 * len(blocks))
         known = _emptied(known, e, rows)
-        for row, name in blocks.rows_anew(known.prefixes.told.shape[1]):
+        for row, name in blocks.rows_anew(known.prefixes.published.shape[1]):
             kernels.set_name.entry(known, e, row, name)
         return known
 
 
 def _emptied(known: Known, e: int, rows: int) -> Known:
     """Empty the table of engine e, and give each engine `rows` rows at least."""
-    published = known.prefixes.told
+    published = known.prefixes.published
     if published.shape[1] < rows:
         longer = empty_named_blocks([rows] * len(published))
         longer[:, : published.shape[1]] = published
-        known = known._replace(prefixes=known.prefixes._replace(told=longer))
-    known.prefixes.told[e] = empty_named_blocks([known.prefixes.told.shape[1]])[0]
+        known = known._replace(prefixes=known.prefixes._replace(published=longer))
+    known.prefixes.published[e] = empty_named_blocks([known.prefixes.published.shape[1]])[0]
     return known

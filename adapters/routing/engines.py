@@ -82,7 +82,7 @@ def known_of(
     for e, engine in enumerate(engines):
         what = refused_with(engine.kv_groups)
         if what is None and engine.kv_groups and all(group.window for group in engine.kv_groups):
-            what = "windows alone, as vLLM does not say which of a prompt's blocks it has stored"
+            what = "windows alone, as vLLM does not report which of a prompt's blocks it has stored"
         if what is not None:
             raise RoutingError(f"engine {engine.name}: KV events are not read of {what}; leave out --kv-events-port")
         kinds_of_kv[e] = kinds_of(engine.kv_groups, f"engine {engine.name}", caching=True)

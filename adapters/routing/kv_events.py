@@ -120,8 +120,8 @@ def address_of(url: str, port: int) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
-async def follow(address: str, heard: Callable[[list[Event]], None], lost: Callable[[], None]) -> None:
-    """Follow the events published at an address, until cancelled. heard: is called with each batch; lost: when batches
+async def follow(address: str, received: Callable[[list[Event]], None], lost: Callable[[], None]) -> None:
+    """Follow the events published at an address, until cancelled. received: called with each batch; lost: when batches
     are missing, or the engine has restarted. Raises RoutingError for a batch that cannot be read."""
     zmq = module("zmq")
     context = module("zmq.asyncio").Context()
@@ -140,7 +140,7 @@ async def follow(address: str, heard: Callable[[list[Event]], None], lost: Calla
             if expected is not None and number != expected:
                 lost()
             expected = number + 1
-            heard(read_batch(parts[2]))
+            received(read_batch(parts[2]))
             await asyncio.sleep(0)  # let other tasks run between batches
     finally:
         socket.close()

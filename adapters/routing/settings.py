@@ -31,8 +31,8 @@ class ProxySettings:
     poll_s: how often an engine's /metrics is read for its KV memory; 0: never.
     kv_events_port: of each engine's host, where it publishes KV events; 0: they are not read. Then prompts that come as
     text are turned into token ids by an engine's /tokenize.
-    drain_notice_s: how long it goes on taking requests after SIGTERM, while /ready says no. drain_s: how long those in
-    flight then have to end.
+    drain_notice_s: how long it goes on taking requests after SIGTERM, while /ready answers 503. drain_s: how long those
+    in flight then have to end.
     certificate, certificate_key: PEM files; with them it speaks TLS.
 
     Raises RoutingError for a number that is out of range.

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-# Nearly all events: one choice with some text of an answer, and nothing that counts tokens or says an error. (In JSON a
-# quote within a text is \", so what is matched is no part of one.) Any other event is read as JSON.
+# Nearly all events: one choice with some text of an answer, without a count of tokens or an error. (In JSON a quote
+# within a text is \", so what is matched is no part of one.) Any other event is read as JSON.
 PLAIN = re.compile(rb'"(?:text|content)": ?"[^"]')
 NOT_PLAIN = re.compile(rb'"(?:usage|error|logprobs)": *+(?!null)')
 LONGEST_LINE = 2**20  # bytes; a longer line is not counted

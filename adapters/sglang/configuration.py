@@ -82,11 +82,11 @@ RULES = {
 @dataclasses.dataclass(frozen=True)
 class Configuration:
     """A configuration of SGLang. options: of `sglang.launch_server`, by name without leading dashes. priority: the rule
-    for the `priority` of each request in words; "": none is needed. not_told: where SGLang differs from the policy."""
+    for the `priority` of each request in words; "": none is needed. differences: of SGLang from the policy."""
 
     options: Mapping[str, Value]
     priority: str
-    not_told: tuple[str, ...]
+    differences: tuple[str, ...]
 
     @property
     def arguments(self) -> list[str]:
@@ -131,12 +131,12 @@ def sglang_configuration(artifact: Artifact) -> Configuration:
         options |= {"chunked-prefill-size": int(budget), "enable-mixed-chunk": True}
     else:
         options |= {"chunked-prefill-size": -1, "max-prefill-tokens": int(budget)}
-    not_told = [CONSERVATIVE, PREFIXES, ONE_CHUNKED if rule.mixed else WHOLE]
+    differences = [CONSERVATIVE, PREFIXES, ONE_CHUNKED if rule.mixed else WHOLE]
     if rule.priority is not None:
         options |= BY_PRIORITY
     if policy.name == "vllm-v1" and rule.priority is not None:
         options["retraction-policy"] = "priority"
-    return Configuration(options, rule.formula, tuple(not_told + _other_parts(artifact, values)))
+    return Configuration(options, rule.formula, tuple(differences + _other_parts(artifact, values)))
 
 
 def _other_parts(artifact: Artifact, values: Mapping[str, Any]) -> list[str]:

@@ -45,14 +45,14 @@ class Configuration:
     """A configuration of xLLM.
 
     flags: by name, with values of their types. requests: fields of a request by its priority, and of one without a
-    priority ("default"). not_told: value of each parameter without a flag, and what xLLM does instead. notes: further
-    differences.
+    priority ("default"). without_flag: value of each parameter without a flag, and what xLLM does instead. notes:
+    further differences.
     """
 
     version: Version
     flags: Mapping[str, Value]
     requests: Mapping[str, Mapping[str, Value]]
-    not_told: Mapping[str, Mapping[str, Any]]
+    without_flag: Mapping[str, Mapping[str, Any]]
     notes: tuple[str, ...]
 
     @property
@@ -83,7 +83,11 @@ def xllm_configuration(artifact: Artifact, version: Version) -> Configuration:
         raise XllmError(f"{policy.label}: xLLM has no flag to leave out a part; ablation should be none or no-latency")
     requests, notes = _requests(artifact, version)
     return Configuration(
-        version, version.check_flags(flags), requests, _not_told(artifact, policy, values), (*_notes(values), *notes)
+        version,
+        version.check_flags(flags),
+        requests,
+        _without_flag(artifact, policy, values),
+        (*_notes(values), *notes),
     )
 
 
@@ -98,7 +102,7 @@ def _scheduler(artifact: Artifact) -> Policy:
     return policy
 
 
-def _not_told(artifact: Artifact, policy: Policy, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _without_flag(artifact: Artifact, policy: Policy, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     found = {
         f"scheduler.{name}": {"value": _plain(values[name]), "xllm": INSTEAD[name]}
         for name in INSTEAD

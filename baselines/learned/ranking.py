@@ -78,7 +78,7 @@ def scored_scheduler(context, ranks, limits):
         return
     for k in range(slots):
         if scores[k] != 0.0:
-            rerank(ranks, order, fill_slots(context.requests, context.queue, ranks, slots, order), scores)
+            rerank(ranks, order, fill_slots(False, context.requests, context.queue, ranks, slots, order), scores)
             break
     then(context, ranks, limits)
 
@@ -100,7 +100,7 @@ def ranked_scheduler(context, ranks, limits):
     positions, seen = split(rest, (slots + 1) // 2)
     order, observation = positions.view(np.int32), seen.view(np.float32)
     if is_same_decision(memory, now_s, engine):
-        filled = fill_slots(requests, queue, ranks, slots, order)
+        filled = fill_slots(False, requests, queue, ranks, slots, order)
     else:
         filled = observe_queue(context, ranks, order, slots, observation)
         forward(network, observation, filled, scores)

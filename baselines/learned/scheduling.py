@@ -23,6 +23,7 @@ from servegym.baselines.learned.memory import KEPT, is_same_decision, split, spl
 from servegym.baselines.learned.network import Network
 from servegym.baselines.learned.ranking import check_repeatable, nothing, rerank, specialised_on
 from servegym.baselines.observations.engine import constant_of, estimate
+from servegym.baselines.observations.queue import fill_slots
 from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
 from servegym.baselines.observations.sessions import observe_scheduling_sessions, scheduling_sessions_layout
 from servegym.baselines.observations.worth import (
@@ -30,7 +31,6 @@ from servegym.baselines.observations.worth import (
     IN_TIME,
     PROSPECTS,
     blocks_of,
-    fill_with_worthy,
     note_worth,
     tick_of,
     weigh_block,
@@ -160,7 +160,7 @@ def steered_scheduler(context, ranks, limits):
         return
     order = positions.view(np.int32)
     note_worth(context, ranks, estimated(context, ranks), tick_of(requests, queue))
-    filled = fill_with_worthy(requests, queue, ranks, slots, order)
+    filled = fill_slots(True, requests, queue, ranks, slots, order)
     move(ranks, order, filled, slots, action[CONTROLS:])
     leave_out(ranks, queue.shape[0], action[GIVING_UP])
     tokens, work_s = prefills_of(context, ranks) if action[CHUNK] > 0.0 else (0.0, 0.0)

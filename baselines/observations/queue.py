@@ -67,21 +67,27 @@ def queue_layout(slots: int) -> Layout:
 
 
 @kernel
-def fill_slots(requests, queue, ranks, slots, order):
+def fill_slots(only_worthy, requests, queue, ranks, slots, order):
     """Write the queue positions of up to `slots` requests into order, in rank order, and return their number.
 
     The best-ranked prefills get slots first, then the best-ranked decodes: under overload decodes would fill all slots,
-    although most of them run anyway. Requests that are left out or in a suspended batch get none. order: as long as the
-    smaller of slots and the queue.
+    although most of them run anyway. Requests that are left out or in a suspended batch get none. only_worthy: nor do
+    those without a worth (victim_key) above 0. order: as long as the smaller of slots and the queue.
     """
-    prefills = fill_with(False, requests, queue, ranks, slots, order)
-    filled = prefills + fill_with(True, requests, queue, ranks, slots - prefills, order[prefills:])
+    prefills = fill_with(False, only_worthy, requests, queue, ranks, slots, order)
+    return add_decodes(only_worthy, requests, queue, ranks, slots, order, prefills)
+
+
+@kernel
+def add_decodes(only_worthy, requests, queue, ranks, slots, order, prefills):
+    """Complete `fill_slots` after its prefills, which are order[:prefills], not sorted yet."""
+    filled = prefills + fill_with(True, only_worthy, requests, queue, ranks, slots - prefills, order[prefills:])
     sort(order, ranks, filled)
     return filled
 
 
 @kernel
-def fill_with(decodes, requests, queue, ranks, slots, heap):
+def fill_with(decodes, only_worthy, requests, queue, ranks, slots, heap):
     """Write the positions of the `slots` best-ranked decodes (or others), by (tier, key), then the earlier position.
 
     They are kept in a heap of the best so far with the worst at its root: O(n log slots).
@@ -90,6 +96,8 @@ def fill_with(decodes, requests, queue, ranks, slots, heap):
     if slots <= 0:
         return 0
     for position in range(queue.shape[0]):
+        if only_worthy and not ranks[position].victim_key > 0.0:
+            continue
         if ranks[position].tier < LEAVE_OUT and is_decoding(requests[queue[position]]) == decodes:
             filled = offer(heap, filled, slots, position, ranks)
     return filled
@@ -103,7 +111,7 @@ def observe_queue(context, ranks, order, slots, out):
     each slot's request (see `fill_slots`).
     """
     times_s = observe_engine(context, ranks, out)
-    filled = fill_slots(context.requests, context.queue, ranks, slots, order)
+    filled = fill_slots(False, context.requests, context.queue, ranks, slots, order)
     observe_filled(context, filled, out)
     observe_slots(context, ranks, order[:filled], slots, times_s, out[WHOLE:], SLOT)
     return filled

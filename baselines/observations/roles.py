@@ -17,8 +17,7 @@ ROLES_FIELDS = (
     Field("open_decode", 0, 1, "share of the engines that decode only and take requests"),
     Field("prefill_load", 0, 1, "mean load x of the former: x / (1 + x)"),
     Field("decode_load", 0, 1, "mean load x of the latter: x / (1 + x)"),
-    Field("base_ratio", -1, 1, "share of the engines that the base scaler has prefill only, less that of those it has "
-          "decode only"),
+    Field("base_ratio", -1, 1, "by the base scaler: (engines that prefill only - engines that decode only) / engines"),
 )  # fmt: skip
 OPEN_PREFILL, OPEN_DECODE, OF_PREFILLS, OF_DECODES, BASE_RATIO = range(WHOLE, WHOLE + 5)
 ROLES_WHOLE = len(ROLES_FIELDS)
@@ -30,8 +29,8 @@ ROLES_SCALED_FIELDS = (
     Field("change", -1, 1, "time t of a change of role once it is empty, s: t / (10 + t); negative if the base scaler "
           "has it decode only"),
     Field("load", -1, 1, "load x, if it is open and prefills or decodes only: x / (1 + x); negative if it decodes"),
-    Field("next", -1, 1, "1: of the open engines that decode only that with the fewest requests, the last of several; "
-          "-1: that of those that prefill only; neither if its role is fixed"),
+    Field("next", -1, 1, "1: the next to change from decode to prefill; -1: the next from prefill to decode. Of the "
+          "open engines that have the role and may change it, the one with the fewest requests, of several the last"),
     Field("base_to_prefill", 0, 1, "1: the base scaler has it prefill only"),
     Field("base_to_decode", 0, 1, "1: the base scaler has it decode only"),
 )  # fmt: skip

@@ -25,6 +25,7 @@ from servegym.baselines.observations.fields import Field, Layout
 from servegym.baselines.observations.queue import (
     QUEUE_WHOLE_FIELDS,
     REQUEST_FIELDS,
+    add_decodes,
     observe_filled,
     observe_slots,
 )
@@ -43,7 +44,6 @@ from servegym.baselines.observations.worth import (
     PROSPECTS,
     blocks_of,
     expected_tokens,
-    fill_up,
     note_prospects,
     weigh,
 )
@@ -97,7 +97,7 @@ def observe_scheduling(context, ranks, constant_s, order, slots, out):
 
     ranks: of the base scheduler, with the estimator's exec_s; ranks[i].victim_key receives the worth of queue[i].
     constant_s: time of an empty batch. order: receives the queue position of each slot's request (see
-    `fill_with_worthy`).
+    `fill_slots`).
     """
     return write_scheduling(context, ranks, constant_s, order, slots, SLOT, out)
 
@@ -111,7 +111,7 @@ def write_scheduling(context, ranks, constant_s, order, slots, stride, out):
     urgent, prefills = write_worth(context, ranks, columns, times_s, slots, order, out)
     write_work(work, context.queue.shape[0], constant_s, context.engine, out)
     write_due(due, urgent, work, context.queue.shape[0], out)
-    filled = fill_up(context.requests, context.queue, ranks, slots, order, prefills)
+    filled = add_decodes(True, context.requests, context.queue, ranks, slots, order, prefills)
     observe_filled(context, filled, out)
     observe_past(context, tick_s_of(work), out)
     observe_slots(context, ranks, order[:filled], slots, times_s, out[WHOLE:], stride)

@@ -2,19 +2,15 @@
 
 import numpy as np
 
-from servegym.baselines.heaps import offer
 from servegym.baselines.observations.scales import share
 from servegym.baselines.schedulers.expected_gain import ROUNDING
 from servegym.baselines.time_budgets import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
 from servegym.policy import (
-    LEAVE_OUT,
     UNKNOWN_TOKENS,
     allocating_kernel,
     inlined_kernel,
-    is_decoding,
     kernel,
     mean_length,
-    sort,
 )
 
 PACE = 0.9  # shortest batch time in smallest TPOT SLOs: the default eta of the schedulers
@@ -119,39 +115,3 @@ def note_worth(context, ranks, constant_s, tick_s):
     for block in range(blocks_of(context.queue.shape[0])):
         for k in range(weigh_block(context, ranks, block, constant_s, tick_s, prospects)):
             ranks[block * BLOCK + k].victim_key = prospects[IN_TIME, k]
-
-
-@kernel
-def fill_with_worthy(requests, queue, ranks, slots, order):
-    """Write the positions of up to `slots` requests with positive worth into order, in rank order; return their number.
-
-    They are chosen as in `fill_slots`.
-    """
-    prefills = fill_on(False, requests, queue, ranks, slots, order)
-    return fill_up(requests, queue, ranks, slots, order, prefills)
-
-
-@kernel
-def fill_up(requests, queue, ranks, slots, order, prefills):
-    """Complete `fill_with_worthy` after its prefills, which are order[:prefills], not sorted yet."""
-    filled = prefills + fill_on(True, requests, queue, ranks, slots - prefills, order[prefills:])
-    sort(order, ranks, filled)
-    return filled
-
-
-@kernel
-def fill_on(decodes, requests, queue, ranks, room, heap):
-    """Write the positions of the best-ranked decodes (or others) with positive worth as a heap; return the number."""
-    filled = 0
-    if room <= 0:
-        return 0
-    for position in range(queue.shape[0]):
-        if has_slot(ranks[position]) and is_decoding(requests[queue[position]]) == decodes:
-            filled = offer(heap, filled, room, position, ranks)
-    return filled
-
-
-@inlined_kernel
-def has_slot(rank):
-    """Return whether a request may get a slot: its worth (victim_key) is positive, and the base runs it."""
-    return rank.victim_key > 0.0 and rank.tier < LEAVE_OUT

@@ -153,17 +153,24 @@ def better(context, request, overlap_weight, e, best, all_of_them):
 
 
 @kernel
+def least_if_cached(context, record):
+    """Return the engine that takes the request at the least MEASURE, the first of several; -1: none takes it."""
+    snapshots, state, nearest = context.known.snapshots, context.state, -1
+    for e in range(snapshots.shape[0]):
+        if takes(snapshots[e], record) and (nearest < 0 or state[e, MEASURE] < state[nearest, MEASURE]):
+            nearest = e
+    return nearest
+
+
+@kernel
 def look_up_near(context, request, overlap_weight, all_of_them):
     """Look up the prompt at each engine that may have the least cost (or at all of them).
 
     First comes the engine to which the session was sent last, which may have most of the prompt, then the one with the
     least cost if all were cached: after them few others may be better, as most cost more even with all chunks cached.
     """
-    snapshots, state, record = context.known.snapshots, context.state, context.requests[request]
-    n, nearest = snapshots.shape[0], -1
-    for e in range(n):
-        if takes(snapshots[e], record) and (nearest < 0 or state[e, MEASURE] < state[nearest, MEASURE]):
-            nearest = e
+    n, state, record = context.known.snapshots.shape[0], context.state, context.requests[request]
+    nearest = least_if_cached(context, record)
     if nearest < 0:
         return
     last = record.session_engine if 0 <= record.session_engine < n else nearest

@@ -1,1 +1,1 @@
-"""Real engines measured end to end, the same requests simulated, and how far apart the two are."""
+"""Compares real engines, measured end to end, with the same requests simulated."""

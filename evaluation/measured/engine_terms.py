@@ -1,4 +1,4 @@
-"""Times that an engine adds to those of its batches, term by term. 0: not known."""
+"""Names the times that an engine adds to those of its batches. 0: not known."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from servegym.latency_models.model import LatencyModel
 
 @dataclass(frozen=True)
 class EngineTerms:
-    """step_cpu_s: in which the device waits, every step; step_cpu_per_request_s: for each request in it.
+    """Adds CPU and client time to a device's, in seconds. None of it depends on a run's result.
 
+    step_cpu_s: the device waits for it in every step. step_cpu_per_request_s: for each request of the step.
     asynchronous: the next batch is formed while one runs (docs/feature_rules.md). before_s: from the client to the
-    queue. after_s, after_s_per_token: from the engine to the client, once, and for each output token. None depends on a
-    run's result.
+    queue. after_s, after_s_per_token: from the engine to the client, once, and for each output token.
     """
 
     name: str
@@ -25,14 +25,8 @@ class EngineTerms:
     after_s_per_token: float = 0.0
     step_cpu_per_request_s: float = 0.0
 
-    @property
-    def of_steps(self) -> EngineTerms:
-        """Only the terms that affect when batches are formed and how long they take."""
-        step_cpu_s, by_request_s = self.step_cpu_s, self.step_cpu_per_request_s
-        return EngineTerms("", "", step_cpu_s, self.asynchronous, step_cpu_per_request_s=by_request_s)
-
     def device(self, alone: LatencyModel) -> LatencyModel:
-        """The device model with the CPU's time of a step in it."""
+        """Return the device model `alone` plus the CPU time of a step."""
         if self.step_cpu_per_request_s:
             alone = alone.plus_per_request(self.step_cpu_per_request_s)
         return alone.plus_constant(self.step_cpu_s)

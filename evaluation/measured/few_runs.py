@@ -15,7 +15,7 @@ DRAWS = 6  # most choices of runs for each number
 
 
 def means_error(setting: Setting, fitted: Fitted) -> dict[str, float]:
-    """Signed error of the mean of each metric over the whole run, percent."""
+    """Return the signed error of each metric's mean over the whole run, percent."""
     run, profile, terms = setting
     measured, found = means_of(run.requests, run), means_of(fitted.served(run, profile, terms), run)
     return {metric: 100 * (found[metric] / measured[metric] - 1) for metric in METRICS}
@@ -24,8 +24,10 @@ def means_error(setting: Setting, fitted: Fitted) -> dict[str, float]:
 def errors_left(
     settings: Sequence[Setting], progress: Callable[[int, int], None] = lambda done, in_all: None
 ) -> pd.DataFrame:
-    """One row a draw and judged run: fitted (number of runs), run, and `means_error`. Of the runs that clients did not
-    give up on, none to all but one are fitted. progress: called with (draws done, all draws).
+    """Fit some runs and judge the others: a row a draw and judged run: fitted (number of runs), run, `means_error`.
+
+    Of the runs that clients did not give up on, none to all but one are fitted. progress: called with (draws done, all
+    draws).
     """
     rows, chosen = [], list(draws(settings))
     for done, drawn in enumerate(chosen):
@@ -39,7 +41,7 @@ def errors_left(
 
 
 def draws(settings: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
-    """Which runs are fitted: for each number all choices, or DRAWS of them, the same each time."""
+    """Yield the runs to fit: for each number of runs all choices, or DRAWS of them, the same each time."""
     may = [setting for setting in settings if not setting[0].overloaded]
     for count in range(min(len(may), len(settings) - 1) + 1):
         choices = list(itertools.combinations(may, count))
@@ -48,12 +50,12 @@ def draws(settings: Sequence[Setting]) -> Iterator[tuple[Setting, ...]]:
 
 
 def curve(errors: pd.DataFrame) -> pd.DataFrame:
-    """Median absolute error of each metric over draws and runs judged; index: fitted."""
+    """Return the median absolute error of each metric over draws and judged runs, percent; index: fitted."""
     return errors.groupby("fitted")[list(METRICS)].agg(lambda column: column.abs().median())
 
 
 def needed(found: pd.DataFrame, percent: float) -> dict[str, int | None]:
-    """For each metric the smallest number of runs from which the curve stays within `percent`; None: it never does."""
+    """Return for each metric the number of runs from which on the curve stays within `percent`; None: it never does."""
     fewest: dict[str, int | None] = {}
     for metric in METRICS:
         beyond = found.index[found[metric] > percent]

@@ -1,4 +1,4 @@
-"""The figures of a run, measured and simulated, and the errors between them."""
+"""Computes the figures of a run, measured and simulated, and the errors between them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ HEADLINE = "headline"  # the case that changes no assumption
 
 
 def figures_of(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, float]:
-    """METRIC_STATISTIC in seconds of the requests that did not fail when they were measured, and their throughput.
+    """Return METRIC_STATISTIC, seconds, and THROUGHPUT of the requests that did not fail when they were measured.
 
-    requests: with ttft_s, itl_s and e2e_s, in the order of the run. Throughput: over the whole stage with its tail.
+    requests: with ttft_s, itl_s and e2e_s, in the order of the run. stage: one of `run.stages`. Throughput counts from
+    the stage's first arrival to its last token.
     """
     figures = {}
     for metric, seconds in _seconds(requests, run, stage).items():
@@ -34,12 +35,12 @@ def figures_of(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, float]
 
 
 def means_of(requests: pd.DataFrame, run: Run, stage: str = "all") -> dict[str, float]:
-    """The mean of `figures_of` for each metric."""
+    """Return only the means of `figures_of`, seconds by metric."""
     return {metric: float(seconds.mean()) for metric, seconds in _seconds(requests, run, stage).items()}
 
 
 def _seconds(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, np.ndarray]:
-    """By metric float64[requests that have it, of those that did not fail]."""
+    """Return for each metric float64[requests that have it, of those that did not fail]."""
     served = _served(run, stage)
     found = {metric: requests[f"{metric}_s"].to_numpy()[served] for metric in METRICS}
     return {metric: seconds[np.isfinite(seconds)] for metric, seconds in found.items()}
@@ -50,7 +51,7 @@ def _served(run: Run, stage: str) -> np.ndarray:
 
 
 def compare(run: Run, simulated: pd.DataFrame) -> pd.DataFrame:
-    """One row a stage and figure, COLUMNS; error_percent is signed, of the measured."""
+    """Compare by stage and figure: a row each, with COLUMNS; error_percent: simulated / measured - 1, percent."""
     rows = []
     for stage in run.stages:
         measured, found = (figures_of(requests, run, stage) for requests in (run.requests, simulated))
@@ -60,7 +61,7 @@ def compare(run: Run, simulated: pd.DataFrame) -> pd.DataFrame:
 
 
 def errors_of(served: Iterable[tuple[Run, str, pd.DataFrame]]) -> pd.DataFrame:
-    """`compare` of each (run, name of the case, simulated requests), with case, gpu, model and overloaded."""
+    """Compare each (run, name of the case, simulated requests); add case, gpu, model and overloaded to `compare`."""
     parts = [
         compare(run, requests).assign(case=case, gpu=run.gpu, model=run.model, overloaded=run.overloaded)
         for run, case, requests in served
@@ -69,7 +70,7 @@ def errors_of(served: Iterable[tuple[Run, str, pd.DataFrame]]) -> pd.DataFrame:
 
 
 def headline(errors: pd.DataFrame, statistic: str = "mean", runs: Iterable[str] | None = None) -> dict[str, float]:
-    """Median over runs (stage `all`) of the absolute error of each metric, percent."""
+    """Return the median over runs (stage `all`) of each metric's absolute error, percent. runs: names; None: all."""
     rows = errors[(errors["stage"] == "all") & (True if runs is None else errors["run"].isin(list(runs)))]
     return {
         metric: float(rows[rows["metric"] == f"{metric}_{statistic}"]["error_percent"].abs().median())
@@ -78,7 +79,7 @@ def headline(errors: pd.DataFrame, statistic: str = "mean", runs: Iterable[str] 
 
 
 def by_request(run: Run, requests: pd.DataFrame) -> dict[str, float]:
-    """Median over the requests that did not fail of the absolute error of each metric, percent."""
+    """Return each metric's median absolute error over the requests that did not fail, percent."""
     served = ~run.requests["failed"].to_numpy()
     figures = {}
     for metric in METRICS:

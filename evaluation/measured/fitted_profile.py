@@ -1,4 +1,4 @@
-"""A profile with the terms that were fitted to measured runs, as its file."""
+"""Writes a profile with the terms that were fitted to measured runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASIS = "serving points"
 def fitted_document(
     name: str, document: Mapping[str, Any], base: Profile, terms: Fitted, settings: Sequence[Setting], command: str
 ) -> dict[str, Any]:
-    """The JSON of profile `name`: a profile's, with what was fitted to these runs, and how near it comes to them.
+    """Return the JSON of profile `name`: a profile's, with the terms fitted to these runs, and its errors on them.
 
     document, base: of the profile that was fitted. Raises ProfileError for a name that no profile can have.
     """

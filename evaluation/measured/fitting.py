@@ -1,7 +1,7 @@
-"""Three terms fitted to measured runs, so that a profile comes near an engine; judged on runs they were not fitted to.
+"""Fits three terms to measured runs, so that a profile comes near an engine.
 
-A term stays near its prior where the runs say nothing of it: with one run at one load, what is slow in its steps may
-be the device or the CPU.
+Judge them on other runs. A term stays near its prior where the runs do not determine it: with one run at one load, slow
+steps may be the device's or the CPU's.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ LOWEST, HIGHEST = (-20.0, 0.0, 0.0), (20.0, 100.0, 1000.0)  # of what is fitted,
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """factor: of the time of every batch. step_cpu_s: added to every batch. client_s: between client and queue."""
+    """Changes a profile: batch times by a factor, then plus step_cpu_s; client_s: s between client and queue."""
 
     factor: float = 1.0
     step_cpu_s: float = 0.0
     client_s: float = 0.0
 
     def served(self, run: Run, profile: Profile, terms: EngineTerms) -> pd.DataFrame:
-        """As `simulated`, with these terms beside those of the engine."""
+        """Simulate the run as `simulated` does, with these terms beside those of the engine."""
         beside = dataclasses.replace(terms, before_s=terms.before_s + self.client_s)
         return simulated(run, dataclasses.replace(profile, device=self._device(profile)), beside)
 
     def within(self, profile: Profile) -> Profile:
-        """The profile with these terms in it."""
+        """Return the profile with these terms in it."""
         front = profile.front_end or FrontEnd()
         front = dataclasses.replace(front, request_s=front.request_s + self.client_s)
         return dataclasses.replace(profile, device=self._device(profile), front_end=front)
@@ -58,20 +58,20 @@ Setting = tuple[Run, Profile, EngineTerms]  # what is measured, and what is assu
 
 
 def fit(settings: Sequence[Setting], stages: Sequence[str] | None = None) -> Fitted:
-    """The terms of `fit_with_spread`."""
+    """Return the terms of `fit_with_spread`."""
     return fit_with_spread(settings, stages)[0]
 
 
 def fit_with_spread(
     settings: Sequence[Setting], stages: Sequence[str] | None = None
 ) -> tuple[Fitted, dict[str, float]]:
-    """The terms with which the means of E2E, ITL and TTFT of these runs, stage by stage, come nearest.
+    """Fit the terms to the mean E2E, ITL and TTFT of each stage of these runs; return them and how certain each is.
 
-    Least squares of logarithms with PRIOR; those that are far off count less (soft L1): a wait in a queue that is
-    nearly full says little of any term. Runs that clients gave up on are left out: their giving up is not simulated.
-    stages: only measurements of these stages count (None: all); requests of the others are simulated too. Returned with
-    them: the posterior standard deviation of each term by its name, as a share of the prior's; at 1 the runs say
-    nothing of the term. Raises WorkloadError if no run is left.
+    Least squares of logarithms with PRIOR; far residuals count less (soft L1), as a wait in a nearly full queue hardly
+    depends on any term. Runs that clients gave up on are left out: their giving up is not simulated.
+    stages: only measurements of these stages count (None: all); requests of the others are simulated too.
+    How certain: the posterior standard deviation of each term by its name, as a share of the prior's; at 1 the runs do
+    not determine the term. Raises WorkloadError if no run is left.
     """
     from scipy.optimize import least_squares
 

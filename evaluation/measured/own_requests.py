@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.errors import WorkloadError
-from servegym.evaluation.measured.tools import LENGTHS, tool_of
+from servegym.evaluation.measured.tools import LENGTHS, WORDS, tool_of
 from servegym.traces import files
 from servegym.traces.cells import Chunk
 from servegym.traces.reading import NONE, UNITS, Reading, suggested
@@ -24,9 +24,9 @@ FINISHED = "finished"  # as `servegym replay` has it
 
 
 def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
-    """The requests of a file with NEEDED and failed, in its order, and notes on what was left out.
+    """Read the requests of a file: a table with NEEDED and failed, in its order, and notes on what was left out.
 
-    The file is a table with NEEDED (under the names that `reading` says), one of `servegym replay`, a proxy's log, or
+    The file is a table with NEEDED (under the names that `reading` has), one of `servegym replay`, a proxy's log, or
     the result of a tool (`measured.tools`). Failed requests without lengths are left out. Raises WorkloadError, with
     the row where there is one.
     """
@@ -37,13 +37,13 @@ def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
         rows = _own(rows, names, reading)
     else:
         if reading.options:
-            raise WorkloadError(f"{reading.options}: {file.name} says itself which column is what ({of_tool.__doc__})")
+            raise WorkloadError(f"{reading.options}: {file.name} says itself which column is what ({WORDS[of_tool]})")
         rows = of_tool(rows)
     return checked(rows, reading)
 
 
 def is_measured(names: Collection[str], reading: Reading) -> bool:
-    """Whether a file with these columns says how its requests were served."""
+    """Return whether a file with these columns has the times at which its requests were served."""
     known = {*names, *reading.names}
     return tool_of(names) is not None or "ttft_s" in known or {"ttlt_s", "status"} <= known
 
@@ -75,8 +75,10 @@ def _frame(file: Path, names: list[str]) -> pd.DataFrame:
 
 
 def _own(rows: Chunk, names: list[str], reading: Reading) -> Chunk:
-    """A table with NEEDED, of `servegym replay` (its ttlt_s is e2e_s) or a proxy's log; what did not finish has
-    failed."""
+    """Read a table with NEEDED, one of `servegym replay` (its ttlt_s is e2e_s), or a proxy's log.
+
+    What did not finish has failed. Raises WorkloadError for a missing column.
+    """
     reading.check_known((*NEEDED, *OPTIONAL))
     frame, named = rows.frame, {name: column for name, column in reading.names.items() if column != NONE}
     for name, column in named.items():
@@ -98,7 +100,7 @@ def _own(rows: Chunk, names: list[str], reading: Reading) -> Chunk:
 
 
 def _seconds(rows: Chunk, name: str, reading: Reading) -> np.ndarray:
-    """float64[rows]: a column of times, in the unit of the reading; arrivals may be dates, and count from the first."""
+    """Return a column of times in seconds, float64[rows]; arrivals may be dates, and count from the first."""
     per_s = UNITS[reading.time_unit or "s"]
     if name != "arrival_s":
         return rows.numbers(name, "seconds", np.nan) / per_s

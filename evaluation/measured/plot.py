@@ -1,4 +1,4 @@
-"""Measured against simulated, with the diagonal and 10 % to both sides."""
+"""Draws measured against simulated times, with the diagonal and 10 % to both sides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MARGIN = 1.4
 
 
 def plot(errors: pd.DataFrame, path: Path) -> Path:
-    """Means of each run and stage, one panel a metric; hollow: the client gave up on requests. Returns `path`."""
+    """Draw the means of each run and stage, a panel a metric; hollow: the client gave up on requests. Return `path`."""
     figure = Figure(figsize=(12.0, 4.9), layout="constrained")
     panels = figure.subplots(1, len(METRICS))
     models = list(dict.fromkeys(zip(errors["model"], errors["gpu"], strict=True)))
@@ -41,7 +41,7 @@ def plot(errors: pd.DataFrame, path: Path) -> Path:
 
 
 def save(figure: Figure, panels: Sequence[Axes], path: Path) -> Path:
-    """Save with axis labels, and one legend below all panels."""
+    """Save with axis labels and one legend below all panels; return `path`."""
     for axes in panels:
         axes.set_xlabel("measured, s")
     panels[0].set_ylabel("simulated, s")

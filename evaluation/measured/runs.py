@@ -1,4 +1,4 @@
-"""Measured runs: the requests of each as they came, and the engine that served them."""
+"""Describes measured runs: the requests of each as they came, and the engine that served them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One measured run.
+    """Holds one measured run.
 
     gpu, model, tensor_parallel, engines, expert_parallel: what served it. kv_blocks: of an engine; None: not recorded.
     requests: a table in order of arrival with stage, arrival_s, prompt_tokens, output_tokens, failed, and ttft_s, itl_s
@@ -53,42 +53,44 @@ class Run:
 
     @property
     def overloaded(self) -> bool:
-        """Requests failed: the client gave up."""
+        """Return whether requests failed: the client gave up."""
         return bool(self.requests["failed"].any())
 
     @property
     def stages(self) -> list[str]:
-        """ "all", and each load stage where there are several."""
+        """Return "all", and each load stage where there are several."""
         numbers = sorted(set(self.requests["stage"]))
         return ["all", *(str(number) for number in numbers)] if len(numbers) > 1 else ["all"]
 
     def of_stage(self, stage: str) -> np.ndarray:
-        """bool[requests]."""
+        """Return which requests are of a stage, bool[requests]."""
         numbers = self.requests["stage"].to_numpy()
         return np.ones(len(numbers), bool) if stage == "all" else numbers == int(stage)
 
     def workload(self) -> Workload:
+        """Return the requests as a workload with these prefixes."""
         columns = {name: self.requests[name].to_numpy() for name in COLUMNS if name in self.requests}
         table = Workload.from_columns(columns, self.name).table
         return Workload(table, self.name, {}, self.prefixes)
 
 
 def prompts_of(rows: list[np.ndarray]) -> Prompts:
+    """Return prompts of BLOCK_TOKENS-token blocks; rows: the numbers of each request's blocks, int[blocks]."""
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     return Prompts(BLOCK_TOKENS, offsets, np.concatenate([*rows, np.zeros(0, "i8")]).astype("i8"))
 
 
 def mean_itl_s(requests: pd.DataFrame) -> pd.Series:
-    """Mean time between the tokens of a request; nan where it has one."""
+    """Return the mean time between the tokens of each request, s; nan where it has one."""
     later = (requests["output_tokens"] - 1).where(requests["output_tokens"] > 1)
     return (requests["e2e_s"] - requests["ttft_s"]) / later
 
 
 def read_own(file: Path, max_num_seqs: int, max_num_batched_tokens: int, reading: Reading | None = None) -> Run:
-    """A run of one's own from a file of requests, as `own_requests.requests_of` reads it, and prompt_id if there is.
+    """Read a run of one's own from a file of requests, as `own_requests.requests_of` does.
 
-    prompt_id: requests with the same have the same prompt. Raises WorkloadError for a column that is missing, and for
-    times and lengths that cannot be, with their row.
+    Requests with the same prompt_id, if there is such a column, have the same prompt. Raises WorkloadError for a
+    missing column, and for impossible times and lengths, with their row.
     """
     table, notes = requests_of(file, reading or Reading())
     table = table.sort_values("arrival_s", kind="stable").reset_index(drop=True)

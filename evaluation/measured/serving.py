@@ -1,4 +1,4 @@
-"""A measured run simulated: the same requests, the engine as it was set, vLLM's scheduler."""
+"""Simulates a measured run: the same requests, the engine as it was set, vLLM's scheduler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VLLM = "vllm-v1"
 
 
 def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
-    """ttft_s, itl_s and e2e_s of each request, from its arrival to what the client sees, in the order of the run.
+    """Simulate the run; return ttft_s, itl_s and e2e_s of each request at the client, in the order of the run.
 
     profile: of the device, without the terms; its front end is simulated if it has one. KV blocks are those that the
     engine logged, else the profile's.
@@ -28,7 +28,7 @@ def simulated(run: Run, profile: Profile, terms: EngineTerms, caching: bool = Tr
 
 
 def served(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True) -> pd.DataFrame:
-    """Serve the requests as the engine does, with the terms of its steps only."""
+    """Simulate the run with the terms of its steps only; a row a request, times in seconds at the engine."""
     requests = Simulation(scenario_of(run, profile, terms, caching)).run().requests
     return requests[["ttft_s", "tpot_s", "ttlt_s", "output_tokens", "cached_tokens"]]
 
@@ -36,7 +36,7 @@ def served(run: Run, profile: Profile, terms: EngineTerms, caching: bool = True)
 def scenario_of(
     run: Run, profile: Profile, terms: EngineTerms, caching: bool = True, gain: Gain | None = None
 ) -> Scenario:
-    """The same requests at such engines, but for what the terms add to a request beside its batches.
+    """Return the scenario of the run, without what the terms add to a request beside its batches.
 
     Layers with windows or states hold the blocks of their KV cache groups. Groups with which prefix caching is not
     simulated count as if all layers kept as many tokens as a block holds in the mean of requests of 4,096.
@@ -70,7 +70,7 @@ def scenario_of(
 
 
 def with_terms(requests: pd.DataFrame, terms: EngineTerms) -> pd.DataFrame:
-    """Add the engine's time of each request outside its batches."""
+    """Return ttft_s, itl_s and e2e_s at the client: with the engine's time of each request outside its batches."""
     tokens = requests["output_tokens"].to_numpy()
     ttft_s = requests["ttft_s"] + terms.before_s + terms.after_s + terms.after_s_per_token
     e2e_s = requests["ttlt_s"] + terms.before_s + terms.after_s + terms.after_s_per_token * tokens

@@ -1,5 +1,7 @@
-"""Results of benchmark tools as tables of requests that were served: arrival_s, prompt_tokens, output_tokens, ttft_s,
-e2e_s, failed."""
+"""Reads results of benchmark tools as tables of requests that were served.
+
+Columns: arrival_s, prompt_tokens, output_tokens, ttft_s, e2e_s, failed. Readers raise WorkloadError, with the file.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ INFERENCE_PERF = {
 
 
 def vllm_bench(rows: Chunk) -> Chunk:
-    """the result of `vllm bench serve --save-detailed`"""
+    """Read a result with a list for each field."""
     lists: dict[str, list[Any]] = {}
     for name in VLLM:
         value = rows.frame[name].iloc[0] if name in rows else None
@@ -70,7 +72,7 @@ def vllm_bench(rows: Chunk) -> Chunk:
 
 
 def aiperf(rows: Chunk) -> Chunk:
-    """AIPerf's records, a line a request"""
+    """Read records with a value and a unit for each metric."""
     columns: dict[str, Any] = {}
     for name, column in AIPERF.items():
         cells = rows.frame[column] if column in rows else pd.Series([None] * len(rows), dtype=object)
@@ -95,7 +97,7 @@ def aiperf(rows: Chunk) -> Chunk:
 
 
 def guidellm(rows: Chunk) -> Chunk:
-    """the report of `guidellm benchmark` in JSON, all its benchmarks one after the other"""
+    """Read all benchmarks of a report, one after the other."""
     found: list[dict[str, Any]] = []
     for number, benchmark in enumerate(rows.frame["benchmarks"].iloc[0], start=1):
         requests = benchmark.get("requests") if isinstance(benchmark, dict) else None
@@ -124,7 +126,7 @@ def _of_guidellm(request: dict[str, Any], failed: bool) -> dict[str, Any]:
 
 
 def inference_perf(rows: Chunk) -> Chunk:
-    """inference-perf's per_request_lifecycle_metrics.json"""
+    """Read requests with the time of each token."""
     names = {name: next((column for column in columns if column in rows), None)
              for name, columns in INFERENCE_PERF.items()}  # fmt: skip
     if names["times"] is None or not any(isinstance(times, list) and times for times in rows.frame[names["times"]]):
@@ -144,7 +146,7 @@ def inference_perf(rows: Chunk) -> Chunk:
 
 
 def dynamo(rows: Chunk) -> Chunk:
-    """Dynamo's request traces"""
+    """Read requests as the trace reader does, with their times."""
     table = dynamo_trace.requests_in(rows)
     first_ms = table["arrival_ms"].min() if len(table) else 0.0
     return _served(rows, dynamo_trace.FIELDS, table.assign(
@@ -154,7 +156,7 @@ def dynamo(rows: Chunk) -> Chunk:
 
 
 def opentelemetry(rows: Chunk) -> Chunk:
-    """OpenTelemetry's spans"""
+    """Read spans as the trace reader does, with their times."""
     table = spans.requests_in(rows)
     first_ns = min(table["arrival_ns"], default=0)
     arrival_s = [(int(arrival_ns) - int(first_ns)) / 1e9 for arrival_ns in table["arrival_ns"]]
@@ -162,7 +164,7 @@ def opentelemetry(rows: Chunk) -> Chunk:
 
 
 def _served(rows: Chunk, columns: dict[str, str], table: Any) -> Chunk:
-    """The requests whose first token has a time; without any, nothing was measured."""
+    """Mark requests whose first token has no time as failed. Raises WorkloadError if none has one."""
     known = table["ttft_s"].notna()
     if not known.any():
         raise WorkloadError(
@@ -180,9 +182,17 @@ TOOLS: dict[str, Callable[[Chunk], Chunk]] = {
     "event_time_unix_ms": dynamo,
     "resourceSpans": opentelemetry,
 }
+WORDS: dict[Callable[[Chunk], Chunk], str] = {
+    vllm_bench: "the result of `vllm bench serve --save-detailed`",
+    aiperf: "AIPerf's records, a line a request",
+    guidellm: "the report of `guidellm benchmark` in JSON, all its benchmarks one after the other",
+    inference_perf: "inference-perf's per_request_lifecycle_metrics.json",
+    dynamo: "Dynamo's request traces",
+    opentelemetry: "OpenTelemetry's spans",
+}
 OF_TRACES = (dynamo, opentelemetry)  # formats that are read as traces too, with what their prompts share
 
 
 def tool_of(names: Collection[str]) -> Callable[[Chunk], Chunk] | None:
-    """The reader of a tool's result, recognised by its columns; None for other files."""
+    """Return the reader of a tool's result, recognised by its columns; None for other files."""
     return next((read for name, read in TOOLS.items() if name in names), None)

@@ -10,6 +10,8 @@ import pandas as pd
 
 from servegym.baselines.artifact.entries import observation_of
 from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.evaluation.intervals import BETTER, SAME, WORSE
+from servegym.evaluation.intervals import UNKNOWN as ONE_SEED
 from servegym.evaluation.markdown import header, row
 from servegym.evaluation.panels.evaluation import Evaluation, judged_policies
 from servegym.evaluation.panels.provenance import SEEN, UNKNOWN, TrainedOn
@@ -17,8 +19,7 @@ from servegym.evaluation.panels.tables import ALL, TDG, accounts, scores_in, sel
 from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, percent, range_of
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.page import flat, text_of
-from servegym.evaluation.summary import BETTER, REFERENCE, SAME, WORSE
-from servegym.evaluation.summary import UNKNOWN as ONE_SEED
+from servegym.evaluation.summary import REFERENCE
 from servegym.scenarios.values import load_title
 from servegym.simulator.policies.policy import Policy
 

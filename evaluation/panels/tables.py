@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from servegym.errors import ExperimentError
-from servegym.evaluation.intervals import Interval
+from servegym.evaluation.intervals import BETTER, SAME, UNKNOWN, WORSE, Interval, verdict
 from servegym.evaluation.measures import BY_COLUMN, LATE_TOKEN, RATIOS, TDG, Measure
 from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.repeats import COLUMN, over_of
-from servegym.evaluation.summary import BETTER, MEANS, REFERENCE, SAME, SHARES, UNKNOWN, WORSE, summarise, verdict
+from servegym.evaluation.summary import MEANS, REFERENCE, SHARES, summarise
 from servegym.scenarios.values import load_title
 
 ATTAINMENT = "slo_attainment"

@@ -206,7 +206,7 @@ def known_copy(variant: Variant, known: Known) -> Known:
     for e, snapshot in enumerate(known.snapshots):
         for table, used in ((prefilling, snapshot.prefills), (decoding, snapshot.decodes)):
             table[e, used:] = variant.random.integers(0, 2, table.shape[1] - used)
-    prefixes = known.prefixes._replace(sent=known.prefixes.sent.copy(), told=known.prefixes.told.copy())
+    prefixes = known.prefixes._replace(sent=known.prefixes.sent.copy(), published=known.prefixes.published.copy())
     adapters = known.adapters.copy()
     return Known(known.snapshots.copy(), prefilling, decoding, known.tiers.copy(), prefixes, adapters)
 

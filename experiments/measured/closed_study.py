@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from experiments.measured.closed_loops import Loop
 from experiments.measured.closed_settings import MODELS, SHORTEST_SHARE
-from experiments.measured.known_terms import ASYNCHRONOUS, FRONT_END, default_terms
+from experiments.measured.known_terms import ASYNCHRONOUS, FRONT_END, default_terms, step_terms
 from experiments.measured.profiles import ROOFLINE, composed_profile, model_named
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.measured.engine_terms import EngineTerms
@@ -210,7 +210,7 @@ def study(loops: Iterable[Loop], folder: Path, cases: Iterable[Case] = CASES) ->
             if not case.applies(loop):
                 continue
             engine = case.engine(loop)
-            found = figures_of(simulated(engine, case.by, case.terms(engine).of_steps), engine, case)
+            found = figures_of(simulated(engine, case.by, step_terms(case.terms(engine))), engine, case)
             row = {
                 "case": case.name, "point": loop.name, "series": loop.series, "source": loop.source, "gpu": loop.gpu,
                 "model": loop.model, "tp": loop.tensor_parallel, "precision": loop.precision,

@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments.measured.closed_loops import Loop
 from experiments.measured.closed_study import CASES, figures_of, profile_of, served, terms_of
+from experiments.measured.known_terms import step_terms
 from experiments.measured.wrong_closed_terms import paragraph
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.engine_terms import EngineTerms
@@ -46,7 +47,7 @@ def simulated(loop: Loop, profile: Profile, request_s: float) -> dict[str, float
     """ttft and tpot of a point with so much CPU time a request, s."""
     terms = with_request_s(loop, request_s)
     case = dataclasses.replace(CASES[0], terms=lambda _: terms)
-    return figures_of(served(loop, profile, terms.of_steps), loop, case)
+    return figures_of(served(loop, profile, step_terms(terms)), loop, case)
 
 
 class Points:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from servegym.evaluation.measured.engine_terms import EngineTerms
 
 ASYNCHRONOUS_FROM = (0, 14)
@@ -32,6 +34,11 @@ FRONT_END_SOURCE = (
     "1.7 us an output token after the engine"
 )
 FRONT_END = EngineTerms("front end", FRONT_END_SOURCE, before_s=0.0093, after_s=0.0018, after_s_per_token=1.7e-6)
+
+
+def step_terms(terms: EngineTerms) -> EngineTerms:
+    """Return only the terms that affect when batches are formed and how long they take."""
+    return dataclasses.replace(terms, name="", source="", before_s=0.0, after_s=0.0, after_s_per_token=0.0)
 
 
 def default_terms(version: str) -> EngineTerms:

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.measured.closed_loops import FILE, GPUS, SAME, Loop
 from experiments.measured.closed_settings import BATCH_TOKENS, REQUESTS_PER_CLIENT, SEQUENCES, SHORTEST_SHARE
 from experiments.measured.closed_study import scenario_of
-from experiments.measured.known_terms import ASYNCHRONOUS
+from experiments.measured.known_terms import ASYNCHRONOUS, step_terms
 from experiments.measured.ttft_parts import Parts, simulated_parts
 from servegym.errors import ProfileError
 from servegym.evaluation.measured.serving import VLLM, with_terms
@@ -167,7 +167,7 @@ def simulated(loop: Loop, profile: Profile, order: str) -> tuple[dict[str, float
     """Mean ttft and tpot in seconds; and what the first is made of, where the run is short enough to keep its
     timeline. order: name of the scheduler."""
     keeps = loop.clients * REQUESTS_PER_CLIENT * loop.osl <= MOST_TIMELINE_TOKENS
-    scenario = scenario_of(loop, profile, ASYNCHRONOUS.of_steps, order)
+    scenario = scenario_of(loop, profile, step_terms(ASYNCHRONOUS), order)
     result = Simulation(scenario, record_timeline=keeps).run()
     mean = with_terms(result.requests, ASYNCHRONOUS)[["ttft_s", "itl_s"]].mean()
     parts = simulated_parts(result, np.ones(len(result.requests), bool), ASYNCHRONOUS.asynchronous) if keeps else None

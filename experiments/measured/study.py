@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.measured.known_terms import CPU_BY_REQUEST, FRONT_END, SYNCHRONOUS, default_terms
+from experiments.measured.known_terms import CPU_BY_REQUEST, FRONT_END, SYNCHRONOUS, default_terms, step_terms
 from experiments.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
 from servegym.evaluation.measured import figures
 from servegym.evaluation.measured.engine_terms import EngineTerms
@@ -94,7 +94,7 @@ def study(runs: Iterable[Run], folder: Path, cases: Iterable[Case] = CASES) -> I
             if case.applies(run):
                 terms = case.terms(run)
                 engine = case.engine(run)
-                key = (case.by, terms.of_steps, case.caching, engine.lockstep)
+                key = (case.by, step_terms(terms), case.caching, engine.lockstep)
                 if key not in done:
                     done[key] = served(engine, profile_of(run, folder, case.by), terms, case.caching)
                 yield run, case, with_terms(done[key], terms)

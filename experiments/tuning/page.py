@@ -12,14 +12,9 @@ from pathlib import Path
 from experiments.prose import sections
 from experiments.tuning.whole import by_trace, plot_studies, read_tuning, validated
 from servegym.errors import ServegymError
-from servegym.evaluation.intervals import Interval
+from servegym.evaluation.intervals import SAME, Interval, verdict
 from servegym.evaluation.markdown import header, row
-from servegym.tuners.studies.analysis import (
-    conclusions,
-    optimism,
-    parameters_of,
-    verdict,
-)  # fmt: skip
+from servegym.tuners.studies.analysis import conclusions, optimism, parameters_of
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.plots import plot_slices
 from servegym.tuners.studies.results import StudyResults, of_candidate, paired
@@ -152,7 +147,7 @@ def _findings(studies: list[StudyResults]) -> list[str]:
     if {ENGINE, ROUTER, JOINT} <= by_name.keys():
         for name in (ENGINE, ROUTER):
             change = between(by_name[JOINT], by_name[name])
-            verdict_of = "fails" if change.high < 0 else "holds" if change.low > 0 else "no difference beyond chance"
+            verdict_of = "fails" if change.high < 0 else "holds" if change.low > 0 else SAME
             lines.append(f"H2, {JOINT} is at least as good as {name} alone: {verdict_of}: {change.in_words()}.")
     if JOINT in by_name:
         point, more = by_name[JOINT].tested(WINNER, DEFAULTS), by_name[JOINT].tested(SCHEDULE, WINNER)

@@ -42,7 +42,7 @@ _FIRST_BIN = (1023 + TBT_SMALLEST_EXPONENT) * TBT_BINS_PER_OCTAVE
 def end_batch(run, router_state, gain, e, now_s):
     """End the iteration of engine e.
 
-    Returns the number of first tokens since requests were sent here (0 where no router is told) plus last tokens, and
+    Returns the number of first tokens since requests were sent here (0 without a router) plus last tokens, and
     the number of tokens emitted.
     """
     status, engine = run.status[0], run.engines[e]

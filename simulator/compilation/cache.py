@@ -36,7 +36,7 @@ V2 = frozenset({"cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2"})
 V3 = V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
 LEVELS = {"x86-64-v3": V3, "x86-64-v2": V2}
 _config: Any = numba.config
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 class Target(NamedTuple):
@@ -151,8 +151,8 @@ def file_stamp(function: Callable) -> str:
 
 def tell_unwritable(directory: Path, why: str) -> None:
     """Print once why compiled kernels cannot be kept."""
-    if why not in _told:
-        _told.add(why)
+    if why not in _warned:
+        _warned.add(why)
         print(
             f"servegym: compiled kernels cannot be kept in {directory}: {why}; each process compiles its own until "
             "there is room, or SERVEGYM_CACHE names another folder",

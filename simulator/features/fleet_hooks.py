@@ -27,7 +27,7 @@ def decides_at_once(engine):
 
 @hook
 def after_refusal(run, router_state, r):
-    """Called after the router refused request r: tell its client."""
+    """Called after the router refused request r: its client hears at once."""
     status = run.status[0]
     if HAS_CLIENTS and router_state.following.shape[0] > 0:
         refuse_followers(run, router_state.following, r)

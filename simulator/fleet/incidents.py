@@ -18,7 +18,7 @@ from servegym.simulator.fleet.held_queues import drop_from, to_router, unrouted_
 from servegym.simulator.fleet.routing import catch_up, clear_snapshot, remove_decode
 from servegym.simulator.fleet.startup import goes_off, load, show_state
 from servegym.simulator.fleet.transfers import leave_source, start_shared, start_transfer
-from servegym.simulator.memory.kv_events import forget_told
+from servegym.simulator.memory.kv_events import forget_published
 from servegym.simulator.memory.kv_memory import count_blocks, drop_offloaded, release
 from servegym.simulator.memory.prefixes import forget
 from servegym.simulator.records.events import make_due, note, remove
@@ -117,7 +117,7 @@ def lose_all(run, router_state, e, now_s):
     forget(router_state.stores[e], engine.store_sets)
     forget(router_state.known.prefixes.sent[e], router_state.known.snapshots[e].index_sets)
     if engine.cache.publishes == 1:
-        forget_told(run, router_state, e)
+        forget_published(run, router_state, e)
     if run.engines.shape[0] > 1:
         for r in range(run.requests.shape[0]):
             if run.outcomes[r].source == e:

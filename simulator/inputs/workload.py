@@ -151,19 +151,6 @@ class Workload:
             ids = None if ids is None else ids[by_arrival]
         return Workload(table, name or self.name, self.provenance, prefixes, turns, ids)
 
-    def at_rate(self, rate_per_s: float) -> Workload:
-        """Return the same requests with arrivals scaled to this mean rate, starting at 0. Raises WorkloadError."""
-        if not 0 < rate_per_s < np.inf:
-            raise WorkloadError(f"a rate of {rate_per_s} requests/s: a rate is above 0 and finite")
-        arrival_s = self.table["arrival_s"] - self.table["arrival_s"][0]
-        if self.known < 2 or arrival_s[self.known - 1] == 0:
-            raise WorkloadError(
-                f"workload '{self.name}' has no time between arrivals to stretch; draw arrivals instead"
-            )
-        table = self.table.copy()
-        table["arrival_s"] = arrival_s * (self.rate_per_s / rate_per_s)
-        return Workload(table, self.name, self.provenance, self.prefixes, self.turns, self.ids)
-
 
 def check_turns(turns: SessionDependencies, table: np.ndarray, name: str) -> None:
     """Raise WorkloadError unless these are turns of the table's requests, in the order of a workload."""

@@ -1,6 +1,6 @@
 """KV events: at the end of an iteration an engine publishes which blocks it has stored and overwritten.
 
-The router applies them to its own copy of the engine's named blocks (Prefixes.told). docs/feature_rules.md, "What
+The router applies them to its own copy of the engine's named blocks (Prefixes.published). docs/feature_rules.md, "What
 routers know of it".
 """
 
@@ -31,11 +31,11 @@ def publish(run, router_state, e, now_s):
 @kernel
 def set_known_block(known, e, block, name):
     """Set the name of a block of engine e in the router's copy; 0: no name that other requests could find."""
-    snapshot, told = known.snapshots[e], known.prefixes.told[e]
-    if told[block].name != 0:
-        take_name(snapshot, told, block)
+    snapshot, published = known.snapshots[e], known.prefixes.published[e]
+    if published[block].name != 0:
+        take_name(snapshot, published, block)
     if name != 0:
-        give_name(snapshot, told, block, name)
+        give_name(snapshot, published, block, name)
 
 
 @kernel
@@ -66,22 +66,22 @@ def drop_events(signals, events, e):
 
 
 @kernel
-def forget_told(run, router_state, e):
+def forget_published(run, router_state, e):
     """Empty the router's copy of engine e's blocks and drop its events under way, as the engine has lost its KV."""
     run.engines[e].cache.first_changed = -1
-    lose_names(router_state.known.snapshots[e], router_state.known.prefixes.told[e])
+    lose_names(router_state.known.snapshots[e], router_state.known.prefixes.published[e])
     drop_events(run.status[0].signals, router_state.kv_events, e)
 
 
 @kernel
-def told_block_tokens(snapshot, prefixes, e):
+def published_block_tokens(snapshot, prefixes, e):
     """Return the tokens of a block of engine e; with KV cache groups, of the first group, which is full if any is."""
     kinds = prefixes.kinds[e]
     return size_of(kinds, 0) if kinds.on > 0 else snapshot.block_tokens
 
 
 @kernel
-def told_name(snapshot, prefixes, r, e, i):
+def published_name(snapshot, prefixes, r, e, i):
     """Return the name of block i of request r at engine e, in the first group."""
     kinds = prefixes.kinds[e]
     if kinds.on > 0:
@@ -90,23 +90,23 @@ def told_name(snapshot, prefixes, r, e, i):
 
 
 @kernel
-def told_tokens(snapshot, prefixes, r, e, most):
+def published_tokens(snapshot, prefixes, r, e, most):
     """Return how many tokens of request r's prefix, at most `most`, engine e has, by its KV events.
 
     With KV cache groups they are found as the engine finds them.
     """
-    told, kinds = prefixes.told[e], prefixes.kinds[e]
+    published, kinds = prefixes.published[e], prefixes.kinds[e]
     tokens = (prefixes.offsets[r + 1] - prefixes.offsets[r]) * prefixes.chunk_tokens
     if kinds.on > 0:
         found = min(tokens, most)
         if kinds.full > 0:
-            found = find_in_full(snapshot, told, kinds, prefixes, r, found)
+            found = find_in_full(snapshot, published, kinds, prefixes, r, found)
         if kinds.windows > 0:
-            found = find_in_windows(snapshot, told, kinds, prefixes, r, found)
+            found = find_in_windows(snapshot, published, kinds, prefixes, r, found)
         return found
     blocks, found = tokens // snapshot.block_tokens, 0
     while found < blocks:
-        if find_block(snapshot, told, told_name(snapshot, prefixes, r, e, found)) < 0:
+        if find_block(snapshot, published, published_name(snapshot, prefixes, r, e, found)) < 0:
             break
         found += 1
     return min(found * snapshot.block_tokens, most)

@@ -16,7 +16,7 @@ import numpy as np
 from servegym.errors import DeploymentError, WorkloadError
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.compilation.prefetching import prefetch
-from servegym.simulator.memory.kv_events import told_block_tokens, told_name, told_tokens
+from servegym.simulator.memory.kv_events import published_block_tokens, published_name, published_tokens
 from servegym.simulator.records.named_blocks import find_block
 from servegym.simulator.records.types import STORED_CHUNK, WAYS
 
@@ -174,7 +174,7 @@ def forget(store, sets):
 
 @kernel
 def ask_for_known(known, r, e, tokens):
-    """Prefetch what tells whether engine e has the chunk of request r that ends at `tokens`; 0: its first chunk.
+    """Prefetch what shows whether engine e has the chunk of request r that ends at `tokens`; 0: its first chunk.
 
     Does nothing if there is no engine e. A router that visits all engines calls it ENGINES_AHEAD of its look-up, since
     the index of an engine is rarely in the processor's cache.
@@ -183,8 +183,8 @@ def ask_for_known(known, r, e, tokens):
         return
     snapshot, prefixes, last = known.snapshots[e], known.prefixes, max(0, tokens - 1)
     if snapshot.publishes == 1:
-        name = told_name(snapshot, prefixes, r, e, last // told_block_tokens(snapshot, prefixes, e))
-        prefetch(prefixes.told[e], name % snapshot.total_blocks)
+        name = published_name(snapshot, prefixes, r, e, last // published_block_tokens(snapshot, prefixes, e))
+        prefetch(prefixes.published[e], name % snapshot.total_blocks)
     elif snapshot.index_sets > 0:
         at = prefixes.offsets[r] + last // prefixes.chunk_tokens
         if at < prefixes.offsets[r + 1]:
@@ -199,7 +199,7 @@ def known_tokens(known, request, r, e):
     snapshot, prefixes, tokens = known.snapshots[e], known.prefixes, 0
     most = request.prompt_tokens + request.num_output_tokens - 1
     if snapshot.publishes == 1:
-        return told_tokens(snapshot, prefixes, r, e, most)
+        return published_tokens(snapshot, prefixes, r, e, most)
     if snapshot.index_sets > 0:
         tokens = prefixes.chunk_tokens * leading_chunks(prefixes, prefixes.sent[e], snapshot.index_sets, r)
     return min(tokens, most)
@@ -215,13 +215,13 @@ def may_have(known, r, e, tokens):
     if tokens <= 0:
         return True
     if snapshot.publishes == 1:
-        size = told_block_tokens(snapshot, prefixes, e)
+        size = published_block_tokens(snapshot, prefixes, e)
         chunks, last = prefixes.offsets[r + 1] - prefixes.offsets[r], (tokens - 1) // size
         if last >= chunks * prefixes.chunk_tokens // size:
             return False
         if prefixes.kinds[e].on > 0 and prefixes.kinds[e].full == 0:
             return True  # windows need the blocks before the end of a find, and not that one
-        return find_block(snapshot, prefixes.told[e], told_name(snapshot, prefixes, r, e, last)) >= 0
+        return find_block(snapshot, prefixes.published[e], published_name(snapshot, prefixes, r, e, last)) >= 0
     if snapshot.index_sets == 0:
         return False
     at = prefixes.offsets[r] + (tokens - 1) // prefixes.chunk_tokens

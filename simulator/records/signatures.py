@@ -79,8 +79,8 @@ class Prefixes(NamedTuple):
         np.ndarray,
         Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "the router's index of what it sent to each"),
     ]
-    told: Annotated[
-        np.ndarray, Field(NAMED_BLOCK, ("engines", "told_blocks"), "blocks by the KV events of each engine")
+    published: Annotated[
+        np.ndarray, Field(NAMED_BLOCK, ("engines", "published_blocks"), "blocks by the KV events of each engine")
     ]
     kinds: Annotated[np.ndarray, Field(layout.ENGINE_KV_GROUPS, ("engines",), "KV cache groups of such engines")]
 

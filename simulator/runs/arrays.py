@@ -192,11 +192,11 @@ def index_sets(pools: tuple[Deployment, ...], workload: Workload) -> list[int]:
 def fresh_prefixes(workload: Workload, sets: np.ndarray, engines: np.ndarray) -> Prefixes:
     """Return the chunks of prompts and the router's empty prefix indices. sets: int64[engines], the sizes of these."""
     prompts, sent = prompts_by_adapter(workload.prefixes, workload.table["adapter"]), empty_stores(sets)
-    told = empty_named_blocks([int(engine["total_blocks"] * engine["cache"]["publishes"]) for engine in engines])
+    published = empty_named_blocks([int(engine["total_blocks"] * engine["cache"]["publishes"]) for engine in engines])
     kinds = engines["kv_groups"].copy()
     if prompts is None:
-        return Prefixes(*no_chunks(), sent, told, kinds)
-    return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent, told, kinds)
+        return Prefixes(*no_chunks(), sent, published, kinds)
+    return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent, published, kinds)
 
 
 def published_blocks(engines: np.ndarray) -> int:

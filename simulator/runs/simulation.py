@@ -21,7 +21,6 @@ from servegym.simulator.records.fields import copied, longer
 from servegym.simulator.records.signatures import (
     Estimator,
     RouterContext,
-    ScalerContext,
     SchedulerContext,
     StateTables,
     state_view,
@@ -225,13 +224,5 @@ class Simulation:
         arrays, router_state = self.arrays, self.router_state
         return RouterContext(
             now_s, arrays.requests, router_state.known, router_state.state, router_state.parameters,
-            router_state.estimates, arrays.scratch,
-        )  # fmt: skip
-
-    def scaler_context(self, now_s: float) -> ScalerContext:
-        """Return the scaler's context; its arrays are those of the run."""
-        arrays, router_state = self.arrays, self.router_state
-        return ScalerContext(
-            now_s, arrays.requests, router_state.known, router_state.scaler_state, router_state.scaler_parameters,
             router_state.estimates, arrays.scratch,
         )  # fmt: skip

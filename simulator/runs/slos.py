@@ -79,7 +79,7 @@ def starved(
 ) -> np.ndarray:
     """Return bool[requests]: which have not finished, or had a TTFT (with a TTLT SLO: a TTLT) of over 10 times the SLO.
 
-    Refused requests do not count, as their clients were told at once.
+    Refused requests do not count, as their clients hear at once.
     """
     by_ttlt = np.isfinite(table["ttlt_slo_s"])
     latency_s, slo_s = np.where(by_ttlt, ttlt_s, ttft_s), np.where(by_ttlt, table["ttlt_slo_s"], table["ttft_slo_s"])

@@ -16,6 +16,7 @@ from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.types import ROLES
 from servegym.simulator.runs.simulation import Simulation
+from tests.baselines.observations.seeing import scaler_context
 from tests.simulator.forming import linear
 from tests.simulator.scenes import requests
 
@@ -111,6 +112,6 @@ def scaled(*engines: dict, waiting: tuple[int, ...] = (0, 0)) -> list[tuple[int,
         router_state.known.snapshots["tier"],
         router_state.known.snapshots["closed"],
     )
-    context = simulation.scaler_context(0.0)._replace(parameters=np.array([1.0]))
+    context = scaler_context(simulation, 0.0)._replace(parameters=np.array([1.0]))
     scaler("polyserve").function.entry(context, router_state.moves)
     return [(int(move["tier"]), int(move["closed"])) for move in router_state.moves[: len(engines)]]

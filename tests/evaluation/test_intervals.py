@@ -5,7 +5,7 @@ import math
 import pytest
 
 from servegym.cli.output import number
-from servegym.evaluation.intervals import Interval, student_interval
+from servegym.evaluation.intervals import Interval, student_interval, verdict
 
 
 def test_against_a_hand_computed_example():
@@ -58,3 +58,17 @@ def test_what_rounds_to_zero_has_no_minus():
     assert interval.text() == "0.0000 ± 0.1000"
     assert interval.in_words() == "+0.0000 (-0.2000 to +0.0000)"
     assert number(-0.0001) == "0.000" and number(-0.5) == "-0.500"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "higher", "expected"),
+    [
+        (0.1, 0.2, True, "better"),
+        (0.1, 0.2, False, "worse"),
+        (-0.2, -0.1, False, "better"),
+        (-0.1, 0.1, True, "not distinguishable"),
+        (math.nan, math.nan, True, "one run"),
+    ],
+)
+def test_verdicts(low, high, higher, expected):
+    assert verdict(Interval((low + high) / 2, low, high), higher) == expected

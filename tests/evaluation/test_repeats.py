@@ -7,6 +7,7 @@ import pytest
 from servegym.evaluation.compared import COMPARED, REQUESTS
 from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.comparison import Comparison
+from servegym.evaluation.intervals import UNKNOWN
 from servegym.evaluation.repeats import (
     ARRIVALS,
     BLOCKS,
@@ -19,7 +20,7 @@ from servegym.evaluation.repeats import (
     Repeats,
     windows_of,
 )  # fmt: skip
-from servegym.evaluation.summary import UNKNOWN, conclusion, summarise
+from servegym.evaluation.summary import conclusion, summarise
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def test_what_is_told_is_what_engines_hold_whatever_happens(data):
     for e, engine in enumerate(run.engines):
         if engine.cache.publishes:
             own, told = (
-                table[e, : engine.total_blocks] for table in (run.cache.blocks, router_state.known.prefixes.told)
+                table[e, : engine.total_blocks] for table in (run.cache.blocks, router_state.known.prefixes.published)
             )
             heard = own["changed"] == UNCHANGED
             # The others are told when its next iteration ends, which those that have been taken from it do not see.

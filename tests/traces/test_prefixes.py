@@ -124,7 +124,6 @@ def test_chunks_go_with_their_requests(tmp_path):
     assert beginnings(taken) == [(600, [0]), (1024, [0, 1])]
     short = build_workload(path, max_prompt_tokens=1100)
     assert beginnings(short) == [(600, [0]), (1024, [0, 1]), (40, [])]
-    assert beginnings(short.at_rate(3.0)) == beginnings(short)
     late = short.replace(arrival_s=[9.0, 1.0, 2.0])
     assert [(tokens, len(chunks)) for tokens, chunks in beginnings(late)] == [(1024, 2), (40, 0), (600, 1)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from servegym.evaluation.intervals import Interval
+from servegym.evaluation.intervals import verdict
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.config import Objective
 from servegym.tuners.studies.results import StudyResults, of_candidate, paired
@@ -24,14 +24,6 @@ class Optimism(NamedTuple):
     trial: int
     panel: float
     validation: float | None
-
-
-def verdict(change: Interval, larger_is_better: bool = True) -> str:
-    """Judge a difference by its interval: better, worse, or no difference beyond chance."""
-    low, high = (change.low, change.high) if larger_is_better else (-change.high, -change.low)
-    if low > 0:
-        return "better"
-    return "worse" if high < 0 else "no difference beyond chance"
 
 
 def no_room(objective: Objective, defaults: float) -> str | None:

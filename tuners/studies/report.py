@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from servegym.evaluation.intervals import verdict
 from servegym.evaluation.reports import page
 from servegym.scenarios.values import load_title
-from servegym.tuners.studies.analysis import conclusions, optimism, parameters_of, verdict
+from servegym.tuners.studies.analysis import conclusions, optimism, parameters_of
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER
 from servegym.tuners.studies.plots import plot_front, plot_loads, plot_slices
 from servegym.tuners.studies.results import StudyResults

@@ -93,7 +93,7 @@ def _to_sglang(artifact: Artifact, path: Path, version: str | None) -> Exported:
         "policies": {role: policy.label for role, policy in artifact.policies.items()},
         "arguments": made.arguments,
         "priority_of_a_request": made.priority or None,
-        "not_told": list(made.not_told),
+        "differences": list(made.differences),
         "provenance": dict(artifact.provenance),
     }
     text = (
@@ -105,7 +105,7 @@ def _to_sglang(artifact: Artifact, path: Path, version: str | None) -> Exported:
     files = (write_text(path, _as_json(document)), write_text(script, text))
     notes = [f"each request is to be sent with this priority: {made.priority}"] if made.priority else []
     how = (f"sh {shlex.quote(str(script))} --model-path MODEL",)
-    return Exported(artifact, files, how, (*notes, *made.not_told))
+    return Exported(artifact, files, how, (*notes, *made.differences))
 
 
 def _to_ray(artifact: Artifact, path: Path, version: str | None) -> Exported:
@@ -150,10 +150,10 @@ def _to_xllm(artifact: Artifact, path: Path, version: str | None) -> Exported:
     how = (f"xllm --model MODEL --config_json_file={shlex.quote(str(flags))}",)
     unsupported = [
         f"xLLM has no flag for {name} ({part['value']}); it has {part['xllm']}"
-        for name, part in configuration.not_told.items()
+        for name, part in configuration.without_flag.items()
         if name == "scheduler.eta"
     ]
-    routers = [name for name in configuration.not_told if not name.startswith("scheduler.")]
+    routers = [name for name in configuration.without_flag if not name.startswith("scheduler.")]
     unsupported += [f"xLLM has no flag for {', '.join(routers)}"] if routers else []
     return Exported(artifact, files, how, (*unsupported, *configuration.notes))
 
@@ -167,7 +167,7 @@ def xllm_document(artifact: Artifact, configuration: Configuration) -> dict[str,
         "flags": dict(configuration.flags),
         "arguments": configuration.arguments,
         "requests": {sender: dict(fields) for sender, fields in configuration.requests.items()},
-        "no_flag_for": {name: dict(part) for name, part in configuration.not_told.items()},
+        "no_flag_for": {name: dict(part) for name, part in configuration.without_flag.items()},
         "notes": list(configuration.notes),
         "checked_against": configuration.version.read_from,
         "provenance": dict(artifact.provenance),

@@ -250,7 +250,7 @@ def test_events_that_do_not_fit_the_profile_are_one_line(groups, event, words):
 def test_groups_that_are_not_simulated_are_refused():
     with pytest.raises(RoutingError, match="KV events are not read of windows beside states of fixed size"):
         live((FULL, WINDOW, STATE))
-    with pytest.raises(RoutingError, match="not read of windows alone, as vLLM does not say which"):
+    with pytest.raises(RoutingError, match="not read of windows alone, as vLLM does not report which"):
         live((WINDOW,))
 
 
@@ -308,7 +308,7 @@ def test_a_proxy_goes_by_events_until_one_cannot_be_read(engines: list[FakeEngin
                 return bool(publishes[0])
 
             until(lambda: publish(packed(cached), 7), "the proxy has subscribed")
-            until(lambda: np.count_nonzero(live_router.known.prefixes.told["name"]) == 2, "both blocks are noted")
+            until(lambda: np.count_nonzero(live_router.known.prefixes.published["name"]) == 2, "both blocks are noted")
             came, arrive = [], live_router.arrive
             live_router.arrive = lambda now_s, asked, chunks: (
                 came.append((asked.prompt_tokens, chunks)) or arrive(now_s, asked, chunks)

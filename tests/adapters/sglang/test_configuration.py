@@ -36,8 +36,9 @@ def test_options() -> None:
     assert made("vllm-v1").priority == "" and "prompt tokens" in made("sarathi-sjf:max_num_batched_tokens=9").priority
 
 
-def test_what_is_not_told_is_said() -> None:
-    said = " ".join(made("vllm-v1:watermark=0.1,long_prefill_token_threshold=512", router=router("gorouting")).not_told)
+def test_differences_are_named() -> None:
+    policies = made("vllm-v1:watermark=0.1,long_prefill_token_threshold=512", router=router("gorouting"))
+    said = " ".join(policies.differences)
     for word in ("radix", "last chunk", "conservativeness", "watermark=0.1", "threshold=512", "gorouting"):
         assert word in said
 

@@ -63,7 +63,7 @@ def test_requests_in_milliseconds_and_whole_weights():
     assert configuration(workload=None).requests == {}
 
 
-def test_a_weight_that_is_not_told_exactly_is_said():
+def test_a_weight_that_a_flag_has_only_nearly_is_noted():
     workload = {"first_token_weight": 5.2273, "weight_of_priority": {"0": 2.00001, "1": 1.0}}
     told = [note for note in configuration(workload=workload).notes if "is rounded to" in note]
     assert told[0].startswith("first_token_weight: 5.227 is rounded to 5.222 (-0.097 %)") and len(told) == 2
@@ -71,7 +71,7 @@ def test_a_weight_that_is_not_told_exactly_is_said():
 
 def test_what_has_no_flag_is_said():
     others = {"router": router("gorouting:alpha=0.7"), "decode_scheduler": scheduler("vllm-v1")}
-    told = configuration("slide-batching:eta=0.03,load=c,density_exponent=2", **others).not_told
+    told = configuration("slide-batching:eta=0.03,load=c,density_exponent=2", **others).without_flag
     assert told["scheduler.eta"] == {
         "value": 0.03, "xllm": "0.65 of the smallest TPOT SLO among the requests there are",
     }  # fmt: skip
@@ -79,13 +79,13 @@ def test_what_has_no_flag_is_said():
     assert [told[f"router.{name}"]["value"] for name in ("alpha", "lambda", "mu")] == [0.7, 0.8, 0.1]
     assert told["decode_scheduler"]["value"] == "vllm-v1"
     # What the paper's rule has and xLLM does not; with the authors' variant that is nothing but eta, which has no flag.
-    told = configuration("slide-batching").not_told
+    told = configuration("slide-batching").without_flag
     assert {name: one["value"] for name, one in told.items()} == {
         "scheduler.eta": "0.9 * min_tpot_slo_s", "scheduler.hopeless": "include", "scheduler.deadlines": "slo",
         "scheduler.variant": "paper", "scheduler.steps": "device", "scheduler.step_tokens": "step_tokens",
     }  # fmt: skip
     # What xLLM does anyway is not among them.
-    assert set(configuration("slide-batching:variant=xllm").not_told) == {"scheduler.eta"}
+    assert set(configuration("slide-batching:variant=xllm").without_flag) == {"scheduler.eta"}
 
 
 def test_policies_xllm_does_not_have():

@@ -60,7 +60,7 @@ def test_orders_by_hand(scores, wanted):
     """Slots: places 3, 0, 4. Place 1 ranks as 4 does and comes later only for its score; 2 is left out."""
     plan = ranks((1, 0.0), (1, 7.0), (LEAVE_OUT, -9.0), (-(2**40), 5.0), (1, 6.0), (1, 7.0))
     order = np.zeros(3, "i4")
-    assert fill_slots(*queue_of(plan), plan, 3, order) == 3 and order.tolist() == [3, 0, 4]
+    assert fill_slots(False, *queue_of(plan), plan, 3, order) == 3 and order.tolist() == [3, 0, 4]
     before = plan.copy()
     rerank(plan, order, 3, np.array(scores, "f8"))
     assert order_of(plan) == wanted
@@ -84,7 +84,7 @@ def test_any_order(data):
     plan, slots = ranks(*lines), data.draw(st.integers(1, 6))
     order = np.zeros(slots, "i4")
     base_order = order_of(plan)
-    filled = fill_slots(*queue_of(plan), plan, slots, order)
+    filled = fill_slots(False, *queue_of(plan), plan, slots, order)
     assert order[:filled].tolist() == base_order[:slots]
     scores = data.draw(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), min_size=filled, max_size=filled))
     rerank(plan, order, filled, np.array(scores))

@@ -5,8 +5,8 @@ import pytest
 
 from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.learned.scheduling import CONTROLS, NAMES, first_of_action, leave_out, move, scheduled, steered
+from servegym.baselines.observations.queue import fill_slots
 from servegym.baselines.observations.scheduling import WORTHY_REQUEST_FIELDS, scheduling_layout
-from servegym.baselines.observations.worth import fill_with_worthy
 from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
 from servegym.simulator.policies.policy import Policy
@@ -54,10 +54,10 @@ def test_slots_hold_what_is_worth_something_prefills_first():
     waiting["num_output_tokens"][[0, 3]] = 1
     waiting["computed_tokens"][[0, 3]] = 4  # 0 and 3 decode; 1 is worth nothing, 4 is left out by the base
     queue, order = np.arange(6, dtype="i4"), np.zeros(3, "i4")
-    assert fill_with_worthy(waiting, queue, plan, 3, order) == 3
+    assert fill_slots(True, waiting, queue, plan, 3, order) == 3
     assert order.tolist() == [0, 5, 2], "both prefills, and the decode that ranks first; in rank order"
     order = np.zeros(6, "i4")
-    assert fill_with_worthy(waiting, queue, plan, 6, order) == 4 and order[:4].tolist() == [0, 3, 5, 2]
+    assert fill_slots(True, waiting, queue, plan, 6, order) == 4 and order[:4].tolist() == [0, 3, 5, 2]
 
 
 @pytest.mark.nojit

@@ -24,6 +24,7 @@ from servegym.simulator.records.signatures import (
     ROUTER_CONTEXT,
     SCALER_CONTEXT,
     SCHEDULER_CONTEXT,
+    ScalerContext,
     SchedulerContext,
     State,
 )
@@ -71,7 +72,7 @@ def see_day(context, moves, wanted, slots, out):
 
 @compiled(types.int64(REQUESTS, QUEUE, RANK_TABLE, types.int64, QUEUE))
 def choose(requests, queue, plan, slots, order):
-    return queue_page.fill_slots(requests, queue, plan, slots, order)
+    return queue_page.fill_slots(False, requests, queue, plan, slots, order)
 
 
 def empty(shape: Layout) -> np.ndarray:
@@ -145,15 +146,30 @@ def of_session(request: np.record, now_s: float) -> list[float]:
     return out.tolist()
 
 
+def scaler_context(simulation: Simulation, now_s: float) -> ScalerContext:
+    """The scaler's context; its arrays are those of the run."""
+    arrays, router_state = simulation.arrays, simulation.router_state
+    return ScalerContext(
+        now_s, arrays.requests, router_state.known, router_state.scaler_state, router_state.scaler_parameters,
+        router_state.estimates, arrays.scratch,
+    )  # fmt: skip
+
+
 def of_tiers(simulation: Simulation, now_s: float, slots: int) -> Seen:
     shape = tiers_page.tiers_layout(slots)
     out = empty(shape)
-    see_tiers(simulation.scaler_context(now_s), simulation.router_state.moves, slots, out)
+    see_tiers(scaler_context(simulation, now_s), simulation.router_state.moves, slots, out)
     return named(shape, out)
 
 
 def of_day(simulation: Simulation, now_s: float, wanted: int, slots: int) -> Seen:
     shape = day_page.day_layout(slots)
     out = empty(shape)
-    see_day(simulation.scaler_context(now_s), simulation.router_state.moves, wanted, slots, out)
+    see_day(
+        scaler_context(simulation, now_s),
+        simulation.router_state.moves,
+        wanted,
+        slots,
+        out,
+    )
     return named(shape, out)

@@ -5,14 +5,12 @@ import dataclasses
 import optuna
 import pytest
 
-from servegym.evaluation.intervals import Interval
 from servegym.tuners.studies.analysis import (
     conclusions,
     indifferent,
     optimism,
     parameters_of,
     sliced,
-    verdict,
 )  # fmt: skip
 from servegym.tuners.studies.search import Search
 from servegym.tuners.studies.study import importance
@@ -61,17 +59,6 @@ def test_a_best_trial_that_was_not_run_again_has_no_second_score():
     results = made()
     rows = results.validation[results.validation["candidate"] != f"trial {results.document['trials']['best']}"]
     assert optimism(dataclasses.replace(results, validation=rows)).validation is None
-
-
-@pytest.mark.parametrize(("low", "high", "larger", "expected"), [
-    (0.1, 0.2, True, "better"),
-    (0.1, 0.2, False, "worse"),
-    (-0.2, -0.1, False, "better"),
-    (-0.1, 0.1, True, "no difference beyond chance"),
-    (float("nan"), float("nan"), True, "no difference beyond chance"),  # one seed has no interval
-])  # fmt: skip
-def test_verdicts(low, high, larger, expected):
-    assert verdict(Interval((low + high) / 2, low, high), larger) == expected
 
 
 def test_conclusions_hold_the_numbers_of_the_test():
