@@ -1,20 +1,19 @@
 """The command line of a study: the page it writes, and options by their defaults."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 Settings = TypeVar("Settings")
 
 
-def parse(doc: str | None, **defaults: Any) -> argparse.Namespace:
+def parse(doc: str | None, arguments: Sequence[str] | None = None, /, **defaults: Any) -> argparse.Namespace:
     """Reads `PAGE --name VALUE...`.
 
-    doc: the study's docstring; its first line is the help. defaults: by the name of the option, which takes several
-    values where its default is a tuple.
+    doc: the study's docstring; its first line is the help. arguments: None: the process's. defaults: by the name of the
+    option, which takes several values where its default is a tuple.
     """
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     parser.add_argument("page", type=Path, help="where the page is written")
@@ -27,7 +26,7 @@ def parse(doc: str | None, **defaults: Any) -> argparse.Namespace:
             default=default,
             help="default: %(default)s",
         )
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def settings_from_command_line(kind: type[Settings], doc: str | None) -> Settings:

@@ -5,8 +5,6 @@
 What the ends are, and hypotheses: ascend_interval.md.
 """
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 python -m experiments.best_found --panel score --budget 500
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import sys

@@ -11,8 +11,6 @@ postponed decoding: an engine takes 60 ms for an iteration where the TPOT SLO is
 come. Postponed: every second token is held back and goes out just before the next one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

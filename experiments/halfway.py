@@ -9,14 +9,12 @@
 The best run of a scenario of the panels score and leaderboard is in the table that scores are held against.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import ExperimentError, ServegymError
 from servegym.evaluation.headroom.study import BOUND, FOUND
@@ -26,9 +24,6 @@ from servegym.evaluation.panels.tables import TDG, by_cell
 from servegym.evaluation.scoring.cases import best_found
 from servegym.scenarios.values import load_title
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 POLICY = "policy"
 
 
@@ -37,8 +32,6 @@ def rows_of(path: Path) -> pd.DataFrame:
 
     Raises ExperimentError for runs of scenarios that no search has been through.
     """
-    import pandas as pd
-
     if path.suffix == ".csv":
         rows = pd.read_csv(path)
         return rows[rows[POLICY] != BOUND]

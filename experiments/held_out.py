@@ -7,23 +7,19 @@ Asked, before anything here was measured: over the tuned setting at least 5 % of
 nowhere 0.2 % below it, SLO attainment nowhere a point below, and no longer p99 of TTFT.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import table
 from servegym.evaluation.panels.statistics import bootstrap, difference
 from servegym.evaluation.panels.tables import ATTAINMENT, RUNS_FILE, TDG, score_array
 from servegym.scenarios.values import load_title
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TTFT = "ttft_p99_s"
 COLUMNS = {
@@ -118,8 +114,6 @@ def worse_cells(runs: pd.DataFrame, policy: str, other: str, figure: str, by: fl
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    import pandas as pd
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("evaluation", type=Path, help="folder of `servegym evaluate`")
     parser.add_argument("policy", help="whose figures are asked about; the baseline of the table")

@@ -1,7 +1,5 @@
 """Runs of a study outside the product, kept in a file as they come; a stopped study goes on from it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

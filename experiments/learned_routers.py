@@ -7,13 +7,11 @@ Prints a table in Markdown: the same scenarios of split `test` for all, means, a
 with their 95 % intervals. Of a configuration's name it is the table of the rules alone.
 """
 
-from __future__ import annotations
-
-import argparse
 import math
 from pathlib import Path
 
 import numpy as np
+import typer
 
 from experiments.environments.rules import rules_of
 from servegym.baselines.artifact.files import load_artifact
@@ -55,14 +53,10 @@ def row(name: str, outcomes: np.ndarray, base: np.ndarray) -> tuple[str, ...]:
     return f"`{name}`", f"{ratio:.3f}", less, f"{attainment:.3f}", f"{wait_s:.1f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("training", help="folder of a training of ClusterRouting-v0, or the name of a configuration")
-    parser.add_argument("--scenarios", type=int, default=SCENARIOS)
-    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
-    options = parser.parse_args()
-    print(table(COLUMNS, rows(options.training, options.scenarios, options.first_seed)), end="")
+def main(training: str, scenarios: int = SCENARIOS, first_seed: int = FIRST_SEED) -> None:
+    """Print the table. training: folder of a training of ClusterRouting-v0, or the name of a configuration."""
+    print(table(COLUMNS, rows(training, scenarios, first_seed)), end="")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -5,8 +5,6 @@
 Runs all (minutes on two cores) and writes the page. Hypotheses and words: lora_routers.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

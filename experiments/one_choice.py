@@ -4,8 +4,6 @@ In an episode under a base router one request goes to the engine that the base f
 base's. What requests earn then, less what they earn under the base alone, is what learning has to tell from noise.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

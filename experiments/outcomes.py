@@ -1,20 +1,16 @@
 """What studies measure of several arms (policies, settings) on the same draws, so that differences are paired."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.running import ThreadRunner, results_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def outcomes_of(
@@ -33,7 +29,5 @@ def cells_of(found: np.ndarray, styles: Iterable[str]) -> list[str]:
 
 def runs_of(measured: Callable[..., Mapping[str, Any]], **axes: Iterable[Any]) -> pd.DataFrame:
     """A row for each combination of the axes' values: these, and what is measured there. With a bar."""
-    import pandas as pd
-
     cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     return pd.DataFrame([{**cell, **measured(**cell)} for cell in track(cells, "runs", console=Console(stderr=True))])

@@ -7,8 +7,6 @@ Runs all (minutes on two cores) and writes the page; trains the learned scaler i
 words: pd_ratio.md.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -5,14 +5,13 @@
 Hypotheses: polyserve_table.md.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
@@ -27,9 +26,6 @@ from servegym.latency_models.profile import load_profile
 from servegym.latency_models.sampling import random_batches
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORDS = Path(__file__).with_suffix(".md")
 DEVICE = "h200-llama3-8b"
@@ -90,8 +86,6 @@ def figures_of(percent: np.ndarray) -> dict[str, float]:
 
 def measured(seeds: int, requests: int) -> pd.DataFrame:
     """A row for each kind of batch of each estimator and seed, with the figures of COLUMNS."""
-    import pandas as pd
-
     cells = list(itertools.product(range(FIRST_SEED, FIRST_SEED + seeds), ESTIMATORS))
     found = []
     for seed, form in track(cells, "estimators", console=Console(stderr=True)):

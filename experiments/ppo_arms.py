@@ -1,7 +1,5 @@
 """Which trainings of MaskablePPO upon two routers are compared, and how each differs from the recipe that ships."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence

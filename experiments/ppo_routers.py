@@ -6,14 +6,13 @@ Trains what the folder does not have yet, judges all that was trained beside eve
 page and its picture. Hypotheses and words: ppo_routers.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.one_choice import changes_table
 from experiments.ppo_arms import (
@@ -173,8 +172,6 @@ def draw(found: Sequence[Trained], path: Path) -> None:
 
     A column is a place, and whether trainings had `TIMES` the decisions.
     """
-    from matplotlib.figure import Figure
-
     compared = [one for one in found if one.arm.change != EVOLUTION]
     columns = list(dict.fromkeys((one.arm.place, one.arm.change == LONG) for one in compared))
     figure = Figure(figsize=(4.6 * len(columns), 5.6), layout="constrained")

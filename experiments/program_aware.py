@@ -5,14 +5,13 @@
 Hypotheses: program_aware.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments import arguments
 from experiments.claims.harness.checks import ABOVE_0, Range
@@ -22,9 +21,6 @@ from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORDS = Path(__file__).with_suffix(".md")
 READING = Path(__file__).with_name("program_aware_reading.md")  # written after the run

@@ -1,7 +1,5 @@
 """The words of a study: Markdown beside its code, a section for each thing to be said."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from pathlib import Path

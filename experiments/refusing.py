@@ -5,8 +5,6 @@
 Runs all (minutes on two cores) and writes the page. Hypotheses and words: refusing.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

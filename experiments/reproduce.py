@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from experiments.claims.harness.claim import Claim
     from experiments.claims.harness.outcome import Outcome
+    from experiments.claims.harness.registry import Claim
     from experiments.claims.harness.settings import Size
     from servegym.evaluation.running import Runner
 
@@ -105,8 +105,7 @@ def reproduce(
         ),
     ] = None,
     fresh: Annotated[
-        bool,
-        flag("Start over: forget what --out holds of these claims.", options.OUTPUT, "--fresh"),
+        bool, flag("Start over: forget what --out holds of these claims.", options.OUTPUT, "--fresh")
     ] = False,
     list_claims: Annotated[
         bool, typer.Option("--list", help="Print the claims and their hypotheses, and run nothing.")
@@ -120,7 +119,7 @@ def reproduce(
     an error does not stop the others, and the command says at its end which did. The JSON document of one claim is an
     object; that of several is {"claims": [...]}, of such objects.
     """
-    from experiments.claims.harness.claim import find_claims
+    from experiments.claims.harness.registry import find_claims
     from experiments.claims.harness.settings import FULL, QUICK
 
     wanted = find_claims(claim or ())

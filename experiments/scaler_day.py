@@ -5,8 +5,6 @@
 Runs all and writes the page. Hypothesis and words: scaler_day.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -5,9 +5,6 @@
 Runs all (a quarter of an hour on two cores) and writes the page. Hypothesis and words: session_fleet.md.
 """
 
-from __future__ import annotations
-
-import argparse
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import arguments
 from experiments.environments.rules import rules_of
 from experiments.outcomes import cells_of, outcomes_of
 from experiments.prose import sections
@@ -173,10 +171,7 @@ The best heuristic is that with the highest mean at that place, for each figure.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("page", type=Path)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    options = parser.parse_args()
+    options = arguments.parse(__doc__, seeds=SEEDS)
     policies = routers()
     places = {}
     for place, changes in PLACES.items():

@@ -7,8 +7,6 @@ servegym train NAME --out results/train/NAME      (for each of `tuners/configs/`
 python -m experiments.trainings results/train docs/results/trainings.md
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from matplotlib.figure import Figure
 
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import narrow_header, row
@@ -97,8 +96,6 @@ def difference(row: Mapping[str, Any]) -> str:
 
 def draw(trainings: Sequence[Training], path: Path) -> None:
     """A panel a training: difference to the base against steps, with its interval."""
-    from matplotlib.figure import Figure
-
     columns = min(3, len(trainings))
     rows = -(-len(trainings) // columns)
     figure = Figure(figsize=(11 * columns / 3, 2.6 * rows), layout="constrained")

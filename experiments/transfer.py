@@ -6,8 +6,6 @@ does it bring to tune on the deployment that is served?
 Hypotheses: transfer.md. Runs are kept in --ledger, from which the same command goes on.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections.abc import Callable, Iterable, Sequence

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from experiments.claims.harness import claim, prose
+from experiments.claims.harness import prose, registry
 from experiments.claims.harness.study import Study
 from servegym.envs import registration
 from servegym.envs.agents import BaseAgent, play
@@ -173,12 +173,12 @@ def test_the_router_of_the_live_routers_page_chooses_an_engine(capsys: pytest.Ca
 
 
 def test_the_claim_of_its_page_is_judged(added: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim, "_registry", claim.claims().copy())  # all the others have read their words by now
+    monkeypatch.setattr(registry, "_registry", registry.claims().copy())  # all the others have read their words by now
     monkeypatch.setattr(prose, "FOLDER", tmp_path)
     (words,) = re.findall(r"```markdown\n(.*?)```", (ROOT / "docs/claims.md").read_text("utf-8"), flags=re.DOTALL)
     (tmp_path / "example_edf.md").write_text(words, "utf-8")
     importlib.import_module(added("docs/claims.md", "experiments/claims/example_edf.py"))
-    example = claim.find_claims(["example-edf"])[0]
+    example = registry.find_claims(["example-edf"])[0]
     assert "above 0.05" in example.prose.hypothesis
     outcome = Study(example, TINY).run(tmp_path, lambda done, cells: None)
     (check,) = outcome.settings[0].checks

@@ -7,8 +7,6 @@ For changes that are to change nothing. Exit status 1: something differs. Record
 packages: processors and libraries differ in the last digits.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

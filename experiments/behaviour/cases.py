@@ -3,8 +3,6 @@
 What is registered is asked for, so a new policy, option or environment is in the next recording by itself.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from functools import partial

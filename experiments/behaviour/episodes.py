@@ -1,7 +1,5 @@
 """What environments show and give, step after step, to agents that follow the base policy or do anything."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

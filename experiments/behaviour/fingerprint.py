@@ -1,7 +1,5 @@
 """A digest of numbers, whatever they are called: of tables, observations, decisions."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from typing import Any

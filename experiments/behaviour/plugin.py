@@ -1,7 +1,5 @@
 """What the vLLM plug-in decides, step after step, for an engine that does as it is told; without vLLM."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each is what `servegym.simulate` is to be called with. Requests are few and memory is little: a run takes milliseconds.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ Dynamo's replay too where there is one. AISimulate's own iteration times are a p
 mean iteration with decodes only, and what a chunk of a prompt adds to it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -4,8 +4,6 @@ Processor time of whole processes, as a ratio to a process that imports numpy an
 same on a machine that is slow or busy.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ a process of its own, so that its memory can be told: `python -m experiments.ben
 REQUESTS` prints JSON. Served twice, at a third of the requests and at all, it tells what each request more takes.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import subprocess

@@ -6,8 +6,6 @@ so that nobody takes it for the last decision again. Policy and slide-batching t
 ratio of processor times. The networks have random weights: what they say does not matter, but that it is not nothing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from statistics import median

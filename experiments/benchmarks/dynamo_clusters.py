@@ -6,8 +6,6 @@ can do no more. Engines are those of `dynamo_comparison`; KV is sent at the same
 beside our min-tokens.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from pathlib import Path

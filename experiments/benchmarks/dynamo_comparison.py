@@ -5,8 +5,6 @@ differ in how long an iteration takes: Dynamo's default is a polynomial of its o
 makes more iterations; `EQUAL_TIMES` gives it the times that ours has, and then about as many. Both ratios are reported.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

@@ -4,8 +4,6 @@ Vectors of 64 are measured beside `simulate` (stepping.py). Actions of one alone
 number of them anywhere between its bounds.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections.abc import Callable

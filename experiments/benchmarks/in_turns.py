@@ -10,8 +10,6 @@ the median of the pairs' ratios with its 95 % interval, which needs no assumptio
 time counts, of all threads. Each tree compiles into a cache of its own, timed first, one after the other.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -35,10 +33,7 @@ from servegym.errors import ExperimentError
 CASES = Path(__file__).with_name("in_turns_cases.py")
 # Whole processes, in turns as well: what they are called, their arguments, whether memory is asked for instead of time.
 SIMULATE = ("-m", "servegym", "simulate", "--trace", TRACE, "--rate", str(RATE_PER_S), "--requests", "1000")
-PROCESSES = {
-    "servegym simulate": (*SIMULATE, "--json", "-"),
-    "import servegym": ("-c", "import servegym"),
-}
+PROCESSES = {"servegym simulate": (*SIMULATE, "--json", "-"), "import servegym": ("-c", "import servegym")}
 PROCESS_SHARE = 4  # a pair of whole processes for so many of the others
 MEMORY_REQUESTS = "1000000"
 CONFIDENCE = 0.95

@@ -1,7 +1,5 @@
 """The event loops side by side: what a run would pay for what it has not, and what compiling that takes."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Where a figure was measured: no number of speed means anything without it."""
 
-from __future__ import annotations
-
 import os
 import platform
 from importlib.metadata import version

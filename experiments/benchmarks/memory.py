@@ -1,7 +1,5 @@
 """The memory of a long run, in a process of its own: `python -m experiments.benchmarks.memory REQUESTS`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

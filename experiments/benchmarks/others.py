@@ -1,7 +1,5 @@
 """Other simulators beside ours: each runs in the Python of an environment of its own, on the same requests."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ time it is 10 % above. Timed runs then stop at the ends of the windows, and only
 Queued requests are all that have arrived and not finished, the running ones among them, as in a scheduler's queue.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import pairwise
 from statistics import median

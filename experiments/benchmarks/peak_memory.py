@@ -1,7 +1,5 @@
 """The peak memory of a process."""
 
-from __future__ import annotations
-
 import re
 import resource
 import sys

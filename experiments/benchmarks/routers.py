@@ -9,8 +9,6 @@ function that the event loop calls. Copies of the state are made before each rep
 Where prefill and decode engines are apart, a request is routed twice, unless the router names both at once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from typing import Any, NamedTuple

@@ -5,14 +5,13 @@
 The cluster is started and its workers have run once before the clock starts; starting and stopping it is told apart.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
+
+import typer
 
 from experiments.benchmarks.machine import describe
 from servegym.evaluation.compared import COMPARED
@@ -52,14 +51,9 @@ def measure(seeds: int, requests: int | None, repeats: int) -> dict[str, float |
     }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--requests", type=int)
-    parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
-    print(json.dumps(measure(arguments.seeds, arguments.requests, arguments.repeats), indent=2))
+def main(seeds: int = 20, requests: int | None = None, repeats: int = 3) -> None:
+    print(json.dumps(measure(seeds, requests, repeats), indent=2))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,7 +1,5 @@
 """How much is measured, and the scenario that most benchmarks share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from servegym.baselines.registry import scheduler

@@ -9,8 +9,6 @@ does touches both alike; that of sarathi-fcfs beside itself, which is 1 but for 
 What a batch holds is the scheduler's doing, and each request in it costs time, so the mean batch is reported too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from statistics import median

@@ -5,8 +5,6 @@ memory can be told: `python -m experiments.benchmarks.sessions on|off ENGINES RE
 runs that are compared go side by side, on two cores.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

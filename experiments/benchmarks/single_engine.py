@@ -1,7 +1,5 @@
 """One engine under a load it can serve: the speed of the event loop, and of going back to the start."""
 
-from __future__ import annotations
-
 import time
 from statistics import median
 

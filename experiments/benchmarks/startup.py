@@ -1,7 +1,5 @@
 """What a person waits for: the whole `servegym simulate` process, and the very first one, which compiles."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ A process of its own, `python -m experiments.benchmarks.streamed TRACE OUT`, ser
 writes what became of each request; it prints JSON.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

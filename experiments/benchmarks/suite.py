@@ -1,7 +1,5 @@
 """`servegym bench`: every benchmark, one after the other, each figure beside its bound."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Tuning: trials a minute of the default study, sampler, journal and all, on every core there is."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path

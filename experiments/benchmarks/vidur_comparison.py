@@ -6,8 +6,6 @@ make about as many. What the tables leave out: cached tokens are rounded up to 6
 of attention counts once in a batch with prefills and decodes.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -5,8 +5,6 @@ A comparison is `servegym compare` as it is without its process: requests made, 
 says something on an idle machine only; what two workers cost more than one, in processor time, on any.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Environments that cost nothing: what a learner alone takes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """What stands in for an old profile: a device whose recipe was judged by measured runs, and the old one's own terms put
 right. Which for which, and why, is in better_devices.md."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple

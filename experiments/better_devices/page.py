@@ -3,8 +3,6 @@
 SERVEGYM_DATA=DATA python -m experiments.better_devices.page docs/results/better-devices.md
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 from collections.abc import Iterator

@@ -1,11 +1,9 @@
 """Which claims are run again, on what, and what they cost: chosen by cost, before any of them was run."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from experiments.better_devices.devices import JUDGED, RECIPE, SLOWED, TERMS
-from experiments.claims.harness.claim import claims
+from experiments.claims.harness.registry import claims
 from experiments.claims.harness.settings import FULL
 
 SMALL, MIDDLE, LARGE = "a100-llama3-8b", "a100-qwen2.5-14b-tp2", "a100-llama3-70b-tp4"

@@ -7,8 +7,6 @@ runs what is planned, the cheapest first, and keeps each run: after Ctrl-C the s
     SERVEGYM_DATA=DATA python -m experiments.better_devices.page docs/results/better-devices.md
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools
@@ -19,7 +17,7 @@ from pathlib import Path
 from experiments.better_devices import tuned, verdicts
 from experiments.better_devices.devices import JUDGED, RECIPE, SLOWED, TERMS, write
 from experiments.better_devices.plan import CHEAP, COSTLY, EXAMINED, SMALL, Planned
-from experiments.claims.harness.claim import Claim, find_claims
+from experiments.claims.harness.registry import Claim, find_claims
 from experiments.claims.harness.settings import FULL
 from experiments.claims.harness.study import Study
 

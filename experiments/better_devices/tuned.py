@@ -1,13 +1,12 @@
 """The published tuning of ProServe on four A100s: what was tuned there held against the defaults on other devices, and
 the tuning itself done again on one of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.panels.evaluation import Evaluation, run_evaluation
@@ -15,12 +14,8 @@ from servegym.evaluation.panels.sets import JOINED, SET
 from servegym.evaluation.running import ThreadRunner
 from servegym.tuners.studies.config import TuningConfig
 from servegym.tuners.studies.reading import load_tuning
+from servegym.tuners.studies.results import StudyResults
 from servegym.tuners.studies.tuning import run_tuning
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from servegym.tuners.studies.results import StudyResults
 
 TUNING, PAGE = "proserve-a100", "tuning-proserve-a100.md"
 STUDIES = ("engine", "router", "joint")  # of ProServe itself

@@ -1,7 +1,5 @@
 """What a published tuning is worth on other devices, and what tuning there finds, as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The checks of a claim in one setting: as its page has them, and as they came out on a device that stands in."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

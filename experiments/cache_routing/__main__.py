@@ -5,12 +5,11 @@
 Hypotheses, and what came before them: cache_routing.md.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
@@ -110,8 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--share", type=float, default=1.0, help="of the requests of each run")
     asked = parser.parse_args(arguments)
-    import pandas as pd
-
     families = [
         family._replace(requests=int(family.requests * asked.share))
         for family in FAMILIES

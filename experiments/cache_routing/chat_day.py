@@ -5,36 +5,22 @@
 Hypotheses, and what came before them: chat_day.md.
 """
 
-from __future__ import annotations
-
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
+from experiments.arguments import parse
 from experiments.cache_routing.chat_day_picture import draw
 from experiments.cache_routing.claims import Claim, routers_table, table_of
-from experiments.cache_routing.setups import (
-    BASE,
-    ENGINES,
-    ROUTERS,
-    SCHEDULER,
-    Family,
-    Setup,
-    limited,
-    row_of,
-    spec_of,
-)
+from experiments.cache_routing.setups import BASE, ENGINES, ROUTERS, SCHEDULER, Family, Setup, limited, row_of, spec_of
 from servegym.scenarios.building import workload_of
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORDS = Path(__file__).with_name("chat_day.md")
 PICTURE = Path("images") / "chat-day.png"
@@ -101,14 +87,7 @@ def page(rows: pd.DataFrame, family: Family, words: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("page", type=Path, help="where the page is written; its picture: ../images")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
-    parser.add_argument("--share", type=float, default=1.0, help="of the requests of each run, in a shorter day")
-    asked = parser.parse_args(arguments)
-    import pandas as pd
-
+    asked = parse(__doc__, arguments, seeds=5, first_seed=FIRST_SEED, share=1.0)
     family = DAY._replace(requests=round(DAY.requests * asked.share))
     arrivals = f"industrial-day:duration_s={family.lasting_s:g}"
     rows: list[dict[str, Any]] = []

@@ -1,23 +1,18 @@
 """The picture of a day of chat: how many requests come, and what each router makes of them, cached and not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.cache_routing.setups import Setup
 from servegym.evaluation.plots import COLOURS, DASHES, DOTS_PER_INCH, MARKERS
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
 
 def draw(hours: pd.DataFrame, setups: Sequence[Setup], path: Path) -> None:
     """Means over seeds: above the rate, below TDG ratios; not cached left, cached right. hours: of `by_hour`."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.6, 5.4), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(1, 2.4))
     for column, cached in enumerate((False, True)):

@@ -1,18 +1,15 @@
 """Tables of setups: their figures, and differences paired by seed, what was expected of them, and whether it holds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from experiments.cache_routing.setups import BASE, FIGURES, Setup
 from experiments.claims.harness.checks import Range
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WITHIN = 0.02  # what counts as no difference of TDG ratios and hit rates
 

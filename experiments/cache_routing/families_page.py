@@ -1,27 +1,18 @@
 """The page of the families of sessions, and its two pictures: cached and not, and what KV events add."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.cache_routing.claims import (
-    Claim,
-    cells,
-    difference,
-    in_words,
-    mean_of,
-    routers_table,
-    table_of,
-)
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from experiments.cache_routing.claims import Claim, cells, difference, in_words, mean_of, routers_table, table_of
 from experiments.cache_routing.setups import ENGINES, FIGURES, ROUTERS, SCHEDULER, Family, Setup
 from servegym.evaluation.markdown import header, row
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 PICTURE = Path("images") / "cache-routing.png"
 EVENTS_PICTURE = Path("images") / "cache-routing-events.png"
@@ -83,9 +74,6 @@ def _events_row(rows: pd.DataFrame, setup: Setup) -> str:
 
 def draw(rows: pd.DataFrame, families: Sequence[Family], path: Path) -> None:
     """A column a family, a row a figure: each router cached and not, with its interval."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullLocator
-
     shown = ("hit", "ttft_p50_s", "tdg")
     figure = Figure(figsize=(3.6 * len(families) + 0.6, 7.2), layout="constrained")
     grid = figure.subplots(len(shown), len(families), squeeze=False)
@@ -120,8 +108,6 @@ def draw(rows: pd.DataFrame, families: Sequence[Family], path: Path) -> None:
 
 def draw_events(rows: pd.DataFrame, path: Path) -> None:
     """Hit rate against the delay, a panel each family and memory: by own index dashed, by events whole."""
-    from matplotlib.figure import Figure
-
     told = told_setups(rows)
     panels = list(dict.fromkeys((one.family, one.memory) for one in told))
     figure = Figure(figsize=(3.2 * len(panels) + 0.6, 3.9), layout="constrained")

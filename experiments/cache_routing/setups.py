@@ -1,7 +1,5 @@
 """What is run: sessions on eight engines under vLLM's scheduler, one setup and seed a run, and its figures."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, NamedTuple

@@ -1,27 +1,13 @@
 """FlowPrefill, Figure 10: slack-aware EDF against EDF and deadline-aware EDF."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.first_tokens import (
-    ATTAINMENT,
-    ONE_AND_ONE,
-    attainment,
-    goodput_per_s,
-    least_scale,
-)
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import series, values
-
-if TYPE_CHECKING:
-    import pandas as pd
+from experiments.claims.harness import Cell, Check, Range, claim, drawing, grid, series, values
+from experiments.claims.harness.first_tokens import ATTAINMENT, ONE_AND_ONE, attainment, goodput_per_s, least_scale
 
 SCHEDULERS = {name: f"flow-prefill:priority={name.lower()}" for name in ("S-EDF", "D-EDF", "EDF")}
 LATE_BY_DEADLINE = "flow-prefill:late_order=edf"
@@ -43,8 +29,6 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     titles = ["by rate", f"by SLO scale, load {FIXED_LOADS[1]:g}"]
     figure, row = drawing.panels(titles, "", "share of first tokens in time", (3.6, 2.6))
     for axes, column, x in zip(row, ("loads", "scales"), (LOADS, SCALES), strict=True):

@@ -1,21 +1,13 @@
 """FlowPrefill, Figure 11: SLO-aware batching under several token budgets, and none."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, Cell, Check, Range, claim, drawing, grid, over_loads
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import over_loads
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BUDGETS = {f"{size}K": f"flow-prefill:batch_token_budget={1024 * size}" for size in (2, 4, 8)}
 NONE = "flow-prefill:batch_token_budget=0"
@@ -39,8 +31,6 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     titles = ["first tokens in time, share", "first tokens per second, % over no batching"]
     figure, (left, right) = drawing.panels(titles, "load", "", (3.6, 2.6), share_y=False)
     schedulers = {"no batching": NONE, **{f"G = {name}": text for name, text in BUDGETS.items()}}

@@ -1,22 +1,15 @@
 """FlowPrefill, Figure 12: how long a preemption waits for the end of an operator, and of a layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Cell, Check, Range, claim, drawing, values
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size, rules_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICES = ("a100-llama3-8b", "a100-qwen2.5-14b-tp2", "a100-llama3-70b-tp4", "a100-qwen3-30b-a3b")
 BOUNDARIES = {"operator": "flow-prefill", "layer": "flow-prefill:boundary=layer"}
@@ -64,30 +57,18 @@ def blocking_s(rows: pd.DataFrame, operators: str = "") -> dict[str, np.ndarray]
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
-
     devices = list(dict.fromkeys(rows["device"]))
     figure, (axes,) = drawing.panels([""], "", "mean blocking time, ms", (1.9 * max(2, len(devices)), 2.6))
     for k, name in enumerate(BOUNDARIES):
-        found = [student_interval(1e3 * blocking_s(rows[rows["device"] == device])[name]) for device in devices]
-        at = np.arange(len(devices)) + (k - 0.5) * 0.36
-        means = [interval.mean for interval in found]
-        half = [0.0 if np.isnan(interval.low) else interval.half_width for interval in found]
-        bars = axes.bar(at, means, 0.34, yerr=half, capsize=2, label=f"end of {name}", color=("0.15", "0.65")[k])
+        found = [1e3 * blocking_s(rows[rows["device"] == device])[name] for device in devices]
+        place, colour = (k - 0.5) * 0.36, ("0.15", "0.65")[k]
+        bars = drawing.bars(axes, found, f"end of {name}", at=place, width=0.34, color=colour)
         axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=2)
     axes.set_xticks(range(len(devices)), devices)
     drawing.save(figure, [axes], path)
 
 
-@claim(
-    "flowprefill-fig12",
-    cells=cells,
-    measure=measure,
-    families=("flowprefill",),
-    devices=DEVICES,
-    picture=picture,
-)
+@claim("flowprefill-fig12", cells=cells, measure=measure, families=("flowprefill",), devices=DEVICES, picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     at, costly = blocking_s(rows), blocking_s(rows, COSTLY)
     experts = rules_of(rows["device"].iloc[0]) == EXPERTS

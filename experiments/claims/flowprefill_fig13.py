@@ -1,27 +1,19 @@
 """FlowPrefill, Figure 13: TTFT as it is, and as a polynomial of the prompt's tokens predicts it."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.claims.flowprefill_fig12 import DEVICES, EXPERTS
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Cell, Check, Range, claim, drawing, grid, values
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import idle_prefill_s
 from servegym.latency_models.forms import get_form
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.records.types import BATCH
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OF_THE_FIGURE = tuple(device for device in DEVICES if device != EXPERTS)
 LOAD, HIGHER = 0.5, 0.8
@@ -66,8 +58,6 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     devices = list(dict.fromkeys(rows["device"]))
     figure, panels = drawing.panels(devices, "share of the requests", "TTFT / predicted")
     for axes, device in zip(panels, devices, strict=True):

@@ -1,25 +1,19 @@
 """FlowPrefill, Figure 14: one class of short prompts, where there is little to preempt."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import Check, Range, claim, over_loads
 from experiments.claims.harness.cells import Cell, deployment_of, spec_of
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
 from experiments.claims.harness.drawing import by_load
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, missed
-from experiments.claims.harness.rows import over_loads
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import FULL_SEED, Setting, Size, idle_prefill_s, seed_of
 from servegym.scenarios.spec import ServingSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCHEDULERS = {"FlowPrefill": "flow-prefill", "DistServe-CP2K": "distserve-cp2k"}
 LOADS = (0.4, 0.6, 0.8, 1.0, 1.2, 1.4)

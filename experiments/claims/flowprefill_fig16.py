@@ -1,23 +1,15 @@
 """FlowPrefill, Figure 16: prefill and decode on one engine."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, Cell, Check, Range, claim, grid, over_loads
 from experiments.claims.harness.drawing import by_load
 from experiments.claims.harness.first_tokens import scenario_at
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import over_loads
 from experiments.claims.harness.served import begin
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCHEDULERS = {"FlowPrefill": "flow-prefill", "vLLM-CP2K": "vllm-v1:max_num_batched_tokens=2048"}
 LOADS = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -1,21 +1,13 @@
 """FlowPrefill, Figures 3 and 4: a long prompt in chunks, and prompts of one length in batches, on an idle engine."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import values
+from experiments.claims.harness import Cell, Check, Range, claim, grid, values
 from experiments.claims.harness.settings import idle_prefill_s, profile
 from servegym.simulator.records.types import BATCH
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LONG_PROMPT = (28_000, 32_768)  # tokens, drawn: the paper's is 32K
 CHUNKS = (256, 512, 1024, 2048, 4096, 8192)

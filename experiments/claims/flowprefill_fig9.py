@@ -1,27 +1,13 @@
 """FlowPrefill, Figure 9: TTFT attainment against the request rate and against the tightness of the SLOs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.first_tokens import (
-    ATTAINMENT,
-    ONE_AND_ONE,
-    attainment,
-    goodput_per_s,
-    least_scale,
-)
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import series, values
-
-if TYPE_CHECKING:
-    import pandas as pd
+from experiments.claims.harness import Cell, Check, Range, claim, drawing, grid, series, values
+from experiments.claims.harness.first_tokens import ATTAINMENT, ONE_AND_ONE, attainment, goodput_per_s, least_scale
 
 DEVICES = ("a100-llama3-8b", "a100-qwen2.5-14b-tp2", "a100-llama3-70b-tp4")
 FLOW = "flow-prefill"
@@ -57,8 +43,6 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     devices = list(dict.fromkeys(rows["device"]))
     figure, (above, below) = drawing.panel_rows(devices, "", ["share of first tokens in time"] * 2, (3.1, 2.5))
     for device, by_rate, by_scale in zip(devices, above, below, strict=True):

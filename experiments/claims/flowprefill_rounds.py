@@ -1,18 +1,11 @@
 """FlowPrefill, section 6.4: how often the scheduler is asked."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import BELOW_0, Cell, Check, Range, claim, grid, values
 from experiments.claims.harness.first_tokens import ONE_AND_ONE, run_to_the_end
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import values
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LOADS = (0.4, 0.8, 1.2)
 SCHEDULERS = {"batching": "flow-prefill", "no batching": "flow-prefill:batch_token_budget=0"}

@@ -1,23 +1,16 @@
 """PolyServe, Figures 2 to 4: the batch that a TPOT allows, and what a request then costs, by the paper's formulas."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, Cell, Check, Range, claim, values
 from experiments.claims.harness.fleets import DEVICE
 from experiments.claims.harness.polyserve_optimal import SteadyDevice, colocated_cost_s, disaggregated_costs_s
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size, profile
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 P, D = 1000, 4000  # of the paper's example
 TTFT_S = 0.7  # of Figure 4

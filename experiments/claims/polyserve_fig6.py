@@ -1,31 +1,16 @@
 """PolyServe, Figure 6: goodput of 20 engines against random, least-loaded and statically chunked ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.fleets import (
-    DEVICE,
-    POLYSERVE,
-    SEEDS,
-    Fleet,
-    fleets,
-    goodput,
-    in_time,
-    of_fleet,
-)
-from experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness import Cell, Check, Range, Setting, Size, claim, drawing
+from experiments.claims.harness.fleets import DEVICE, POLYSERVE, SEEDS, Fleet, fleets, goodput, in_time, of_fleet
+from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Where its table is right (on mooncake-conversation it is not: polyserve-optimal), and runs are not the longest.
 FAMILIES = ("uniform-4096-1024", "azure-conv")
@@ -69,9 +54,6 @@ def spread(rows: pd.DataFrame, fleet: Fleet) -> np.ndarray:
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
     """A row of marks a trace: goodput of each fleet over the optimal one of co-located engines."""
-    from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
-
     families = list(dict.fromkeys(rows["family"]))
     figure, panels = drawing.panels([""], "share of the optimal goodput of 20 co-located engines", "", size=(8.4, 3.6))
     axes = panels[0]
@@ -94,8 +76,6 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 def appendix(rows: pd.DataFrame, folder: Path) -> str:
     """Goodputs, and the means over traces that the paper prints."""
-    from servegym.evaluation.intervals import student_interval
-
     del folder
     lines: list[str] = []
     over: dict[str, list[np.ndarray]] = {name: [] for name in PAPER}

@@ -1,15 +1,12 @@
 """PolyServe, Figure 7: attainment while the shares of the TPOT tiers change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Cell, Check, Range, Setting, Size, claim
 from experiments.claims.harness.fleets import (
     BASELINES,
     DEVICE,
@@ -26,11 +23,7 @@ from experiments.claims.harness.fleets import (
     window_s,
 )
 from experiments.claims.harness.served import begin
-from experiments.claims.harness.settings import Setting, Size
 from servegym.simulator.inputs.workload import Workload
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ENGINES = 10  # for processor time; the paper: 20
 LOADS = (0.6, 0.85)  # rates, as shares of the optimal goodput of the fleet, at the paper's shares of the tiers

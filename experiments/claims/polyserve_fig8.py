@@ -1,18 +1,15 @@
 """PolyServe, Figure 8: engine-seconds a request takes, where engines can be had."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import BELOW_0, Cell, Check, Range, Setting, Size, claim, drawing
 from experiments.claims.harness.fleets import (
     DEVICE,
     ENGINES,
@@ -32,10 +29,6 @@ from experiments.claims.harness.fleets import (
     window_s,
 )
 from experiments.claims.harness.served import begin
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FAMILIES = ("uniform-4096-1024", "azure-conv")  # for processor time
 LOADS = (0.2, 0.5, 0.8)  # rates, as shares of the optimal goodput of 20 co-located engines
@@ -121,8 +114,6 @@ def costs(rows: pd.DataFrame, fleet: Fleet, load: float) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     families = list(dict.fromkeys(rows["family"]))
     figure, row = drawing.panels(
         families, "rate, share of optimum", "engine-seconds a request", size=(2.4, 2.6), share_y=False
@@ -135,14 +126,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     drawing.save(figure, row, path)
 
 
-@claim(
-    "polyserve-fig8",
-    cells=cells,
-    measure=measure,
-    families=FAMILIES,
-    devices=(DEVICE,),
-    picture=picture,
-)
+@claim("polyserve-fig8", cells=cells, measure=measure, families=FAMILIES, devices=(DEVICE,), picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     baseline = co_chunk(Setting(str(rows["family"].iloc[0]), str(rows["device"].iloc[0])))
     checks = []

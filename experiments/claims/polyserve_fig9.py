@@ -1,29 +1,13 @@
 """PolyServe, Figure 9: goodput per engine over the number of engines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.fleets import (
-    DEVICE,
-    POLYSERVE,
-    SEEDS,
-    Fleet,
-    co_chunk,
-    goodput,
-    of_fleet,
-)
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
+from experiments.claims.harness import ABOVE_0, BELOW_0, Cell, Check, Range, Setting, Size, claim, drawing
+from experiments.claims.harness.fleets import DEVICE, POLYSERVE, SEEDS, Fleet, co_chunk, goodput, of_fleet
 
 SIZES = (8, 16, 32, 64)
 ABOVE = Range(low=1.0)
@@ -56,8 +40,6 @@ def all_fleets(rows: pd.DataFrame) -> tuple[Fleet, ...]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     family = rows["family"].iloc[0]
     figure, row = drawing.panels([family], "engines", "goodput per engine, requests/s", size=(8.4, 3.2))
     for style, fleet in enumerate(all_fleets(rows)):
@@ -69,12 +51,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 
 @claim(
-    "polyserve-fig9",
-    cells=cells,
-    measure=goodput,
-    families=("uniform-4096-1024",),
-    devices=(DEVICE,),
-    picture=picture,
+    "polyserve-fig9", cells=cells, measure=goodput, families=("uniform-4096-1024",), devices=(DEVICE,), picture=picture
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks, chunked = [], all_fleets(rows)[-1]

@@ -1,27 +1,13 @@
 """PolyServe, section 5.2: goodput as a share of the optimal one, and disaggregated against co-located."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.fleets import (
-    DEVICE,
-    POLYSERVE,
-    SEEDS,
-    goodput,
-    of_fleet,
-)
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
+from experiments.claims.harness import Cell, Check, Range, Setting, Size, claim, drawing
+from experiments.claims.harness.fleets import DEVICE, POLYSERVE, SEEDS, goodput, of_fleet
 
 FAMILIES = ("uniform-4096-1024", "uniform-512-512", "mooncake-conversation", "azure-conv")
 SHARES = {"PD-PolyServe": Range(0.83, 1.02), "CO-PolyServe": Range(0.63, 0.83)}  # 92.5 % and 72.9 % in print
@@ -43,30 +29,17 @@ def shares(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
-
     families = list(dict.fromkeys(rows["family"]))
     figure, row = drawing.panels([""], "", "share of the mode's optimal goodput", size=(6.8, 2.8))
     for style, fleet in enumerate(POLYSERVE):
-        found = [student_interval(shares(rows[rows["family"] == family])[fleet.name]) for family in families]
-        row[0].bar(
-            np.arange(len(families)) + (style - 0.5) * 0.36, [interval.mean for interval in found], 0.34,
-            yerr=[0.0 if np.isnan(interval.low) else interval.half_width for interval in found], capsize=2,
-            label=fleet.name, color=("#0072B2", "#E69F00")[style], edgecolor="black", linewidth=0.6,
-        )  # fmt: skip
+        found = [shares(rows[rows["family"] == family])[fleet.name] for family in families]
+        place, colour = (style - 0.5) * 0.36, ("#0072B2", "#E69F00")[style]
+        drawing.bars(row[0], found, fleet.name, at=place, width=0.34, color=colour, edgecolor="black", linewidth=0.6)
     row[0].set_xticks(range(len(families)), families, fontsize=8)
     drawing.save(figure, row, path)
 
 
-@claim(
-    "polyserve-optimal",
-    cells=cells,
-    measure=goodput,
-    families=FAMILIES,
-    devices=(DEVICE,),
-    picture=picture,
-)
+@claim("polyserve-optimal", cells=cells, measure=goodput, families=FAMILIES, devices=(DEVICE,), picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     found = shares(rows)
     both = [of_fleet(rows, fleet, "goodput_per_s") for fleet in POLYSERVE]

@@ -1,23 +1,17 @@
 """PolyServe, section 5.6: how many requests a second its router arranges."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from experiments.benchmarks.routers import copied, route_all
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Cell, Check, Range, Setting, Size, claim
 from experiments.claims.harness.fleets import DEVICE, POLYSERVE, of_fleet, optimal_per_s, scenario
 from experiments.claims.harness.goodput import arrivals
 from experiments.claims.harness.served import begin
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ENGINES = 128
 DURATION_S = 100.0  # of the arrivals, in full size
@@ -64,13 +58,7 @@ def routed_per_s(whole: Any, requests: int) -> float:
     return count / (time.thread_time() - begin_s)
 
 
-@claim(
-    "polyserve-speed",
-    cells=cells,
-    measure=measure,
-    families=("uniform-4096-1024",),
-    devices=(DEVICE,),
-)
+@claim("polyserve-speed", cells=cells, measure=measure, families=("uniform-4096-1024",), devices=(DEVICE,))
 def judge(rows: pd.DataFrame) -> list[Check]:
     return [
         *(Check(f"{fleet.name}: requests simulated a second", of_fleet(rows, fleet, "simulated_per_s"), FAST)

@@ -1,25 +1,18 @@
 """ProServe, Figure 10: SlideBatching and the engine baselines under load, on one engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, BELOW_0, Cell, Check, Range, claim, drawing, values
 from experiments.claims.harness.measures import serve
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.selection import best, lead, relative_lead, split, with_selection
 from experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size, slo_recipe
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WHOLE = "slide-batching"
 OF_THE_FIGURE = ("vllm-fcfs", "weighted-vtc", "sarathi-fcfs", "sarathi-priority", "fairbatching")
@@ -196,8 +189,6 @@ def two_client_checks(rows: pd.DataFrame) -> list[Check]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     judging, _ = split(plain(rows))
     here = judging[judging["device"] == judging["device"].iloc[0]]
     families = list(here["family"].unique())

@@ -1,11 +1,8 @@
 """ProServe, Figure 11: GoRouting and Min-Load with local schedulers, prefill and decode disaggregated."""
 
-from __future__ import annotations
+import pandas as pd
 
-from typing import TYPE_CHECKING
-
-from experiments.claims.harness.checks import Check
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Check, claim, values
 from experiments.claims.harness.clusters import (
     ENGINES,
     GOROUTING,
@@ -18,11 +15,7 @@ from experiments.claims.harness.clusters import (
     Variant,
     serve_first_tokens,
 )
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import FAMILIES, Setting, rules_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICES = ("a100-llama3-8b", "ascend910b-qwen3-32b-tp4")
 # In the paper decode tokens are "almost always satisfied". So of 8 engines as many prefill as leave decode engines

@@ -1,16 +1,7 @@
 """ProServe, Figure 12: GoRouting and Min-Load with local schedulers, engines co-located."""
 
-from __future__ import annotations
-
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.clusters import (
-    ENGINES,
-    GOROUTING,
-    LEAST_LOADED,
-    Grid,
-    Variant,
-    serve_first_tokens,
-)
+from experiments.claims.harness.clusters import ENGINES, GOROUTING, LEAST_LOADED, Grid, Variant, serve_first_tokens
+from experiments.claims.harness.registry import claim
 from experiments.claims.harness.settings import FAMILIES
 from experiments.claims.proserve_fig11 import DEVICES
 

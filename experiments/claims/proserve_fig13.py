@@ -1,22 +1,13 @@
 """ProServe, Figure 13: TDG ratio and SLO attainment of high and low priority."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, Cell, Check, Range, Setting, Size, claim, drawing, values
 from experiments.claims.harness.measures import serve
-from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LOAD = 1.0
 SLIDE, FCFS, PRIORITY = "slide-batching", "sarathi-fcfs", "sarathi-priority"
@@ -91,9 +82,6 @@ def variant_checks(rows: pd.DataFrame) -> list[Check]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
-
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]
     bars = {
@@ -105,30 +93,14 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     figure, row = drawing.panels(list(COLUMN), "", "share", size=(3.1, 3.0))
     for axes, metric in zip(row, COLUMN, strict=True):
         for place, (name, look) in enumerate({"high": "#333333", "low": "#bbbbbb"}.items()):
-            intervals = [
-                student_interval(priorities(here, metric, *bar[:1], buffered=bar[1])[place]) for bar in bars.values()
-            ]
-            axes.bar(
-                np.arange(len(bars)) + 0.38 * place,
-                [interval.mean for interval in intervals],
-                0.36,
-                yerr=[interval.half_width for interval in intervals],
-                color=look,
-                edgecolor="black",
-                capsize=2,
-                label=f"{name} priority",
-            )
+            shares = [priorities(here, metric, of, buffered=buffered)[place] for of, buffered in bars.values()]
+            drawing.bars(axes, shares, f"{name} priority", at=0.38 * place, width=0.36, color=look, edgecolor="black")
         axes.set_xticks(np.arange(len(bars)) + 0.19, list(bars), rotation=35, ha="right", fontsize=7)
         axes.set_ylim(0, 1.02)
     drawing.save(figure, row, path)
 
 
-@claim(
-    "proserve-fig13",
-    cells=cells,
-    measure=serve,
-    picture=picture,
-)
+@claim("proserve-fig13", cells=cells, measure=serve, picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = [check for metric in METRICS for check in all_checks(rows, metric, LOAD, "")]
     checks += all_checks(rows, "attainment by deadlines", LOAD, "the first and last token's deadlines, not mean TPOT")

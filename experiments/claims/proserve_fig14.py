@@ -1,21 +1,15 @@
 """ProServe, Figure 14: TTFT and TPOT of high and low priority."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import BELOW_0, Check, Range, claim, drawing, values
 from experiments.claims.harness.cells import Cell, simulation
-from experiments.claims.harness.checks import BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.grid import grid, longer
+from experiments.claims.harness.grids import grid, longer
 from experiments.claims.harness.measures import PRIORITIES
-from experiments.claims.harness.rows import values
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SLIDE, FCFS, PRIORITY = "slide-batching", "sarathi-fcfs", "sarathi-priority"
 SCHEDULERS = {"SlideBatching": SLIDE, "Sarathi-FCFS": FCFS, "Sarathi-Priority": PRIORITY}
@@ -45,8 +39,6 @@ def quantiles(rows: pd.DataFrame, metric: str, name: str, scheduler: str) -> np.
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]
     figure, row = drawing.panels(["TTFT, s", "TPOT, s"], "share of the requests", "", share_y=False)

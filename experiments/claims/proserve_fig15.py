@@ -1,22 +1,14 @@
 """ProServe, Figure 15: what each part of SlideBatching is worth."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, BELOW_0, Cell, Check, Setting, Size, claim, drawing
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.rows import mean_where, over_loads
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WHOLE = "slide-batching"
 ABLATIONS = ("only-deadline", "only-density", "no-latency")
@@ -70,8 +62,6 @@ def measured_at(rows: pd.DataFrame, column: str, scheduler: str, exact_estimator
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     device = rows["device"].iloc[0]
     of_device = rows[rows["device"] == device]
     families = list(of_device["family"].unique())
@@ -86,12 +76,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     drawing.save(figure, row, path)
 
 
-@claim(
-    "proserve-fig15",
-    cells=cells,
-    measure=serve,
-    picture=picture,
-)
+@claim("proserve-fig15", cells=cells, measure=serve, picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     low, high = ([LOADS.index(load) for load in loads] for loads in (LOW, HIGH))
     checks = []

@@ -1,22 +1,14 @@
 """ProServe, Figures 16 and 17: gain per second under sustained overload, and urgent requests that follow the load."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.rows import series
+from experiments.claims.harness import ABOVE_0, Cell, Check, Range, claim, drawing, series
 from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 from experiments.claims.harness.timelines import serve_sampled
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SLIDE, FCFS = "slide-batching", "sarathi-fcfs"
 OVERLOAD = 1.4
@@ -63,8 +55,6 @@ def phase_s_of(arrivals: str) -> float:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]
     here = here[here["seed"] == here["seed"].min()]
@@ -97,12 +87,7 @@ def running_mean(series: np.ndarray, width: int = 5) -> np.ndarray:
     return np.convolve(series, np.ones(width) / width, mode="valid")
 
 
-@claim(
-    "proserve-fig16-17",
-    cells=cells,
-    measure=serve_sampled,
-    picture=picture,
-)
+@claim("proserve-fig16-17", cells=cells, measure=serve_sampled, picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     steady, waves = rows[rows["arrivals"] == "poisson"], rows[rows["arrivals"] != "poisson"]
     gains = {

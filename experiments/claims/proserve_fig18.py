@@ -1,20 +1,12 @@
 """ProServe, Figure 18: what the weight of high priority does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
+import pandas as pd
+
+from experiments.claims.harness import ABOVE_0, BELOW_0, Cell, Check, Range, Setting, Size, claim, drawing, values
 from experiments.claims.harness.measures import serve
-from experiments.claims.harness.rows import values
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SLIDE, PRIORITY = "slide-batching", "sarathi-priority"
 WEIGHTS = (1.0, 2.0, 4.0, 8.0)
@@ -39,8 +31,6 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]
     shown = {
@@ -65,12 +55,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     drawing.save(figure, row, path)
 
 
-@claim(
-    "proserve-fig18",
-    cells=cells,
-    measure=serve,
-    picture=picture,
-)
+@claim("proserve-fig18", cells=cells, measure=serve, picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = []
     for examines, (column, buffered) in METRICS.items():

@@ -1,16 +1,14 @@
 """ProServe, Figure 19: an industrial day on 32 engines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import ABOVE_0, Check, claim, drawing, series, values
 from experiments.claims.harness.cells import Cell, simulation
-from experiments.claims.harness.checks import ABOVE_0, Check
-from experiments.claims.harness.claim import claim
 from experiments.claims.harness.clusters import (
     BASELINES,
     CLIENTS,
@@ -22,14 +20,10 @@ from experiments.claims.harness.clusters import (
     name_of,
 )
 from experiments.claims.harness.measures import by_priority
-from experiments.claims.harness.rows import series, values
 from experiments.claims.harness.settings import FULL, Setting, Size, saturation_per_s, slo_recipe
 from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE = "ascend910b-qwen3-32b-tp4"
 ENGINES = 32
@@ -44,10 +38,7 @@ OTHERS = tuple(
     for router in (MIN_LOAD, GOROUTING)
     if (scheduler, router) != OURS
 )
-OTHER_ROUTERS = {
-    "round-robin": ROUND_ROBIN,
-    "GoRouting, fallback to the least loaded": LEAST_LOADED,
-}
+OTHER_ROUTERS = {"round-robin": ROUND_ROBIN, "GoRouting, fallback to the least loaded": LEAST_LOADED}
 METRICS = {"TDG ratio": "tdg_ratio", "SLO attainment": "slo_attainment"}
 
 
@@ -158,8 +149,6 @@ def examined_checks(rows: pd.DataFrame) -> list[Check]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     plain = rows[~rows["exact_estimator"]]
     titles = ["offered load", f"TDG ratio, mean load {BUSY:g}"]
     figure, (offered, gained) = drawing.panels(titles, "hour of the day", "", size=(4.6, 2.7), share_y=False)

@@ -1,17 +1,10 @@
 """ProServe, Figure 2: strict priority and first come first served, overall and by priority."""
 
-from __future__ import annotations
+import pandas as pd
 
-from typing import TYPE_CHECKING
-
-from experiments.claims.harness.checks import BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.grid import grid, longer
+from experiments.claims.harness import BELOW_0, Check, Range, claim, values
+from experiments.claims.harness.grids import grid, longer
 from experiments.claims.harness.measures import serve
-from experiments.claims.harness.rows import values
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FCFS, PRIORITY = "sarathi-fcfs", "sarathi-priority"
 LOAD, HIGHER = 0.7, 1.0

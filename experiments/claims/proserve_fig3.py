@@ -1,31 +1,20 @@
 """ProServe, Figures 3 and 4: EDF against SJF as load grows, under a fixed token budget and a fixed batch size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, BELOW_0, Cell, Check, Range, Setting, Size, claim, drawing
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.rows import mean_where, over_loads
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LOADS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.4)
 LOW, HIGH = (0.1, 0.2, 0.3), (1.0, 1.2, 1.4)
 LIMITS = {"token budget 512": "max_num_batched_tokens=512", "batch size 64": "batch_size=64"}
 IN_CONTROL = 0.95  # SLO attainment up to which EDF has the load in hand
-METRICS = {
-    "attainment by the deadlines of the first and last token": "deadline_attainment",
-    "TDG ratio": "tdg_ratio",
-}
+METRICS = {"attainment by the deadlines of the first and last token": "deadline_attainment", "TDG ratio": "tdg_ratio"}
 BINDING = (
     "batch size 16"  # 64 requests are rarely in the queue at low load, and a limit that does not bind orders nothing
 )
@@ -61,8 +50,6 @@ def steepest_fall(attained: np.ndarray) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     device = rows["device"].iloc[0]
     of_device = rows[rows["device"] == device]
     families = list(of_device["family"].unique())
@@ -81,12 +68,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     drawing.save(figure, row, path)
 
 
-@claim(
-    "proserve-fig3",
-    cells=cells,
-    measure=serve,
-    picture=picture,
-)
+@claim("proserve-fig3", cells=cells, measure=serve, picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = []
     for limit, setting in LIMITS.items():

@@ -1,23 +1,16 @@
 """ProServe, Figures 5 and 6: which requests SJF delays at low load, and what piles up in EDF's queue at high load."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.grid import grid, longer
+from experiments.claims.harness import ABOVE_0, Cell, Check, Range, claim, drawing, series, values
+from experiments.claims.harness.grids import grid, longer
 from experiments.claims.harness.measures import serve_long_prompts
-from experiments.claims.harness.rows import series, values
 from experiments.claims.harness.timelines import serve_sampled
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TOKEN_BUDGET = 512
 SCHEDULERS = {name: f"{name}:max_num_batched_tokens={TOKEN_BUDGET}" for name in ("edf", "sjf")}
@@ -81,8 +74,6 @@ def queue_checks(
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]
     loads = {f"{name.upper()}, load {load:g}": (name, load) for load in (HIGH_LOAD, OVERLOAD) for name in SCHEDULERS}

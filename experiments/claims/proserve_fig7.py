@@ -1,20 +1,13 @@
 """ProServe, Figure 7: the best token budget differs by policy and by load."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.grid import grid, longer
+from experiments.claims.harness import ABOVE_0, Check, Range, claim, drawing, values
+from experiments.claims.harness.grids import grid, longer
 from experiments.claims.harness.measures import serve
-from experiments.claims.harness.rows import values
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BUDGETS = (64, 128, 256, 512, 1024, 2048, 4096)
 POLICIES = {"EDF": "edf", "SJF": "sjf", "FCFS": "sarathi-fcfs"}
@@ -78,8 +71,6 @@ def one_budget_loss(rows: pd.DataFrame, column: str) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     first = rows.iloc[0]
     here = rows[(rows["family"] == first["family"]) & (rows["device"] == first["device"])]
     loads = (LOW_LOAD, *LOADS.values())
@@ -97,12 +88,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 BUDGETED = [f"{policy}:max_num_batched_tokens={budget}" for policy in POLICIES.values() for budget in BUDGETS]
 
 
-@claim(
-    "proserve-fig7",
-    cells=grid(BUDGETED, (LOW_LOAD, *LOADS.values()), longer),
-    measure=serve,
-    picture=picture,
-)
+@claim("proserve-fig7", cells=grid(BUDGETED, (LOW_LOAD, *LOADS.values()), longer), measure=serve, picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = [Check("loss of one budget for all", one_budget_loss(rows, "slo_attainment"), ABOVE_0)]
     for examines, column in METRICS.items():

@@ -1,22 +1,16 @@
 """ProServe, Figure 8: a balanced fleet has no room for a long prompt, an unbalanced one does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import ABOVE_0, Check, Range, claim, values
 from experiments.claims.harness.cells import Cell, deployment_of, spec_of
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import Setting, Size, idle_prefill_s
 from servegym.simulator.inputs.workload import Workload
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MIN_LOAD, GOROUTING = "min-load", "gorouting"
 ROUTERS = {"Min-Load": MIN_LOAD, "GoRouting": GOROUTING}

@@ -1,24 +1,18 @@
 """ProServe, section 4.1: how far the batch latency estimator is off."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import Check, Range, claim, values
 from experiments.claims.harness.cells import Cell, simulation
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import FAMILIES, NO_FAMILY, Setting, Size, profile
 from servegym.evaluation.reports.iterations import iterations
 from servegym.latency_models.estimators import range_of
 from servegym.latency_models.sampling import random_batches
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ABOUT = Range(3.0, 6.0)  # percent: "about 4.5 %", half as much again either way
 BATCHES = 1800
@@ -71,12 +65,7 @@ def percent(estimated_s: np.ndarray, real_s: np.ndarray) -> float:
     return float(100 * np.mean(np.abs(estimated_s - real_s) / real_s))
 
 
-@claim(
-    "proserve-mape",
-    cells=cells,
-    measure=measure,
-    families=NO_FAMILY,
-)
+@claim("proserve-mape", cells=cells, measure=measure, families=NO_FAMILY)
 def judge(rows: pd.DataFrame) -> list[Check]:
     served = (
         ("MAPE, %", "mape_served_percent", ABOUT),

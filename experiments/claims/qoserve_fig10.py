@@ -1,23 +1,17 @@
 """QoServe, Figure 10: median and p95 latency of each class as load grows."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import Check, Range, claim, drawing, values
 from experiments.claims.harness.cells import Cell, simulation
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.grid import grid, of_hours
-from experiments.claims.harness.rows import values
+from experiments.claims.harness.grids import grid, of_hours
 from experiments.claims.harness.violations import CLASSES, LONGEST_TTLT_S, slo_of
 from experiments.claims.qoserve_fig11 import SCHEDULERS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FCFS, EDF, SRPF, QO = SCHEDULERS
 LOADS = (0.7, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6)
@@ -71,8 +65,6 @@ def highest_load(over: np.ndarray) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     figure, grid = drawing.panel_rows(list(CLASSES), "load", [f"{name} over SLO" for name in QUANTILES])
     for line, quantile in zip(grid, QUANTILES, strict=True):
         for axes, kind in zip(line, CLASSES, strict=True):

@@ -1,22 +1,14 @@
 """QoServe, Figure 11: which requests violate deadlines as load grows, by length and by class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.rows import over_loads, values
+from experiments.claims.harness import ABOVE_0, BELOW_0, Cell, Check, Range, claim, drawing, over_loads, values
 from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 from experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, serve_violations, slo_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE = "a100-llama3-8b"
 SCHEDULERS = {
@@ -63,8 +55,6 @@ def breaking_load(shares: np.ndarray, loads: tuple[float, ...]) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     shown = {"": "all", " long": "long prompts", **{f" {name}": name for name in CLASSES}}
     figure, row = drawing.panels(list(shown.values()), "load", "violations, share of requests")
     for axes, group in zip(row, shown, strict=True):

@@ -1,22 +1,14 @@
 """QoServe, Figure 12: bursts of overload, with a fifth of the requests of low importance."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.rows import values
+from experiments.claims.harness import BELOW_0, Cell, Check, Range, claim, drawing, values
 from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 from experiments.claims.harness.violations import CLASSES, sarathi, serve_violations, slo_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE = "a100-llama3-8b"
 LOW_LOAD_TOKENS = 20_000  # waiting prefill tokens, about 2 s of work: below, alpha is 1 ms a token
@@ -50,8 +42,6 @@ def cells(setting: Setting, size: Size) -> Iterator[Cell]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     groups = {"": "all", " important": "important", **{f" {name}": name for name in CLASSES}}
     figure, row = drawing.panels(["low and high load in turn"], "", "violations, share", size=(7.2, 2.6))
     for style, name in enumerate((FCFS, EDF, QO)):

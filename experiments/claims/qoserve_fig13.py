@@ -1,23 +1,16 @@
 """QoServe, Figure 13: p99 latency of important requests, minute by minute, through bursts of overload."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.claims import qoserve_fig12
+from experiments.claims.harness import Check, Range, Setting, Size, claim, series
 from experiments.claims.harness.cells import Cell, simulation
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.rows import series
-from experiments.claims.harness.settings import Setting, Size
 from experiments.claims.harness.violations import LONGEST_TTLT_S
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FCFS, EDF, QO = list(qoserve_fig12.SCHEDULERS)[:3]
 SCHEDULERS = {name: qoserve_fig12.SCHEDULERS[name] for name in (FCFS, EDF, QO)}

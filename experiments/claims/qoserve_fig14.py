@@ -1,23 +1,15 @@
 """QoServe, Figure 14: what alpha does, the weight of work against deadlines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, BELOW_0, Cell, Check, claim, values
 from experiments.claims.harness.drawing import by_load
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 from experiments.claims.harness.violations import serve_violations, slo_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALPHAS = {"0": 0.0, "1": 0.001, "8": 0.008, "64": 0.064}  # by milliseconds a token
 LOADS = (1.0, 1.2, 1.4)

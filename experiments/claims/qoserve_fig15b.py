@@ -1,26 +1,19 @@
 """QoServe, Figure 15b: engines that two interactive classes need, shared or in silos with PolyServe's chunking."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import BELOW_0, Cell, Check, Range, claim, drawing, values
 from experiments.claims.harness.goodput import arrivals, serves
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
 from experiments.without_steps import scheduler_without_steps
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE = "a100-llama3-8b"
 RATE_PER_S, DURATION_S = 50.0, 1200.0  # the latter in full size
@@ -118,8 +111,6 @@ def engines_of(rows: pd.DataFrame, pair: tuple[str, str], share: float) -> tuple
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     figure, row = drawing.panels([f"{RATE_PER_S:g} requests/s"], "share of requests with TBT 50 ms (others: 100 ms)",
                                  "engines needed", size=(4.6, 2.7))  # fmt: skip
     of_mixes = [engines_of(rows, PAIRS[""], share) for share in SHARES]
@@ -130,14 +121,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     drawing.save(figure, row, path)
 
 
-@claim(
-    "qoserve-fig15b",
-    cells=cells,
-    measure=measure,
-    families=("qoserve-conv",),
-    devices=(DEVICE,),
-    picture=picture,
-)
+@claim("qoserve-fig15b", cells=cells, measure=measure, families=("qoserve-conv",), devices=(DEVICE,), picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = []
     for examines, pair in PAIRS.items():

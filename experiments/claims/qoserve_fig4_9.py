@@ -1,23 +1,16 @@
 """QoServe, Figures 4 and 9: what a chunk's size costs, and which sizes dynamic chunking takes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import ABOVE_0, Check, Range, claim, grid, values
 from experiments.claims.harness.cells import Cell, simulation
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import profile
 from experiments.claims.harness.violations import QOSERVE, slo_of
 from servegym.evaluation.reports.iterations import iterations
 from servegym.simulator.records.types import BATCH
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE = "a100-llama3-8b"
 SMALL, MOST, BEYOND = 256, 2500, 4096  # tokens; throughput saturates around 2500

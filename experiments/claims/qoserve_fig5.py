@@ -1,20 +1,12 @@
 """QoServe, Figure 5: what relegating a few requests does for the median one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Check, Range, claim, values
 from experiments.claims.harness.drawing import by_load
-from experiments.claims.harness.grid import grid, of_hours
-from experiments.claims.harness.rows import values
+from experiments.claims.harness.grids import grid, of_hours
 from experiments.claims.harness.violations import serve_violations, slo_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCHEDULERS = {"eager relegation": "qoserve", "none": "qoserve:relegation=off"}
 WITH, WITHOUT = SCHEDULERS.values()

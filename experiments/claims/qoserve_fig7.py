@@ -1,22 +1,14 @@
 """QoServe, Figure 7: goodput of one engine shared by three classes."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Cell, Check, Range, claim, drawing, grid, values
 from experiments.claims.harness.goodput import goodput
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.violations import QOSERVE, sarathi, slo_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FAMILIES = ("qoserve-code", "qoserve-conv", "sharegpt")
 DEVICES = ("a100-llama3-8b", "a100-llama3-70b-tp4")
@@ -26,11 +18,7 @@ OVER_FCFS, OVER_EDF = Range(1.5, 2.4), Range(1.2, 1.4)  # what the paper prints
 
 
 def schedulers(device: str) -> dict[str, str]:
-    return {
-        "Sarathi-FCFS": sarathi("fcfs", device),
-        "Sarathi-EDF": sarathi("edf", device),
-        "QoServe": QOSERVE,
-    }
+    return {"Sarathi-FCFS": sarathi("fcfs", device), "Sarathi-EDF": sarathi("edf", device), "QoServe": QOSERVE}
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -44,8 +32,6 @@ def goodputs(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     devices = list(dict.fromkeys(rows["device"]))
     figure, row = drawing.panels(devices, "", "goodput, requests/s", size=(4.4, 2.7), share_y=False)
     for axes, device in zip(row, devices, strict=True):

@@ -1,22 +1,14 @@
 """QoServe, Figure 8: goodput of a prefill engine in disaggregated serving."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Cell, Check, Range, claim, drawing, grid, values
 from experiments.claims.harness.goodput import goodput
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.violations import slo_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICES = ("a100-llama3-8b", "a100-llama3-70b-tp4")
 CHUNK = "max_num_batched_tokens=8192"
@@ -42,8 +34,6 @@ def goodput_of(rows: pd.DataFrame, scheduler: str) -> np.ndarray:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     devices = list(dict.fromkeys(rows["device"]))
     figure, row = drawing.panels(devices, "", "goodput, requests/s", size=(3.2, 2.6), share_y=False)
     for axes, device in zip(row, devices, strict=True):

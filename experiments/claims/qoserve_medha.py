@@ -1,20 +1,13 @@
 """QoServe, section 4.5.1: chunking that sees the slack of decodes against Medha's, which holds a fixed TBT."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+import pandas as pd
+
+from experiments.claims.harness import Cell, Check, Range, claim, grid, values
 from experiments.claims.harness.goodput import goodput
-from experiments.claims.harness.grid import grid
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.violations import slo_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MEDHA = "medha"
 FCFS_ONLY = "alpha_s_per_token=0,relegation=off,selective_preemption=off"  # one class: by deadline is by arrival

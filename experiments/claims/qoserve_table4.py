@@ -1,33 +1,28 @@
 """QoServe, Table 4: a cluster that all classes share against silos, the same requests a second."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import BELOW_0, Check, Range, claim, drawing, values
 from experiments.claims.harness.cells import Cell, deployment_of
-from experiments.claims.harness.checks import BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
 from experiments.claims.harness.goodput import arrivals
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.served import begin
 from experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s
 from experiments.claims.harness.violations import CLASSES, QOSERVE, sarathi, slo_of, violations_of
 from experiments.without_steps import scheduler_without_steps
 from servegym.baselines.registry import router as find_router
+from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.state import SimulationState
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE = "a100-llama3-8b"
 RATE_PER_S = 35.0
@@ -133,9 +128,6 @@ def of_shared(rows: pd.DataFrame, column: str, engines: int = ENGINES) -> np.nda
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-    from servegym.evaluation.intervals import student_interval
-
     groups = {"": "all", **{f" {name}": name for name in CLASSES}}
     shown = {
         **{

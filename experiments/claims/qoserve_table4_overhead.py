@@ -1,18 +1,11 @@
 """QoServe, Table 4, on engines whose iterations cost what the paper's Figure 4 says that small chunks lose."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from experiments.claims import qoserve_table4 as table4
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.settings import Setting, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
+from experiments.claims.harness import Cell, Check, Setting, Size, claim
 
 # A chunk of 256 then has 0.72 to 0.73 of the throughput of 2048 (prefill alone, nothing or 1500 tokens cached).
 DEVICE = f"{table4.DEVICE}:cpu_overhead_ms=6.5"

@@ -1,22 +1,16 @@
 """QoServe, Table 5: what dynamic chunking, eager relegation and hybrid priority add to Sarathi-EDF."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
+import pandas as pd
+
+from experiments.claims.harness import BELOW_0, Cell, Check, Range, claim, drawing, values
 from experiments.claims.harness.goodput import goodput
-from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 from experiments.claims.harness.violations import QOSERVE, QOSERVE_CODE, sarathi, serve_violations, slo_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE = "a100-llama3-8b"
 STEPS = {
@@ -49,8 +43,6 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     shown = {
         "goodput_per_s": ("goodput, requests/s", GOODPUT_LOAD),
         "violations": (f"violations at load {HIGH_LOAD:g}, share", HIGH_LOAD),
@@ -62,14 +54,7 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
     figure.savefig(path, dpi=drawing.DOTS_PER_INCH)
 
 
-@claim(
-    "qoserve-table5",
-    cells=cells,
-    measure=measure,
-    families=("qoserve-code",),
-    devices=(DEVICE,),
-    picture=picture,
-)
+@claim("qoserve-table5", cells=cells, measure=measure, families=("qoserve-code",), devices=(DEVICE,), picture=picture)
 def judge(rows: pd.DataFrame) -> list[Check]:
     texts = {**STEPS, CODE: QOSERVE_CODE}
     goodputs = {name: values(rows, "goodput_per_s", scheduler=text, load=GOODPUT_LOAD) for name, text in texts.items()}

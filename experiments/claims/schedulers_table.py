@@ -1,16 +1,14 @@
 """All registered schedulers side by side: every family and load, on one engine of one device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, BELOW_0, Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import ABOVE_0, BELOW_0, Cell, Check, Range, claim, heat_map
+from experiments.claims.harness.drawing import DOTS_PER_INCH
 from experiments.claims.harness.league import league, markdown
 from experiments.claims.harness.measures import serve_by_first_token
 from experiments.claims.harness.page import TABLES
@@ -19,9 +17,6 @@ from experiments.claims.harness.settings import DEVICES, FAMILIES, Setting, Size
 from servegym.baselines.registry import scheduler_names
 from servegym.evaluation.markdown import header, row
 from servegym.scenarios.values import LOADS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ID = "schedulers-table"
 WHOLE = "slide-batching"
@@ -71,11 +66,6 @@ def ranked(judging: pd.DataFrame) -> list[str]:
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    from experiments.claims.harness import heat_map
-    from experiments.claims.harness.drawing import DOTS_PER_INCH
-
     judging, _ = split(plain(rows))
     schedulers, families = ranked(judging), list(judging["family"].unique())
     width = 1.7 + 0.28 * len(families) * (len(LOADS) + heat_map.GAP)
@@ -89,8 +79,6 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 def appendix(rows: pd.DataFrame, folder: Path) -> str:
     """The best scheduler of each setting, a table for each family, and all of it as CSV."""
-    import pandas as pd
-
     judging, _ = split(plain(rows))
     by_family = dict(list(judging.groupby("family", sort=False)))
     tables = {family: league(of_family, WHOLE) for family, of_family in by_family.items()}

@@ -1,30 +1,15 @@
 """Semantic scheduling, Figure 2b: how errors about output lengths move waiting times."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
+from experiments.claims.harness import Cell, Check, Range, Setting, Size, claim
 from experiments.claims.harness.error_curves import picture_of_errors
-from experiments.claims.harness.settings import Setting, Size
-from experiments.claims.harness.waiting import (
-    BUCKETS,
-    DEVICES,
-    LEVELS,
-    cell_of_waves,
-    serve_waiting,
-    waited,
-    waves,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
+from experiments.claims.harness.waiting import BUCKETS, DEVICES, LEVELS, cell_of_waves, serve_waiting, waited, waves
 
 ERRORS = (0.1, 0.3, 0.5, 0.7, 0.9)
 N, GAP_S, LONG_GAP_S = 5, 0.1, 1.0

@@ -1,29 +1,14 @@
 """Semantic scheduling, Figures 2c and 2d: the most urgent requests in spikes, against HPJF, SJF and FCFS."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.settings import Setting, Size
-from experiments.claims.harness.waiting import (
-    BUCKETS,
-    DEVICES,
-    cell_of_waves,
-    serve_waiting,
-    waited,
-    waves,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
+from experiments.claims.harness import ABOVE_0, Cell, Check, Range, Setting, Size, claim, drawing
+from experiments.claims.harness.waiting import BUCKETS, DEVICES, cell_of_waves, serve_waiting, waited, waves
 
 SIZES = (5, 20, 50, 100)  # of the largest wave
 SPIKE = SIZES[-1]
@@ -70,8 +55,6 @@ def spike_checks(rows: pd.DataFrame, baselines: dict[str, str], semantic: str, e
 
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
-    from experiments.claims.harness import drawing
-
     first = rows["device"].iloc[0]
     here = rows[rows["device"] == first]
     figure, row = drawing.panels(

@@ -1,29 +1,14 @@
 """Semantic scheduling, Table 1 as its caption has it: what predictors cost, processed at once or in full batches."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.settings import Setting, Size
-from experiments.claims.harness.waiting import (
-    BUCKETS,
-    DEVICES,
-    cell_of_waves,
-    serve_waiting,
-    waited,
-    waves,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
+from experiments.claims.harness import Cell, Check, Range, Setting, Size, claim, drawing
+from experiments.claims.harness.waiting import BUCKETS, DEVICES, cell_of_waves, serve_waiting, waited, waves
 
 LATENCIES_S = (0.001, 0.01, 0.1, 1.0)
 FAST_S, SLOW_S = LATENCIES_S[0], LATENCIES_S[-1]
@@ -82,8 +67,6 @@ def picture(rows: pd.DataFrame, path: Path) -> None:
 
 def draw(path: Path, title: str, y: str, shown: dict[str, str], waiting: Callable[[str, float], np.ndarray]) -> None:
     """Waiting times against the latency of a call. shown: processings by label; waiting: (processing, latency)."""
-    from experiments.claims.harness import drawing
-
     figure, row = drawing.panels([title], "latency of a call, s", y)
     for style, (name, processing) in enumerate(shown.items()):
         by_seed = [waiting(processing, latency_s) for latency_s in LATENCIES_S]

@@ -1,18 +1,13 @@
 """Semantic scheduling, Table 1 as the public scripts run it: more concurrent requests with each latency."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.checks import Check, Range
-from experiments.claims.harness.claim import claim
-from experiments.claims.harness.settings import Setting, Size
+from experiments.claims.harness import Cell, Check, Range, Setting, Size, claim
 from experiments.claims.harness.waiting import DEVICES, cell_of_waves, serve_waiting
 from experiments.claims.semantic_table1 import (
     AT_ONCE,
@@ -25,9 +20,6 @@ from experiments.claims.semantic_table1 import (
     overall,
     predictor,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CONCURRENT = {0.001: 4, 0.01: 16, 0.1: 32, 1.0: 64}  # by latency; the table's caption says 5 for all
 PROCESSINGS = {"full batches": FULL, "immediate": AT_ONCE}

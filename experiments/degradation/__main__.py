@@ -5,8 +5,6 @@
 Hypotheses: degradation.md. Runs are kept in --ledger, from which the same command goes on.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What is wrong in a run, and a run with it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple

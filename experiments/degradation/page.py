@@ -1,12 +1,11 @@
 """The page of the study: means under each condition, what is lost, where the order changes, and the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.degradation.conditions import (
     ATTAINMENT,
@@ -162,8 +161,6 @@ def page(rows: Mapping[Run, Row], words: str, measured_by: str, picture: str) ->
 
 def draw(rows: Mapping[Run, Row], path: Path) -> None:
     """A column for each thing that is wrong; TDG ratio above, SLO attainment below."""
-    from matplotlib.figure import Figure
-
     scores = Scores(rows)
     figure = Figure(figsize=(12, 6), layout="constrained")
     grid = figure.subplots(2, len(AXES), sharey="row", squeeze=False)

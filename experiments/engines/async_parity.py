@@ -7,8 +7,6 @@ is scheduled when the one before it starts (driving_ahead.py). Compared at each 
 request and the clock. Printed is a table, a line for each of CASES.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from experiments.engines.plugin_parity import (

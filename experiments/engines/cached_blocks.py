@@ -4,8 +4,6 @@ Contents of blocks have the names of docs/feature_rules.md: (number of a chunk, 
 With KV cache groups i counts blocks of the greatest common divisor of their sizes, and the group is the third.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

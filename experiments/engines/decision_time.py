@@ -5,8 +5,6 @@ Printed, as one JSON object: median and 99th percentile of a decision (planning,
 taking in the step costs besides, vLLM's own `schedule`, and the share of the bound.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -3,8 +3,6 @@
 python -m experiments.engines.emulated_tables OUT/figures.csv [OUT/figures.csv ...]
 """
 
-from __future__ import annotations
-
 import sys
 
 import pandas as pd

@@ -8,8 +8,6 @@ the device's; and by a vLLM server in real time, to which requests are streamed 
 tables `emulated_tables` writes from OUT/figures.csv.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -90,13 +88,7 @@ def main(settings: Settings) -> None:
     lines = []
     for seed in range(settings.first_seed, settings.first_seed + settings.seeds):
         workload = overload(
-            settings.trace,
-            settings.slo,
-            profile,
-            settings.load,
-            settings.requests,
-            seed,
-            settings.context_tokens,
+            settings.trace, settings.slo, profile, settings.load, settings.requests, seed, settings.context_tokens
         )
         for candidate in candidates_of(settings):
             for way in settings.ways.split(","):

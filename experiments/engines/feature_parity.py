@@ -5,8 +5,6 @@ scheduling and chunked prefill, and one feature; nothing but the feature can be 
 fuzz checks is checked.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -7,8 +7,6 @@ where it fails; it is served by vLLM's own scheduler and by the plug-in. What is
 a table by feature: what was not as decided and why.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

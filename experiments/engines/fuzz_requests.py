@@ -1,7 +1,5 @@
 """Requests of a fuzz run: what a client may ask of vLLM, drawn at random, and what its front end would make of it."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 from typing import Any

@@ -5,8 +5,6 @@ held, and the plug-in knows which requests vLLM has, and has not given up. In th
 in turn, and all memory is free. What the policy wants in a step runs within MOST_TURNS steps in which it is wanted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter, deque
@@ -15,16 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.engines.fuzz_requests import (
-    FEATURES,
-    Asked,
-    FakeGrammar,
-    Maker,
-    answer,
-    check_answer,
-    draw,
-    prepare,
-)
+from experiments.engines.fuzz_requests import FEATURES, Asked, FakeGrammar, Maker, answer, check_answer, draw, prepare
 from experiments.engines.vllm_driving import Limits, make_scheduler
 from servegym.baselines.artifact import Artifact, save_artifact
 from servegym.errors import VllmError

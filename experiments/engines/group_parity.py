@@ -10,8 +10,6 @@ With --prefixes vLLM caches prefixes, and sessions are served (PREFIX_CASES). Co
 what the free blocks hold, in the order in which they will be taken.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ Runs where vLLM is installed, for a minute. Of each of CASES a file for tests/ad
 batches of events as they are published, and between them prompts with the tokens that vLLM found of them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

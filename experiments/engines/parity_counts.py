@@ -10,8 +10,6 @@ scenes that failed, and the same counts. What is counted is kept in OUT/VERSION.
 the page gets a column for each version that is there.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -15,8 +15,6 @@ an answer with the picker; without it, in turns over the same engines; and by wa
 the other; and CPU time of the picker for a request and for a token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -10,8 +10,6 @@ Printed for each seed: steps of the run, the first that differs from the simulat
 simulated gain; and of the plug-in the share of steps, and of tokens, that were not as decided.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -8,8 +8,6 @@ order in which they will be taken, and what was overwritten. A hit rate is the t
 scheduled first, over the tokens of their prompts.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -19,14 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.engines.plugin_parity import plugged_in
-from experiments.engines.prefix_parity import (
-    compared,
-    first_difference,
-    found_share,
-    page_with,
-    sessions,
-    simulate,
-)
+from experiments.engines.prefix_parity import compared, first_difference, found_share, page_with, sessions, simulate
 from experiments.engines.vllm_driving import Drive, Limits, Step, drive
 from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines import registry

@@ -8,8 +8,6 @@ order in which they will be taken, what was overwritten in which order, and the 
 each of CASES; --page puts it into a page in the place of what that says of this version.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass

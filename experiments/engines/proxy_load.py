@@ -13,8 +13,6 @@ is run twice in turns; figures are means of the runs. A request is lost where it
 all of its tokens.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

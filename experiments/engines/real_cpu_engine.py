@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.engines.real_cpu_page import page_of
 from experiments.engines.real_cpu_server import ENVIRONMENT, ServerOptions, core_time_s, server
@@ -255,8 +256,6 @@ def run(folder: Path, settings: Settings) -> dict[str, Any]:
 def noise(table: Path) -> dict[str, float]:
     """How long batches took, how far repeats of one differ (slowest less fastest, over the median), and in what share
     of the repeats the engine had its core throughout."""
-    import pandas as pd
-
     rows = pd.read_csv(table)
     spread = (rows["slowest_s"] - rows["fastest_s"]) / rows["duration_s"]
     return {

@@ -5,8 +5,6 @@ meanwhile. So it is the engine itself, its scheduler and kernels, that the simul
 exchange between processes are in the replay over the server, whose clock is a wall's.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page of `real_cpu_engine`: what was measured, and how far the simulation is off."""
 
-from __future__ import annotations
-
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping

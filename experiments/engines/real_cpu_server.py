@@ -1,7 +1,5 @@
 """vLLM's server on one CPU core, as a process beside this one, and how long its engine waits for that core."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

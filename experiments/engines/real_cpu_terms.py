@@ -4,8 +4,6 @@ The front end and the client take turns with the engine on the cores there are, 
 interpreter lock. No batch measured in process has that in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

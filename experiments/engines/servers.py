@@ -1,7 +1,5 @@
 """A vLLM server on an emulated device, as a process of its own: started, waited for, stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

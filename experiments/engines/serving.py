@@ -1,7 +1,5 @@
 """What experiments with served engines share: their workloads, and artifacts made for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,14 +20,7 @@ FIND = {"scheduler": scheduler, "router": router}
 
 
 def overload(
-    trace: str,
-    slo: str,
-    profile: Profile,
-    load: float,
-    requests: int,
-    seed: int,
-    context_tokens: int,
-    engines: int = 1,
+    trace: str, slo: str, profile: Profile, load: float, requests: int, seed: int, context_tokens: int, engines: int = 1
 ) -> Workload:
     """A workload at a load relative to the engines' saturation, from time 0, with no SLO that an idle device misses."""
     most = context_tokens - 1

@@ -4,8 +4,6 @@ Everything but the model worker is SGLang's: its `Scheduler` as it makes itself,
 retraction and the handling of results. The clock is virtual. For comparing its decisions with the simulator's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.machinery
 import importlib.util

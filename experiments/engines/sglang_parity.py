@@ -9,16 +9,13 @@ as decided; tokens lost or too many (0); KV memory that was not given back (0).
 --policy none: SGLang decides alone. --shared N: prompts begin alike for so many tokens, and the radix cache is on.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import os
-from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import typer
 
 from experiments.engines.plugin_parity import batches_of, first_difference, random_workload, save_policy
 from experiments.engines.sglang_driving import Limits, drive, make_scheduler
@@ -49,45 +46,44 @@ def plugged_in(workload: Workload, limits: Limits, policy: Policy | None, profil
         return make_scheduler(limits)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--policy", default="vllm-v1:max_num_batched_tokens=1024,watermark=0")
-    parser.add_argument("--tokens", type=int, default=12000)
-    parser.add_argument("--requests", type=int, default=60)
-    parser.add_argument("--rate", type=float, default=40.0)
-    parser.add_argument("--shared", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
+def main(
+    policy: str = "vllm-v1:max_num_batched_tokens=1024,watermark=0",
+    tokens: int = 12000,
+    requests: int = 60,
+    rate: float = 40.0,
+    shared: int = 0,
+    seed: int = 0,
+) -> None:
     registry.load()
     profile = load_profile("a100-llama3-8b")
-    policy = None if given.policy == "none" else get_policy("scheduler", given.policy)
-    limits = Limits(given.tokens, radix_cache=given.shared > 0, chunked_prefill_size=1024)
-    workload = random_workload(given.seed, given.requests, given.rate, 3000, 300)
+    plugged = None if policy == "none" else get_policy("scheduler", policy)
+    limits = Limits(tokens, radix_cache=shared > 0, chunked_prefill_size=1024)
+    workload = random_workload(seed, requests, rate, 3000, 300)
     prompts = [
-        [9] * min(given.shared, int(row.prompt_tokens)) + [10 + index] * max(0, int(row.prompt_tokens) - given.shared)
+        [9] * min(shared, int(row.prompt_tokens)) + [10 + index] * max(0, int(row.prompt_tokens) - shared)
         for index, row in enumerate(workload.table)
     ]
-    scheduler = plugged_in(workload, limits, policy, profile)
+    scheduler = plugged_in(workload, limits, plugged, profile)
     served = drive(scheduler, workload, profile.device, prompts)
     out = np.array([len(times) for times in served.token_s])
     kept = scheduler.token_to_kv_pool_allocator.available_size() + scheduler.tree_cache.evictable_size()
     found: dict[str, Any] = {
-        "policy": given.policy, "seed": given.seed, "steps": len(served.steps),
+        "policy": policy, "seed": seed, "steps": len(served.steps),
         "retractions": sum(len(step.preempted) for step in served.steps),
         "gain": served.gain(workload)[0], "wrong_tokens": int(np.abs(out - workload.table["output_tokens"]).sum()),
         "memory_not_returned": limits.tokens - kept,
     }  # fmt: skip
-    if policy is not None:
+    if plugged is not None:
         counts = scheduler.servegym.metrics.counts
         found |= {"not_as_decided": counts["deviating_steps"] / len(served.steps), "broken": counts["broken"],
                   "fallback_steps": counts["fallback_steps"],
                   "decision_ms": 1e3 * scheduler.servegym.metrics.decision_s / max(1, counts["decisions"])}  # fmt: skip
-    if policy is not None and not given.shared:
-        result = simulate(workload, limits, policy, profile)
+    if plugged is not None and not shared:
+        result = simulate(workload, limits, plugged, profile)
         found |= {"simulated_steps": len(batches_of(result)), "first_difference": first_difference(served, result),
                   "simulated_gain": float(result.arrays.status[0].gain)}  # fmt: skip
     print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

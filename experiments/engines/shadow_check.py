@@ -18,8 +18,6 @@ engines and clients have time on two cores with other work on them. (A first run
 measured the machine: TTFT in the second pass was three times that of the first, and the error 0.08.)
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -32,7 +30,15 @@ from pathlib import Path
 from typing import Any
 
 from experiments.engines.proxy_load import HOST, running
+from servegym.adapters.replay.bodies import Bodies
+from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.evaluation.markdown import header, row
+from servegym.evaluation.measured.serving import scenario_of
+from servegym.evaluation.shadow import GAIN, NOTHING_BESIDE, Candidate, read_served, shadow
+from servegym.latency_models.documents import latency, to_text
+from servegym.latency_models.profile import load_profile, profile_document
+from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.runs.simulation import Simulation
 
 BASE, SLOWER, FACTOR = "ascend910b-qwen3-8b-eager", 4.0, 1.25
 RUNNING, OTHER = "round-robin", "gorouting"
@@ -43,9 +49,6 @@ PORT, ADMIN = 18400, "of-this-run"
 
 def slow_profile(folder: Path) -> str:
     """The file of BASE with every batch SLOWER times as long."""
-    from servegym.latency_models.documents import latency, to_text
-    from servegym.latency_models.profile import load_profile, profile_document
-
     document, base = profile_document(BASE), load_profile(BASE)
     device = base.device.plus_constant(-base.cpu_overhead_s).times(SLOWER)
     made = {**document, "name": "slow", "device": latency(device), "estimator": latency(base.estimator.times(SLOWER))}
@@ -70,29 +73,17 @@ def deployment(port: int, device: str, log: Path) -> Iterator[str]:
 
 def serve(url: str, device: str) -> None:
     """All requests, when they are due."""
-    from servegym.adapters.replay.bodies import Bodies
-    from servegym.adapters.replay.sending import Endpoint, replay
-    from servegym.scenarios.spec import ServingSpec
-
     words = {"requests": REQUESTS, "load": LOAD, "device": device, "engines": ENGINES}
     replay(ServingSpec().with_overrides(words).build(0).workload, Endpoint(url), Bodies("timed"))
 
 
 def shadowed(log: Path, device: str, router: str) -> dict[str, Any]:
     """What shadow says of another router."""
-    from servegym.evaluation.shadow import Candidate, read_served, shadow
-    from servegym.latency_models.profile import load_profile
-
     return dataclasses.asdict(shadow(read_served(log), load_profile(device), [Candidate(router=router)]))
 
 
 def at_factors(log: Path, device: str, factors: Sequence[float] = FACTORS) -> dict[float, float]:
     """TDG ratio of the second half of the requests under the policy that runs, by the factor of batch times."""
-    from servegym.evaluation.measured.serving import scenario_of
-    from servegym.evaluation.shadow import GAIN, NOTHING_BESIDE, read_served
-    from servegym.latency_models.profile import load_profile
-    from servegym.simulator.runs.simulation import Simulation
-
     run, profile = read_served(log).run, load_profile(device)
     judged, found = run.of_stage("2"), {}
     for factor in factors:

@@ -5,8 +5,6 @@ On few cores a server's own Python takes longer than some steps of a fast device
 times as much.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

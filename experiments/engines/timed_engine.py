@@ -7,8 +7,6 @@ in chunks, within a budget of tokens), and sleeps for as long as the device mode
 token is an event. For what needs an engine that serves, whatever it answers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -6,8 +6,6 @@
 Run it with the Python of an engine's environment: it needs transformers, and torch for weights.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import dataclass

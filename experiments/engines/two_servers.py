@@ -6,8 +6,6 @@ The same workload is sent twice: with both servers up all the time, and with one
 Every request must end: in full, or with an error. Results: docs/results/vllm-emulated.md.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -6,8 +6,6 @@ JOB.json is a `Job`; TOKENS.npz gets the times of all requests' tokens. `run_vir
 environment.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

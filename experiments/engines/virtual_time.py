@@ -4,8 +4,6 @@ Nothing waits: the clock is the device's, and what the host's Python takes is no
 one differ by what the schedulers decide and by nothing else.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -82,11 +80,7 @@ def drive(
                 )
                 prompt = {"prompt_token_ids": rng.integers(FIRST_TOKEN, LAST_TOKEN, row["prompt_tokens"]).tolist()}
                 engine.add_request(
-                    str(arrived),
-                    prompt,
-                    params,
-                    arrival_time=float(row["arrival_s"]),
-                    priority=int(row["priority"]),
+                    str(arrived), prompt, params, arrival_time=float(row["arrival_s"]), priority=int(row["priority"])
                 )
                 arrived += 1
             for output in engine.step():

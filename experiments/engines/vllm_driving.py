@@ -3,8 +3,6 @@
 For comparing its decisions with the simulator's, and for measuring the time a decision takes. The clock is virtual.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

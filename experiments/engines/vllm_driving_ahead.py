@@ -4,8 +4,6 @@ The device runs one step at a time; a step is scheduled when the one before it s
 its output has been taken in. The clock is virtual, and steps take what a device model says.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any, NamedTuple
 

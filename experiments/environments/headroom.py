@@ -8,8 +8,6 @@ chosen on other episodes (split `validation`). The best run found is, in each ep
 here made; where schedulers decide, those of a search that knows the future are among them.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -8,8 +8,6 @@ begins at 0, which is the base policy's own decision in `EngineBatching-v0`. For
 is `servegym train` (docs/training.md); this one acts in the environment only.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The rules that ship: every policy of a role with its defaults, learned ones among them."""
 
-from __future__ import annotations
-
 import importlib.resources
 from pathlib import PurePath
 

@@ -8,8 +8,6 @@ What is written needs this clone no longer: containers install the wheel of serv
 container file (`--wheel`; it is built from the clone unless it is given).
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess
@@ -42,12 +40,7 @@ def skydiscover(task: str, folder: Path) -> None:
         "llm": {"models": [{"name": "gpt-5", "weight": 1.0}]},
         "search": {"type": "adaevolve"},
         "prompt": {"system_message": (FOLDER / task / WORDS).read_text("utf-8")},
-        "evaluator": {
-            "timeout": TIMEOUT_S,
-            "max_retries": 0,
-            "cascade_evaluation": False,
-            "parallel_evaluations": 1,
-        },
+        "evaluator": {"timeout": TIMEOUT_S, "max_retries": 0, "cascade_evaluation": False, "parallel_evaluations": 1},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), "utf-8")
 

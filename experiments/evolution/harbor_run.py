@@ -13,8 +13,6 @@ HereEnvironment runs a task's commands on this machine, as root, with the task's
 takes; it does not show that the image builds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import shutil

@@ -4,8 +4,6 @@ It knows what a key of the task batch_scheduler may be made of, and what a route
 numbers come the same programs.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

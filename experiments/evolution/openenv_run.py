@@ -10,9 +10,6 @@ In an environment of its own, with the package that `forms openenv` writes and t
 The last program of each task imports os: it must be refused, with a reward less than all others.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import subprocess
 import sys
@@ -21,6 +18,7 @@ import urllib.error
 import urllib.request
 
 import numpy as np
+import typer
 
 from experiments.evolution.mutator import mutated
 
@@ -65,18 +63,13 @@ def tasks_of(address: str) -> list[str]:
         return [one["id"] for one in json.load(answer)["tasks"]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attempts", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--port", type=int, default=8423)
-    given = parser.parse_args()
-    address = f"http://127.0.0.1:{given.port}"
-    server = subprocess.Popen([sys.executable, "-m", "servegym_search.server.app", "--port", str(given.port)])
+def main(attempts: int = 3, seed: int = 0, port: int = 8423) -> None:
+    address = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen([sys.executable, "-m", "servegym_search.server.app", "--port", str(port)])
     try:
         wait_for(address, 60.0)
         for task in tasks_of(address):
-            rewards = run(address, task, given.attempts, given.seed)
+            rewards = run(address, task, attempts, seed)
             print(f"{task}: {', '.join(f'{reward:.4f}' for reward in rewards)}", flush=True)
             if not rewards[-1] < min(rewards[:-1]):
                 raise SystemExit(f"{task}: a refused program has a reward of {rewards[-1]}")
@@ -86,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

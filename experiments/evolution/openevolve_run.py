@@ -9,9 +9,6 @@ It shows that the protocol is what the framework asks for: metrics arrive in its
 With a model of your own: `openevolve-run initial_program.py evaluator.py --config ...` in a task's folder.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import re
 import threading
@@ -21,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
 from experiments.evolution.mutator import BEGIN, mutated
 
@@ -86,19 +84,14 @@ def run(iterations: int, seed: int, folder: Path) -> tuple[Any, list[str]]:
     return found, prompts
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("results/openevolve"))
-    given = parser.parse_args()
-    found, prompts = run(given.iterations, given.seed, given.out)
+def main(iterations: int = 10, seed: int = 0, out: Path = Path("results/openevolve")) -> None:
+    found, prompts = run(iterations, seed, out)
     heard = sum(FEEDBACK in prompt for prompt in prompts)
-    print(f"best combined_score {found.best_score:.4f} after {given.iterations} iterations; {len(prompts)} prompts, "
+    print(f"best combined_score {found.best_score:.4f} after {iterations} iterations; {len(prompts)} prompts, "
           f"{heard} of them with the feedback; metrics: {', '.join(sorted(found.metrics)[:6])}, ...")  # fmt: skip
     if not prompts or not heard or found.best_score <= 0 or "slo_attainment" not in found.metrics:
         raise SystemExit("OpenEvolve and the evaluator did not understand each other")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -7,8 +7,6 @@ It is judged on a hidden panel that no step has seen: other seeds, and a trace t
 is named when it runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import os

@@ -8,9 +8,6 @@ In an environment of its own, with servegym and SkyDiscover (tried: 0.1.0):
 The last answer of each task imports os: that program must score less than all others.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import os
 import subprocess
@@ -19,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import typer
 import yaml
 
 from experiments.evolution.forms import TASKS, write
@@ -53,19 +51,15 @@ def run(folder: Path, iterations: int, seed: int) -> tuple[list[float], list[str
     return [one["metrics"]["combined_score"] for one in programs], prompts
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+def main(iterations: int = 3, seed: int = 0) -> None:
     with tempfile.TemporaryDirectory() as out:
         write("skydiscover", Path(out), TASKS, None)
         for task in TASKS:
-            found, prompts = run(Path(out) / task, given.iterations, given.seed)
+            found, prompts = run(Path(out) / task, iterations, seed)
             print(f"{task}: {', '.join(f'{score:.4f}' for score in found)}", flush=True)
             if not found[-1] < min(found[:-1]) or not any(FEEDBACK in prompt for prompt in prompts):
                 raise SystemExit(f"{task}: SkyDiscover and the evaluator did not understand each other")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

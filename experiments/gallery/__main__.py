@@ -3,8 +3,6 @@
 python -m experiments.gallery docs/gallery --films [ENVIRONMENT ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

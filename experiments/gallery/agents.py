@@ -1,7 +1,5 @@
 """Agents that are written by hand, for environments in which no learned policy ships."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

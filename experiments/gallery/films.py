@@ -1,7 +1,5 @@
 """An animation of two players on one episode, and what the two gain on many."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages of the gallery, from the registry, the docstrings, the fields of observations and what was measured."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The agents of the gallery: in each environment its base policy, and another agent on the same episodes."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

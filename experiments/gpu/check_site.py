@@ -7,8 +7,6 @@ front of its path. That Python is this one, which must have what the packer left
 on. One JSON object is printed; status 1 if what should import does not.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The served runs that a GPU brought back, each beside simulations of the same requests under the same policy."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

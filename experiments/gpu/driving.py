@@ -5,8 +5,6 @@ runs without starting the engine again: the next one is made with the arguments 
 empty KV cache. HTTP, texts and other processes are not in the times; handing a request to the engine is.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import time

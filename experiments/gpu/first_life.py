@@ -7,8 +7,6 @@ same by the policies, then designed batches until the time is up (OUT/batches.cs
 calibrate` reads). Where the engine does not start, the status is 1: `--compilation eager` is worth a try.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

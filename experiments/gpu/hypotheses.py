@@ -1,7 +1,5 @@
 """The hypotheses stated before the runs on a GPU, held against what was served at a load above 1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ launched kernel by kernel, which takes LAUNCH_S whatever their size (h100.md). S
 The GPU does not wait, so the batches themselves and their times stay as simulated.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from servegym.adapters.replay.measuring import Measured

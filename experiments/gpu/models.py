@@ -1,7 +1,5 @@
 """Models that are shapes: a config.json, a small tokenizer, and no weights (`load_format="dummy"`)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ serving a dense model or one with experts in bf16 or fp8 on Hopper does not need
 enough to travel beside the repository. Needs pip, xz, tar, split, and the package `packaging`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

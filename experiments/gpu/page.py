@@ -7,14 +7,13 @@ by the steps of the runs at saturation, and by simulating each served run. The r
 FOLDER/requests as Parquet. A rehearsal on a CPU is no measurement: its tables say so.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -127,8 +126,6 @@ def picture(runs: Sequence[Compared], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
     shown = [run for run in runs if (run.line.get("load") or 0.0) > 1.0 and run.line["policy"] == STOCK]
     figure, axes = plt.subplots(2, len(shown), figsize=(3.6 * len(shown), 5.4), squeeze=False, layout="constrained")
     for place, run in enumerate(shown):

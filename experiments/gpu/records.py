@@ -1,7 +1,5 @@
 """What runs leave behind: a file of JSON lines, one a run, flushed when it has ended; and time that runs out."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -8,8 +8,6 @@ requests, when all have been served once. A line in OUT/runs.jsonl for each, wit
 file has are not served again, so the next quarter of an hour goes on where this one ended.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterator, Sequence

@@ -7,8 +7,6 @@ process ends: the saturation of a trace, then load 1.4 and 0.8 by vLLM's own sch
 OUT/runs.jsonl has is not run again. Two engines behind a proxy: `two_engines.py`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Starting vLLM for a run: on the GPU with a model's shape, or for a rehearsal on a CPU with a tiny one."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

@@ -8,8 +8,6 @@ the second; a prompt computed again after a preemption is not counted.) So each 
 profile fitted at saturation.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import sys

@@ -12,8 +12,6 @@ The first step, during which all requests are taken in, is left out; and so are 
 them (`fitting.in_time`), but with `--late`, for `servegym calibrate --same-total`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping, Sequence

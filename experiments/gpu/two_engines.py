@@ -8,8 +8,6 @@ GPU's time too, so it is the order of the routers that says something, and not h
 only compiles the routers' kernels, while another script has the GPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """The workloads that are served, and the policies that serve them; the same at home, where they are simulated."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

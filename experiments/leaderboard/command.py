@@ -36,8 +36,7 @@ def write(
 @app.command("add", epilog=EXAMPLES)
 def add(
     policies: Annotated[
-        list[str],
-        typer.Argument(metavar="POLICY...", help="Names of policies, or of Python files among the entries."),
+        list[str], typer.Argument(metavar="POLICY...", help="Names of policies, or of Python files among the entries.")
     ],
     kind: Annotated[str, typer.Option(metavar="scheduler|router", help="Their kind.")],
     who: Annotated[str, typer.Option(metavar="NAME", help="Name of the author.")],

@@ -1,7 +1,5 @@
 """An entry of the leaderboard: a policy, who measured it and when, and what it came to; measuring and verifying one."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib

@@ -1,7 +1,5 @@
 """docs/leaderboard.md, made of the entries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from experiments.leaderboard.entry import PANELS, Entry, entries, loads_in

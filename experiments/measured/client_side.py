@@ -3,21 +3,16 @@
 It comes on top of what was simulated without it, so nothing is simulated again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.figures import METRICS, means_of
 from servegym.evaluation.measured.fitting import FAR, NOISE, PRIOR
 from servegym.evaluation.measured.runs import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PRIOR_S = float(PRIOR[2])
 MOST_S = 10 * PRIOR_S

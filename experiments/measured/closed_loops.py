@@ -1,13 +1,12 @@
 """Measured closed loops: which points of closed_loop.parquet are simulated, and what is known of each one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.measured.closed_settings import MODELS, REQUESTS_PER_CLIENT, settings_of
 from servegym.errors import WorkloadError
@@ -15,9 +14,6 @@ from servegym.evaluation.measured.runs import BLOCK_TOKENS
 from servegym.simulator.features.session_dependencies import NO_TURN, SessionDependencies
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FILE = "closed_loop.parquet"
 GPUS = {"h100_sxm": "h100", "h200_sxm": "h200"}
@@ -144,8 +140,6 @@ def read_loops(folder: Path) -> tuple[list[Loop], list[tuple[str, int, int]]]:
 
     Raises WorkloadError where the folder has no such file.
     """
-    import pandas as pd
-
     if not (folder / FILE).exists():
         raise WorkloadError(f"{folder} has no {FILE}")
     chosen, counts = select(pd.read_parquet(folder / FILE))

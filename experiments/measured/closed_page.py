@@ -3,8 +3,6 @@
 python -m experiments.measured.closed_page docs/results/measured-closed-loops.md
 """
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Measured closed loops: the shapes of their models, and what is stated or taken of each engine's settings."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,7 +82,7 @@ OF_INFERENCEX = {
         "and 1c3aa8b; a later one of H200, 0949de5, has 8-bit keys, more tokens a batch and other kernels): "
         "max_num_seqs 256 on H100, on H200 and of other options vLLM's defaults, keys and values in 16 bits, "
         "asynchronous scheduling by the version. H100: attention outside the CUDA graph (PIECEWISE), whose "
-        f"launches are not modelled; {INFERENCEX}",
+        f"launches are not modelled; {INFERENCEX}"
     ),
     "openai/gpt-oss-120b": Settings(
         "benchmarks/gptoss_fp4_h100.sh and gptoss_fp4_h200.sh (SemiAnalysisAI/InferenceX 1fc5d73 and 16cd955): "

@@ -1,13 +1,12 @@
 """Measured closed loops simulated under several assumptions: the headline, and each term of it changed alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from experiments.measured.closed_loops import Loop
 from experiments.measured.closed_settings import MODELS, SHORTEST_SHARE
@@ -17,15 +16,11 @@ from servegym.baselines.registry import scheduler
 from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.figures import HEADLINE
 from servegym.evaluation.measured.serving import VLLM, with_terms
+from servegym.latency_models.building.huggingface import Model
 from servegym.latency_models.profile import Profile
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from servegym.latency_models.building.huggingface import Model
 
 GOALS = {"tpot": 12.0, "ttft": 30.0}  # median absolute error, percent; stated before anything was simulated
 TAU_GOAL = 0.9  # mean of Kendall's tau over groups of three and more configurations, by each of ranking.ORDERED_BY
@@ -197,8 +192,6 @@ def study(loops: Iterable[Loop], folder: Path, cases: Iterable[Case] = CASES) ->
 
     Cases that differ in what is counted only share a simulation.
     """
-    import pandas as pd
-
     cases, rows = tuple(cases), []
     for loop in loops:
 

@@ -3,8 +3,6 @@
 Synchronous engines only: with asynchronous scheduling the CPU works while the device does.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

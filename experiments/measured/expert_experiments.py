@@ -1,7 +1,5 @@
 """Which term is wrong of simulated closed loops of models with experts: a part of the page."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from experiments.measured.wrong_closed_terms import paragraph

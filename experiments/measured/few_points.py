@@ -1,7 +1,5 @@
 """How many measured points of a configuration a calibration needs: fitted to a few of them, judged on the others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

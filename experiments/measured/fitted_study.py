@@ -3,8 +3,6 @@
 python -m experiments.measured.fitted_study docs/results/measured-fitted.md
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

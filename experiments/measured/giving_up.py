@@ -5,14 +5,12 @@ begun when its client gives up is left out from the start: in a queue in order o
 One that runs ends with the tokens it has by then. What clients give up on within STEP_S is cut together.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from experiments.measured.profiles import profile_of
 from experiments.measured.study import of_version
@@ -20,9 +18,6 @@ from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.figures import METRICS
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import simulated
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STEP_S = 10.0
 HEAD = """**With clients that give up** after 300 s (`giving_up.py`, else the headline): how many requests, and which is

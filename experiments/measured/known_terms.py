@@ -1,7 +1,5 @@
 """What the measured engines add to the times of their batches, each term with its source."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from servegym.evaluation.measured.engine_terms import EngineTerms

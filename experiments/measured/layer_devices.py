@@ -4,13 +4,11 @@ Decodes of a batch are taken at their mean cached length, prefills one after the
 attention than the two alone (1.6 to 1.9 times on average), as the tables have it for prefills with nothing cached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.latency_models.building import aiconfigurator
 from servegym.latency_models.building.all_reduce import all_reduce_s, reduced
@@ -18,9 +16,6 @@ from servegym.latency_models.building.composition import Composition, Seconds
 from servegym.latency_models.building.data_sheet import Attention, added, used_experts
 from servegym.latency_models.building.shapes import MixtureShape, ModelShape
 from servegym.latency_models.building.tables import Curve, Surface, read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OPERATORS = {
     "qkv": ("layernorm", "qkv_proj", "qk_norm"),

@@ -1,7 +1,5 @@
 """The profile of a model whose layers were measured on its GPU."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Any

@@ -5,8 +5,6 @@ python -m experiments.measured.library_page docs/results/measured-blackwell.md -
 python -m experiments.measured.library_page docs/results/measured-engines.md --engines
 """
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from collections.abc import Mapping

@@ -1,14 +1,13 @@
 """Closed loops simulated on aiconfigurator-core's steps, beside its own prediction of the same points: of latent or
 linear attention, of vLLM on Blackwell GPUs, and of SGLang and TensorRT-LLM."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.measured.closed_loops import FILE, GPUS, SAME, Loop
 from experiments.measured.closed_settings import BATCH_TOKENS, REQUESTS_PER_CLIENT, SEQUENCES, SHORTEST_SHARE
@@ -22,9 +21,6 @@ from servegym.latency_models.step_models.library import arguments, library_versi
 from servegym.latency_models.step_models.naming import Served
 from servegym.latency_models.step_models.profiles import build
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # The library's names, and the option `weights` for each precision that a point states; None: the checkpoint's own.
 MODELS: dict[str, tuple[str, dict[str, str | None]]] = {
@@ -110,8 +106,6 @@ OTHER_ENGINES_CLAUSES: Clauses = (
 
 def select(folder: Path, clauses: Clauses = CLAUSES) -> tuple[pd.DataFrame, list[tuple[str, int, int]]]:
     """The points that all clauses hold for, and of each clause how many it leaves out, and how many stay."""
-    import pandas as pd
-
     table, counts = pd.read_parquet(folder / FILE), []
     for what, holds in clauses:
         kept = table[np.asarray(holds(table), bool)]
@@ -184,8 +178,6 @@ def study(
     s; nan where the run was too long to keep its timeline. Points of ORDERS are simulated in the other order too
     (other_ttft, other_tpot).
     """
-    import pandas as pd
-
     points, without, orders = [], {}, orders or {}
     for row in rows:
         wanted, loop = served_of(row), loop_of(row)

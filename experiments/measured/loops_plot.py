@@ -1,7 +1,5 @@
 """Closed loops: measured against simulated, with the diagonal and 10 % to both sides."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

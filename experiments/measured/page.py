@@ -3,12 +3,9 @@
 python -m experiments.measured.page docs/results/measured.md
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -16,17 +13,14 @@ import pandas as pd
 from experiments.measured import client_side, ttft_parts, wrong_terms
 from experiments.measured.known_terms import ASYNCHRONOUS, FRONT_END_SOURCE, SYNCHRONOUS
 from experiments.measured.public_runs import folder_of_runs, read_runs
-from experiments.measured.study import CASES, GOALS, errors_of, study
+from experiments.measured.study import CASES, GOALS, Case, errors_of, study
 from servegym.errors import ServegymError
 from servegym.evaluation.markdown import table
 from servegym.evaluation.measured.figures import HEADLINE, METRICS, by_request, headline
 from servegym.evaluation.measured.plot import plot
 from servegym.evaluation.measured.runs import Run
 
-if TYPE_CHECKING:
-    from experiments.measured.study import Case
-
-Served = tuple[Run, "Case", pd.DataFrame]
+Served = tuple[Run, Case, pd.DataFrame]
 LAYERED_GOALS = {"itl": 2.0, "ttft": 5.0}  # of runs with tables of their own layers
 SIDE = "those over HTTP with the client's side fitted to other models"
 # Cases that say nothing of what is not known of a run.
@@ -101,22 +95,24 @@ def with_side(errors: pd.DataFrame, judged: Sequence[client_side.Judged]) -> pd.
     return found.abs()
 
 
+def figures_in(found: Mapping[str, float]) -> str:
+    return " / ".join(f"{found[metric]:.1f}" for metric in METRICS)
+
+
+def judged_row(name: str, found: Mapping[str, float]) -> list[str]:
+    met = all(found[metric] <= GOALS[metric] for metric in METRICS)
+    return [name, figures_in(found), "6 / 6 / 15", "met" if met else "missed"]
+
+
 def verdicts(errors: pd.DataFrame, judged: Sequence[client_side.Judged] = ()) -> str:
     """The hypotheses' outcomes."""
     rows = []
-    for name in (HEADLINE, "front end"):
-        found = headline(errors[errors["case"] == name])
-        count = errors[errors["case"] == name]["run"].nunique()
-        met = all(found[metric] <= GOALS[metric] for metric in METRICS)
-        figures = " / ".join(f"{found[metric]:.1f}" for metric in METRICS)
-        remark = "" if name == HEADLINE else NOT_INDEPENDENT
-        rows.append([f"1, {name}, {count} runs{remark}", figures, "6 / 6 / 15", "met" if met else "missed"])
+    for name, remark in ((HEADLINE, ""), ("front end", NOT_INDEPENDENT)):
+        of_case = errors[errors["case"] == name]
+        rows.append(judged_row(f"1, {name}, {of_case['run'].nunique()} runs{remark}", headline(of_case)))
     if judged:
         beside = with_side(errors, judged)
-        found = {metric: float(beside[metric].median()) for metric in METRICS}
-        met = all(found[metric] <= GOALS[metric] for metric in METRICS)
-        figures = " / ".join(f"{found[metric]:.1f}" for metric in METRICS)
-        rows.append([f"3, {len(beside)} runs, {SIDE}", figures, "6 / 6 / 15", "met" if met else "missed"])
+        rows.append(judged_row(f"3, {len(beside)} runs, {SIDE}", beside.median().to_dict()))
     layered = of_means(errors, HEADLINE)
     for name, stage in [index for index in layered.index if index[0].startswith("lss-")]:
         found = layered.loc[(name, stage)].to_dict()
@@ -203,9 +199,7 @@ def by_case(errors: pd.DataFrame) -> str:
     for case in CASES:
         part = errors[errors["case"] == case.name]
         if len(part):
-            found = headline(part)
-            figures = " / ".join(f"{found[metric]:.1f}" for metric in METRICS)
-            rows.append([case.name, case.what, str(part["run"].nunique()), figures])
+            rows.append([case.name, case.what, str(part["run"].nunique()), figures_in(headline(part))])
     return table(("case", "what", "runs", "E2E / ITL / TTFT"), rows)
 
 

@@ -1,17 +1,15 @@
 """The profile of what was measured: from kernel tables of its GPU, or layer tables of GPU and model."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from servegym.errors import ProfileError
 from servegym.evaluation.measured.runs import Run
+from servegym.latency_models.building.huggingface import Model
 from servegym.latency_models.profile import Profile, parse_profile
-
-if TYPE_CHECKING:
-    from servegym.latency_models.building.huggingface import Model
 
 GPUS = {
     "H100-SXM-80GB": "h100",
@@ -36,8 +34,6 @@ FIELDS = {
 
 def model_named(name: str, folder: Path, precision: str = "bf16", kv_precision: str = "bf16") -> Model:
     """The shape that models.csv states, with weights and cached keys of a precision. Raises ProfileError for others."""
-    import pandas as pd
-
     from servegym.latency_models.building.huggingface import model_of
 
     table = pd.read_csv(folder / "models.csv").set_index("model")

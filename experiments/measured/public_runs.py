@@ -1,7 +1,5 @@
 """The public measured runs under $SERVEGYM_DATA/measured."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

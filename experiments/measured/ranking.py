@@ -1,15 +1,10 @@
 """Whether a simulation ranks configurations as measured, and what choosing by it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 LIMITS_S = (0.015, 0.020, 0.030, 0.050)  # of TPOT
 SAME = ("model", "isl", "osl", "clients")
@@ -75,8 +70,6 @@ def configurations(points: pd.DataFrame) -> Iterator[tuple[tuple[object, ...], p
 
 def orders(points: pd.DataFrame) -> pd.DataFrame:
     """One row a group of `configurations` and metric: size, tau, right, pairs, regret (percent)."""
-    import pandas as pd
-
     rows = []
     for key, group in configurations(points):
         for metric in ORDERED_BY:

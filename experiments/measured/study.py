@@ -1,12 +1,11 @@
 """Measured runs under several assumptions: the headline, and each term of it changed alone."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from experiments.measured.known_terms import CPU_BY_REQUEST, FRONT_END, SYNCHRONOUS, default_terms, step_terms
 from experiments.measured.profiles import LONG_BY_VLLM, ROOFLINE, profile_of
@@ -15,9 +14,6 @@ from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.figures import HEADLINE
 from servegym.evaluation.measured.runs import Run
 from servegym.evaluation.measured.serving import served, with_terms
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 GOALS = {"e2e": 6.0, "itl": 6.0, "ttft": 15.0}  # median absolute errors of means over runs, percent
 

@@ -4,8 +4,6 @@ measured.
 python -m experiments.measured.ttft_parts
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

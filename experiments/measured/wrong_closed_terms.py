@@ -1,7 +1,5 @@
 """Which term of a simulated closed loop is wrong: experiments on the errors, as a part of the page."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which term of a simulated run is wrong: experiments on the errors, as a part of the page."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -7,8 +7,6 @@ the product, less those that it deleted. All other commits count for what was th
 deletions, corrections, help texts and tables of commands. A file that moves out of the product is deleted from it.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,7 +18,6 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.markdown import table
 
 BASE = "99ca3050"  # the last commit before the work on names, sub-packages, hooks and studies
-GOAL = 60_000
 FEATURES: Mapping[str, str] = {
     "devices from any `config.json`, and by the name of a model and a GPU": (
         "32f0ee5e 262b5d6f a5cc4816 f015c4f5 96e8327e f790127a 0723d7ef e8c1bf0e 989f7ac8"

@@ -5,8 +5,6 @@ python -m experiments.pages.code_table [CHECKOUT]
 Code is lines without docstrings, comments, blank lines and imports.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

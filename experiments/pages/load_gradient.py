@@ -3,13 +3,12 @@
 python -m experiments.pages.load_gradient docs/images/polyserve-gradient.png
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from servegym.baselines.registry import router, scaler, scheduler
 from servegym.latency_models.profile import load_profile
@@ -73,8 +72,6 @@ def sorted_loads(tiers: np.ndarray, requests: np.ndarray, tier: int) -> np.ndarr
 
 
 def draw(whole: Scenario, path: Path) -> None:
-    from matplotlib.figure import Figure
-
     tpot_s = np.unique(whole.workload.table["tpot_slo_s"])
     times_s = np.linspace(0, WAVE_S, SAMPLES + 1)[1:]
     tiers, requests = sampled(whole, times_s)

@@ -3,8 +3,6 @@
 python -m experiments.pages.model_table > docs/models.md
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

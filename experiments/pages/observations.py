@@ -6,8 +6,6 @@ A page says where a table goes, "<!-- fields: NAME -->" on a line of its own; wh
 "<!-- end of table -->" is written here.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys

@@ -3,14 +3,13 @@
 python -m experiments.pages.preemption_plot docs/images
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.profile import load_profile
@@ -21,10 +20,6 @@ from servegym.simulator.records import types as layout
 from servegym.simulator.records.types import TIMELINE_KINDS
 from servegym.simulator.runs.results import Result
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FILE = "flowprefill-preemption.png"
 DEVICE = "a100-llama3-8b"
@@ -93,8 +88,6 @@ def operator_ends(start_s: float) -> np.ndarray:
 
 def plot(result: Result) -> Figure:
     """Above: both prefills and the scheduler's decisions. Below: the operators around the preemption."""
-    from matplotlib.figure import Figure
-
     ran = pieces(result)
     figure = Figure(figsize=(8.2, 4.3), layout="constrained")
     whole, close = figure.subplots(2, 1)

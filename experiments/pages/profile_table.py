@@ -3,8 +3,6 @@
 python -m experiments.pages.profile_table > docs/profiles.md
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

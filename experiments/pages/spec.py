@@ -3,8 +3,6 @@
 python -m experiments.pages.spec docs
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -7,8 +7,6 @@ share one, "<!-- parameters: NAME, NAME -->". If several kinds of policy have a 
 from there to "<!-- end of table -->" are written here.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys

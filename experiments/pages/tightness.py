@@ -3,21 +3,17 @@
 python -m experiments.pages.tightness --requests 1000 --load 0.7 --load 1.0 --load 1.4
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import pandas as pd
 import typer
 
 from servegym.baselines.registry import scheduler, scheduler_names
 from servegym.evaluation.bounds.cache import DEFAULT_DIRECTORY, cached_bound
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LOADS = (0.7, 1.0, 1.4)
 
@@ -33,8 +29,6 @@ def shares(
     directory: Path = DEFAULT_DIRECTORY,
 ) -> pd.DataFrame:
     """One row a load and scheduler: gain, tdg_ratio, share of the bound; bound_ratio is the bound over the ideal."""
-    import pandas as pd
-
     spec = ServingSpec().replaced(trace=trace, slo=slo, device=device, engines=engines, requests=requests, seed=seed)
     rows = []
     for load in loads:

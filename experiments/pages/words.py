@@ -1,7 +1,5 @@
 """Texts that several pages of studies share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 

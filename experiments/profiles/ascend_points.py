@@ -6,20 +6,14 @@ prompt's prefill is the run's time a request, less the share that decode steps h
 first and hold decodes up.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from servegym.latency_models.building.tables import read_table
+from servegym.latency_models.model import LatencyModel
 from servegym.simulator.records.types import BATCH
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from servegym.latency_models.model import LatencyModel
 
 TABLE = "ascend_910b_measured_points"
 BATCH_TOKENS = 8192  # assumed: the engine's token budget, to which longer prompts are cut and shorter ones gathered

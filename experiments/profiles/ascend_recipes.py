@@ -5,8 +5,6 @@ Eager mode, `linear`: the host decides the time of a decode step, so steps are f
 efficiency follows from one graph-mode decode step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

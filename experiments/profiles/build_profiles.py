@@ -3,8 +3,6 @@
 python -m experiments.profiles.build_profiles [FOLDER]
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Iterator
@@ -27,8 +25,7 @@ NO_OVERHEAD_SOURCE = "The device form was fitted to times that hold it."
 
 RECIPES = tuple(
     sorted(
-        (*composed_recipes.RECIPES, *published_recipes.RECIPES, *ascend_recipes.RECIPES),
-        key=lambda recipe: recipe.name,
+        (*composed_recipes.RECIPES, *published_recipes.RECIPES, *ascend_recipes.RECIPES), key=lambda recipe: recipe.name
     )
 )
 

@@ -1,7 +1,5 @@
 """The profiles composed from operator tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

@@ -1,7 +1,5 @@
 """An RTX A6000 composed of LLMServingSim's operators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

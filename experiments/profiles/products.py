@@ -1,7 +1,5 @@
 """Devices composed of aiconfigurator's single operators, in 16 bits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from servegym.latency_models.building.composition import Composition

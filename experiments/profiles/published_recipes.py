@@ -1,7 +1,5 @@
 """The profiles of the semantic scheduling paper: published coefficients of the form `slowest`."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recipes of shipped profiles, and sources that several of them have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from servegym.latency_models.building.recipe import Recipe

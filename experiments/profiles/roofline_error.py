@@ -3,8 +3,6 @@
 python -m experiments.profiles.roofline_error
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

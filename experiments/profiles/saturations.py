@@ -3,8 +3,6 @@
 python -m experiments.profiles.saturations
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

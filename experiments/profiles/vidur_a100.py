@@ -1,7 +1,5 @@
 """A100s composed of Vidur's linear operators and aiconfigurator's attention."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from servegym.latency_models.building import aiconfigurator

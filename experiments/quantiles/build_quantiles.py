@@ -5,8 +5,6 @@
 The same traces give the same bytes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

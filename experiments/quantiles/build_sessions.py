@@ -5,8 +5,6 @@
 The same traces give the same bytes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from servegym.errors import WorkloadError
 from servegym.traces import files
@@ -34,8 +33,6 @@ def agentic(path: Path) -> dict[str, Any]:
 
     New tokens: prompt minus the last prompt and answer; below 0 if part of the context was dropped.
     """
-    import pandas as pd
-
     table = pd.read_parquet(path).sort_values(["session", "turn"], kind="stable")
     content: dict[str, Any] = {}
     for name, rows in (("agent", table[table.agent_depth == 0]), ("sub_agent", table[table.agent_depth > 0])):
@@ -58,8 +55,6 @@ def agentic(path: Path) -> dict[str, Any]:
 
 def retrieving(path: Path) -> dict[str, Any]:
     """A service that answers from documents: turns, pauses, questions, documents and how often each is asked for."""
-    import pandas as pd
-
     table = pd.read_parquet(path).sort_values(["session", "turn"], kind="stable")
     of_session = table.groupby("session")
     documents: list[int] = []

@@ -3,8 +3,6 @@
 python -m experiments.tuning.page results/tune-proserve-a100-1234abcd docs/results
 """
 
-from __future__ import annotations
-
 import datetime
 import sys
 from pathlib import Path
@@ -37,10 +35,7 @@ def write_page(directory: Path, folder: Path, date: datetime.date) -> list[Path]
     folder.mkdir(parents=True, exist_ok=True)
     by_name = {results.name: results for results in studies}
     shown = next((by_name[one] for one in PICTURED if one in by_name), studies[0])
-    pictures = [
-        plot_studies(studies, images / f"{name}.png"),
-        plot_slices(shown, images / f"{name}-{shown.name}.png"),
-    ]
+    pictures = [plot_studies(studies, images / f"{name}.png"), plot_slices(shown, images / f"{name}-{shown.name}.png")]
     page = folder / f"{name}.md"
     text = render(studies, shown, date, [picture.name for picture in pictures], reading_of(name))
     page.write_text(text, encoding="utf-8")

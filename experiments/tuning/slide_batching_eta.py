@@ -5,13 +5,12 @@
 Hypothesis, rule of choice and what came before: slide_batching_eta.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
@@ -22,9 +21,6 @@ from experiments.claims.harness.page import header, row
 from experiments.claims.harness.settings import DEVICES, FAMILIES, Size, workload
 from servegym.baselines.schedulers.slide_batching import ETA
 from servegym.evaluation.intervals import Interval, student_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORDS = Path(__file__).with_name("slide_batching_eta.md")
 FACTORS = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
@@ -140,8 +136,6 @@ def main() -> None:
         __doc__, factors=FACTORS, loads=LOADS, families=FAMILIES, devices=devices, seeds=5, first_seed=FIRST_SEED,
         requests=1000,
     )  # fmt: skip
-    import pandas as pd
-
     seeds = tuple(range(asked.first_seed, asked.first_seed + asked.seeds))
     size = Size("eta", tuple(asked.families), tuple(asked.devices), seeds, asked.requests)
     candidates = [Candidate(f"{factor:g}", "", factor) for factor in asked.factors]

@@ -5,12 +5,11 @@
 Hypotheses: step_aware.md.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
@@ -19,13 +18,9 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.settings import Size
-from experiments.panels import Panel
 from experiments.tuning.slide_batching_eta import difference, scored
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.markdown import header, row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORDS = Path(__file__).with_suffix(".md")
 LOADS = (0.7, 1.0, 1.4)
@@ -42,6 +37,17 @@ WAITS = {"TTFT p99, s": "ttft_p99_s", "starved": "starved"}
 FORMATS = {"tdg_ratio": ".4f", "slo_attainment": ".4f", "ttft_p99_s": ".1f", "starved": ".4f"}
 
 
+class Panel(NamedTuple):
+    """Traces and the first seed that they are drawn with."""
+
+    title: str
+    families: tuple[str, ...]
+    first_seed: int
+
+    def seeds(self, number: int) -> range:
+        return range(self.first_seed, self.first_seed + number)
+
+
 PANELS = (
     Panel("Training traces", ("azure-conv", "sharegpt"), 20_140),
     Panel(
@@ -54,8 +60,6 @@ PANELS = (
 
 def runs_of(panel: Panel, devices: tuple[str, ...], seeds: int, requests: int) -> pd.DataFrame:
     """A row a run: panel, family, device, load, seed, candidate, and the figures of `COLUMNS`."""
-    import pandas as pd
-
     size = Size("step-aware", panel.families, devices, tuple(panel.seeds(seeds)), requests)
     cells = list(itertools.product(size.settings, LOADS, size.seeds, POLICIES))
     rows = []

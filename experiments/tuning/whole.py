@@ -1,7 +1,5 @@
 """All studies of a tuning: read, by trace, and their picture."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

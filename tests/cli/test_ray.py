@@ -24,7 +24,7 @@ pytest.importorskip("ray")
 import ray
 from ray.cluster_utils import Cluster
 
-from experiments.claims.harness.claim import find_claims
+from experiments.claims.harness.registry import find_claims
 from experiments.claims.harness.study import Study
 from servegym.errors import ClusterError, WorkloadError
 from servegym.evaluation import comparing, ray_cluster, ray_running

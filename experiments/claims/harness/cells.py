@@ -1,7 +1,5 @@
 """A cell: one run of a claim, and how it is served."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

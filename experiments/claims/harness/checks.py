@@ -1,7 +1,5 @@
 """A check: a number measured over seeds, the range a hypothesis expects it in, and what the two say of each other."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from experiments.claims.harness import drawing
 from experiments.claims.harness.cells import Cell, simulation
 from experiments.claims.harness.checks import ABOVE_0, Check, Range
 from experiments.claims.harness.measures import by_priority
@@ -18,9 +20,6 @@ from servegym.evaluation.figures import figures
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import header, row
 from servegym.simulator.runs.results import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Of ProServe's Figure 10. Behind prefill engines all of them see prefills only.
 BASELINES = ("vllm-fcfs", "weighted-vtc", "sarathi-fcfs", "sarathi-priority", "fairbatching")
@@ -186,8 +185,6 @@ class Grid:
 
     def picture(self, rows: pd.DataFrame, path: Path) -> None:
         """At high loads: what the scheduler gives, and what the router adds. Of the first device."""
-        from experiments.claims.harness import drawing
-
         here = rows[(rows["device"] == rows["device"].iloc[0]) & ~rows["exact_estimator"]]
         families = list(here["family"].unique())
         figure, grid = drawing.panel_rows(

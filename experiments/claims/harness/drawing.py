@@ -1,20 +1,17 @@
 """How pictures of claims look: told apart without colour, units on the axes, one legend."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
 
 from experiments.claims.harness.rows import over_loads
 from servegym.evaluation.intervals import student_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 130
 LINE_INCHES, LETTER_INCHES = 0.75, 0.07  # of a legend's entry at 9 points: its line, and each letter of its label
@@ -43,8 +40,6 @@ def panel_rows(
     titles: list[str], x: str, ys: list[str], size: tuple[float, float] = (2.9, 2.7), share_y: bool = True
 ) -> tuple[Figure, list[list[Axes]]]:
     """A row of panels for each y: titles above the first row, x named below the last, each y once."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(size[0] * len(titles) + 0.4, size[1] * len(ys) + 0.7), layout="constrained")
     grid = figure.subplots(len(ys), len(titles), sharey="row" if share_y else False, squeeze=False)
     for axes in np.ravel(grid):
@@ -78,14 +73,15 @@ def load_curve(
 
 
 def bars(
-    axes: Axes, by_seed: Iterable[np.ndarray], label: str = "", style: int = 1, at: float = 0.0, width: float = 0.6
-) -> None:
+    axes: Axes, by_seed: Iterable[np.ndarray], label: str = "", style: int = 1, at: float = 0.0, width: float = 0.6,
+    **look: Any,
+) -> BarContainer:  # fmt: skip
     """A bar for each, at 0, 1, ... and so far beside it: means with 95 % intervals. by_seed: float64[seeds] each."""
     intervals = [student_interval(values) for values in by_seed]
-    axes.bar(
+    return axes.bar(
         np.arange(len(intervals)) + at, [interval.mean for interval in intervals], width, label=label,
         yerr=[0.0 if np.isnan(interval.low) else interval.half_width for interval in intervals],
-        color=STYLES[style]["color"], capsize=3 if width > 0.5 else 2,
+        capsize=3 if width > 0.5 else 2, **{"color": STYLES[style]["color"], **look},
     )  # fmt: skip
 
 

@@ -1,15 +1,13 @@
 """Waiting time by urgency level against a predictor's error, a panel a device: Figure 2 of semantic scheduling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+from experiments.claims.harness import drawing
 from experiments.claims.harness.waiting import LEVELS, waited
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def picture_of_errors(
@@ -18,8 +16,6 @@ def picture_of_errors(
     """What draws the rows of the runs `where` holds, with the predictor of each error."""
 
     def picture(rows: pd.DataFrame, path: Path) -> None:
-        from experiments.claims.harness import drawing
-
         devices = list(rows["device"].unique())
         figure, row = drawing.panels(devices, f"error about {about}", "waiting time, s per output token", share_y=False)
         for axes, device in zip(row, devices, strict=True):

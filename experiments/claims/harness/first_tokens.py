@@ -4,8 +4,6 @@ Loads are relative to what the prefill engine could do if it served one whole pr
 A run ends when the last TTFT deadline is past: a request without a token by then has missed it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

@@ -9,15 +9,14 @@ after `WARM_UP` stays and in the next `JUDGED` are judged, when each of them has
 until then.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from experiments.claims.harness.cells import Cell, serving, spec_of
 from experiments.claims.harness.goodput import arrivals
@@ -34,9 +33,6 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.records.types import BATCH
 from servegym.simulator.runs.simulation import Simulation
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICE = "h200-llama3-8b"
 # Of the paper's eight traces: Splitwise's is Azure's conversation trace.

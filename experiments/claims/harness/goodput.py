@@ -1,7 +1,5 @@
 """Goodput: the highest rate at which few enough requests violate their SLOs, found by bisection, one seed at a time."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

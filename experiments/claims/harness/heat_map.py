@@ -1,14 +1,10 @@
 """A table of shares as a picture: a shade and a number a cell, columns in groups, read as well in grey."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 DARKEST = 0.8  # of black, at a share of 1: numbers stay legible on it
 LIGHT_TEXT_FROM = 0.6
@@ -35,8 +31,6 @@ def draw(axes: Axes, groups: Mapping[str, np.ndarray], rows: list[str], columns:
 
 
 def _column(axes: Axes, left: float, shares: np.ndarray) -> None:
-    from matplotlib.patches import Rectangle
-
     near = shares >= np.nanmax(shares) - NEAR if np.isfinite(shares).any() else np.zeros(len(shares), bool)
     for row, share in enumerate(shares):
         if np.isnan(share):

@@ -1,15 +1,10 @@
 """A table of many schedulers: means over seeds with intervals, and differences to one of them, paired by seed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from experiments.claims.harness.rows import values
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     "tdg_ratio", "slo_attainment", "slo_attainment_high_priority", "slo_attainment_low_priority", "ttft_p99_s",
@@ -19,8 +14,6 @@ COLUMNS = (
 def league(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """One row a load and scheduler of a setting, for each x of `COLUMNS`: its mean x, half of its 95 % interval
     x_half_width, and of its difference to the reference x_difference, x_difference_half_width. NaN: has no x."""
-    import pandas as pd
-
     lines = []
     for load in rows["load"].unique():
         for scheduler in rows["scheduler"].unique():

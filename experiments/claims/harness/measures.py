@@ -1,7 +1,5 @@
 """What is measured of a run, beside the figures every comparison has."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ have no part in it. Not reached is what is looked up by a name in a table that f
 devices and workloads are left out: where their code differs, the digests of `identity` and those of workloads do.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools

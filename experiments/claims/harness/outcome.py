@@ -1,26 +1,14 @@
 """What came out of a claim: verdicts with their numbers, as JSON has them and in words."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.claims.harness.checks import (
-    FAILS,
-    HOLDS,
-    IN_PART,
-    UNDECIDED,
-    Check,
-    Verdict,
-    joined,
-    verdict_of,
-)
-from experiments.claims.harness.claim import Claim
+import pandas as pd
+
+from experiments.claims.harness.checks import FAILS, HOLDS, IN_PART, UNDECIDED, Check, Verdict, joined, verdict_of
+from experiments.claims.harness.registry import Claim
 from experiments.claims.harness.settings import FULL, Setting, Size, rules_of, served_by
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VERDICT_WORDS: dict[Verdict, str] = {True: "holds", False: "does not hold", IN_PART: "holds in part"}
 

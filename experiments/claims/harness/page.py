@@ -5,8 +5,6 @@ A run writes the pages of the claims it ran, and the index of all pages there ar
 python -m experiments.claims.harness.page docs/results.md     writes the index anew
 """
 
-from __future__ import annotations
-
 import datetime
 import math
 import re
@@ -14,8 +12,8 @@ import sys
 from pathlib import Path
 
 from experiments.claims.harness.checks import FAILS, HOLDS, IN_PART, UNDECIDED, Check
-from experiments.claims.harness.claim import claims
 from experiments.claims.harness.outcome import Outcome, SettingOutcome, grouped, measured
+from experiments.claims.harness.registry import claims
 from experiments.claims.harness.settings import FULL, NO_FAMILY, QUICK, Size, profile, rules_of, served_by
 from experiments.claims.harness.settings_table import settings_table
 from experiments.pages.words import with_versions

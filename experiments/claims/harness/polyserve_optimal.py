@@ -4,8 +4,6 @@ A reference, not a bound: it knows no queue, no arrivals and no integer number o
 attention at mean lengths, and a real run may be above it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """What a claim says in words: the Markdown file beside its code, with the same name."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,13 +1,9 @@
 """Reading rows of one setting: the values of seeds, in one order, so that differences are paired."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 
 def values(rows: pd.DataFrame, column: str, **where: Any) -> np.ndarray:

@@ -4,18 +4,13 @@ Choosing the best of many by the runs it is then judged by chooses its luck too.
 seeds again, `SHIFT` above its own, that say which policy, and which load, it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import SHIFT, Size
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def with_selection(size: Size) -> list[int]:

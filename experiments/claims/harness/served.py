@@ -1,7 +1,5 @@
 """What the runs of a cell served: noted where a simulation of a claim begins, printed among the settings of a page."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 from collections.abc import Iterator

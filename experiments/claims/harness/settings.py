@@ -181,13 +181,7 @@ def seed_of(family: str, seed: int) -> int:
 
 @functools.lru_cache(maxsize=64)
 def workload(
-    setting: Setting,
-    load: float,
-    seed: int,
-    requests: int,
-    arrivals: str = POISSON,
-    slo: str = "",
-    engines: int = 1,
+    setting: Setting, load: float, seed: int, requests: int, arrivals: str = POISSON, slo: str = "", engines: int = 1
 ) -> Workload:
     """The requests of a seed. arrivals: "poisson" at the load, or a process of its own rates, given whole.
     slo: a recipe with its parameters; empty: the setting's. engines: that the load is relative to."""

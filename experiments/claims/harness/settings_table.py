@@ -1,18 +1,14 @@
 """The table of settings on a page: what the runs of the claim served, from their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.claims.harness.served import MOST_VALUES, Facts
 from experiments.claims.harness.settings import Setting
 from servegym.evaluation.markdown import header, row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SLOS = {"TTFT SLO, s": ("ttft_slo_s", 1.0), "TPOT SLO, ms": ("tpot_slo_s", 1e3), "TTLT SLO, s": ("ttlt_slo_s", 1.0)}
 INTRODUCTION = """\

@@ -1,7 +1,5 @@
 """The least of something that is enough, found by bisection: how much the SLOs have to be scaled, for one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,15 +1,15 @@
 """The study of a claim: its cells run, each row kept as it comes, then the verdicts of its settings."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from experiments.claims.harness.cells import Cell, cell_of, deployment_of
-from experiments.claims.harness.claim import Claim
 from experiments.claims.harness.outcome import Outcome, SettingOutcome
+from experiments.claims.harness.registry import Claim
 from experiments.claims.harness.served import noting, of_cell
 from experiments.claims.harness.settings import Size, workload
 from experiments.claims.harness.timelines import URGENCY
@@ -91,8 +91,6 @@ class Study:
 
     def judged(self, rows: list[Row]) -> Outcome:
         """The outcome that rows, one for each cell, add up to."""
-        import pandas as pd
-
         served = [{"family": row["family"], "device": row["device"], "load": row["load"], "served": row.get("served")}
                   for row in rows]  # fmt: skip
         table = pd.DataFrame([{name: value for name, value in row.items() if name != "served"} for row in rows])

@@ -1,7 +1,5 @@
 """What is in an engine's queue, and what was gained so far, sampled at equal times of a run."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 A request violates its SLO when any of its tokens is late by the deadlines of the paper's Eq. 1 to 3 (`simulator.slos`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

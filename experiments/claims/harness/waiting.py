@@ -1,31 +1,21 @@
 """Normalised waiting time by urgency, as the semantic scheduling paper measures, with predictors and host memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.claims.harness.cells import Cell, spec_of
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.served import begin
-from experiments.claims.harness.settings import (
-    Setting,
-    Size,
-    profile,
-    saturation_per_s,
-    seed_of,
-)
+from experiments.claims.harness.settings import Setting, Size, profile, saturation_per_s, seed_of
 from servegym.simulator.inputs.deployment import HostMemory
 from servegym.simulator.inputs.predictors import Predictor
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
 from servegym.traces.recipes import URGENCY_LEVELS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEVICES = ("a100-qwen1.5-4b", "a100-qwen1.5-7b", "a5000-qwen1.5-7b")
 LEVELS = range(URGENCY_LEVELS)
@@ -131,16 +121,10 @@ def serve_waiting(cell: Cell, requests_at_least: int) -> dict[str, Any]:
 
 def _served(run: Simulation) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """Of each request its urgency, waiting time and output tokens; evictions, and tokens saved to host memory."""
-    requests, engines = run.run().requests, run.arrays.engines
+    requests, totals = run.run().requests, run.arrays.engines["totals"]
     urgency = run.scenario.workload.table["urgency"]
     waited_s, tokens = requests["ttlt_s"].to_numpy("f8"), requests["output_tokens"].to_numpy("f8")
-    return (
-        urgency,
-        waited_s,
-        tokens,
-        int(engines["totals"]["evictions"].sum()),
-        int(engines["totals"]["saved_tokens"].sum()),
-    )
+    return urgency, waited_s, tokens, int(totals["evictions"].sum()), int(totals["saved_tokens"].sum())
 
 
 def waited(rows: pd.DataFrame, level: int | None = None, column: str = "waiting_s", **where: Any) -> np.ndarray:

@@ -10,9 +10,9 @@ from experiments.better_devices.page import by_claim, changed, found, read
 from experiments.better_devices.plan import CHEAP, PLAN, left_out
 from experiments.better_devices.study import verdicts_file
 from experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED, Range
-from experiments.claims.harness.claim import claims
 from experiments.claims.harness.outcome import Outcome, SettingOutcome
 from experiments.claims.harness.page import device_table
+from experiments.claims.harness.registry import claims
 from experiments.claims.harness.settings import Setting
 from experiments.measured.known_terms import FRONT_END
 from servegym.errors import ExperimentError

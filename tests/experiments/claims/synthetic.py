@@ -7,8 +7,8 @@ import pandas as pd
 
 from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0, Check, Range
-from experiments.claims.harness.claim import Claim
 from experiments.claims.harness.prose import Prose
+from experiments.claims.harness.registry import Claim
 from experiments.claims.harness.rows import values
 from experiments.claims.harness.settings import Setting, Size
 

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.claims import proserve_fig10, schedulers_table
 from experiments.claims.harness.checks import FAILS, HOLDS, Check
-from experiments.claims.harness.claim import claims
+from experiments.claims.harness.registry import claims
 from experiments.claims.harness.selection import SHIFT
 from experiments.claims.harness.settings import Setting
 from tests.experiments.claims.synthetic import DEVICE, TINY

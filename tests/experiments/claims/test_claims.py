@@ -10,7 +10,7 @@ import pytest
 import experiments.claims
 from experiments.claims import polyserve_fig7, polyserve_fig8, polyserve_fig9
 from experiments.claims.harness import fleets
-from experiments.claims.harness.claim import claims, find_claims
+from experiments.claims.harness.registry import claims, find_claims
 from experiments.claims.harness.selection import SHIFT
 from experiments.claims.harness.settings import FULL, QUICK
 from experiments.claims.harness.study import Study

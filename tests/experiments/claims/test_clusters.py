@@ -7,8 +7,8 @@ import pytest
 from experiments.claims import proserve_fig11, proserve_fig12, proserve_fig19
 from experiments.claims.harness.cells import Cell, scenario, serving, simulation
 from experiments.claims.harness.checks import FAILS, HOLDS, UNDECIDED
-from experiments.claims.harness.claim import claims
 from experiments.claims.harness.clusters import BASELINES, GOROUTING, HIGH, LIGHT, MIN_LOAD, first_tokens
+from experiments.claims.harness.registry import claims
 from experiments.claims.harness.settings import FULL, Setting, saturation_per_s
 from servegym.errors import SpecError
 from tests.experiments.claims.synthetic import DEVICE, TINY

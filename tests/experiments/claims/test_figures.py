@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims.harness.claim import claims
+from experiments.claims.harness.registry import claims
 
 PAGE = Path(__file__).parents[3] / "docs/results/figures-without-claims.md"
 # Paper: heading of the page, figures, tables.

@@ -3,8 +3,8 @@
 import pytest
 
 from experiments.claims.harness.checks import HOLDS
-from experiments.claims.harness.claim import claims
 from experiments.claims.harness.page import device_table, examined_table
+from experiments.claims.harness.registry import claims
 from experiments.claims.harness.settings import DEVICES, FAMILIES, FULL
 from experiments.claims.harness.study import Study
 from experiments.claims.proserve_mape import mape_random

@@ -8,8 +8,8 @@ import pytest
 
 from experiments.claims import qoserve_fig8
 from experiments.claims.harness import goodput as search
-from experiments.claims.harness.claim import claims
 from experiments.claims.harness.measuring_code import code_digest, reached_code, source_text
+from experiments.claims.harness.registry import claims
 
 
 @pytest.fixture

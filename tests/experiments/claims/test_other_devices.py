@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from experiments.claims.harness.cells import Cell, scenario
-from experiments.claims.harness.claim import claims, find_claims
 from experiments.claims.harness.goodput import scenario_of
 from experiments.claims.harness.page import render
+from experiments.claims.harness.registry import claims, find_claims
 from experiments.claims.harness.settings import (
     FULL,
     QUICK,

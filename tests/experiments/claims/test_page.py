@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims.harness.claim import claims
 from experiments.claims.harness.page import render, render_index, write_pages
+from experiments.claims.harness.registry import claims
 from experiments.claims.harness.study import Study
 from tests.experiments.claims.synthetic import TINY, synthetic_claim
 

@@ -8,7 +8,7 @@ import pytest
 
 import experiments.claims
 from experiments.claims.harness import fleets
-from experiments.claims.harness.claim import claims
+from experiments.claims.harness.registry import claims
 from experiments.claims.harness.served import facts_of, noting, of_cell
 from experiments.claims.harness.settings_table import settings_table
 from servegym.simulator.runs.simulation import Simulation

@@ -8,7 +8,9 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 import experiments.claims
 from experiments.claims.harness.cells import Cell
@@ -18,9 +20,6 @@ from experiments.claims.harness.prose import Prose, prose_of
 from experiments.claims.harness.settings import FULL, Setting, Size, stand_in
 from servegym.errors import ExperimentError, unknown_name
 from servegym.latency_models.profile import load_profile
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Cells = Callable[[Setting, Size], Iterable[Cell]]
 Measure = Callable[[Cell], dict[str, Any]]

@@ -1,15 +1,12 @@
 """Cells of claims that run every scheduler at every load: the schedulers and the loads are all there is to say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from experiments.claims.harness.cells import Cell
-from experiments.claims.harness.claim import Cells
+from experiments.claims.harness.registry import Cells
 from experiments.claims.harness.settings import Setting, Size, saturation_per_s
 
-OfDevice = Callable[[str], Any]
 Requests = Callable[[Setting, Size, float], int]
 
 
