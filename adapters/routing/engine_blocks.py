@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from servegym.adapters.routing import kernels
 from servegym.adapters.routing.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, Event, Hash
-from servegym.adapters.routing.request_terms import LARGEST_NUMBER
+from servegym.adapters.routing.request_terms import LARGEST_NUMBER, first_number
 from servegym.errors import RoutingError
 from servegym.simulator.memory.kv_groups import KvCacheGroup
 from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks
@@ -114,7 +114,7 @@ class EngineBlocks:
         if self._is_part(event):
             return []
         gained, size = [], event.block_tokens
-        begin = (0, (0,)) if event.parent is None else self._prefixes.get(event.parent)
+        begin = (0, (first_number(event.adapter),)) if event.parent is None else self._prefixes.get(event.parent)
         if event.alike and begin is not None and len(event.hashes) == len(event.token_ids) // size:
             tokens, number = begin[0], begin[1][-1]
             ids = array("q", event.token_ids)

@@ -23,8 +23,8 @@ class BlockStored:
     """Blocks of one request that a group has stored, in order.
 
     token_ids: of all blocks after the parent, also of those that the group did not store (of a window, a state).
-    parent: hash of the block before; None: there is none. alike: whether requests with the same token ids have the same
-    blocks; with LoRA adapters, images and salts they differ.
+    parent: hash of the block before; None: there is none. alike: whether requests with the same token ids, and the same
+    adapter, have the same blocks; with images and salts they differ. adapter: name of the LoRA adapter; "": none.
     """
 
     hashes: tuple[Hash, ...]
@@ -33,6 +33,7 @@ class BlockStored:
     block_tokens: int
     group: int
     alike: bool
+    adapter: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +101,13 @@ def _event(fields: Any) -> Event | None:
     if len(ids) % size or len(hashes) > len(ids) // size:
         blocks = f"{len(hashes)} hashes come with {len(ids)} token ids"
         raise RoutingError(f"KV event: {blocks} of blocks of {size}; each block should have as many as that")
-    keys = fields.get("extra_keys")
-    alike = fields.get("lora_id") is None and fields.get("lora_name") is None and not any(keys or ())
-    return BlockStored(tuple(hashes), parent, tuple(ids), size, group or 0, alike)
+    adapter = fields.get("lora_name") or ""
+    if not isinstance(adapter, str):
+        raise RoutingError(f"KV event: lora_name is {_shown(adapter)}; it should be a text, or nothing")
+    own = [adapter] if adapter else []  # keys of a block that has no others
+    alike = all(not keys or keys == own for keys in fields.get("extra_keys") or ())
+    alike = alike and (bool(adapter) or fields.get("lora_id") is None)
+    return BlockStored(tuple(hashes), parent, tuple(ids), size, group or 0, alike, adapter)
 
 
 def _is_whole(value: Any, least: int) -> TypeGuard[int]:

@@ -128,11 +128,16 @@ def chunks_of(
             data, length = array("q", prompt).tobytes(), 8 * chunk_tokens
         except OverflowError:  # no engine has such ids
             return []
-    numbers, number = [], zlib.crc32(adapter.encode(errors="replace"))  # 0 without an adapter
+    numbers, number = [], first_number(adapter)
     for end in range(length, len(data) + 1, length):
         number = zlib.crc32(data[end - length : end], number)
         numbers.append(number & LARGEST_NUMBER)
     return numbers
+
+
+def first_number(adapter: str) -> int:
+    """Return the number before a prompt's first chunk, under the LoRA adapter of this name. 0: "", no adapter."""
+    return zlib.crc32(adapter.encode(errors="replace"))
 
 
 def session_of(document: Mapping[str, Any], headers: Mapping[str, str]) -> int:

@@ -48,9 +48,9 @@ def live(groups: Sequence[KvCacheGroup] = (), blocks: int = 50, block_tokens: in
     return LiveRouter(router("kv-aware"), engines, (0.05,), chunk_tokens=chunk)
 
 
-def known(live_router: LiveRouter, ids: list[int], e: int = 0) -> int:
+def known(live_router: LiveRouter, ids: list[int], e: int = 0, adapter: str = "") -> int:
     """Of a prompt of these ids: how many tokens the router takes engine e to have."""
-    chunks = chunks_of({"prompt": ids}, False, live_router.known.prefixes.chunk_tokens, 4.0)
+    chunks = chunks_of({"prompt": ids}, False, live_router.known.prefixes.chunk_tokens, 4.0, adapter)
     r = live_router.arrive(0.0, RequestTerms(len(ids), 1.0, 0.05), chunks)
     with live_router.rows.chunks_of(r):
         found = int(known_tokens(live_router._known_with(live_router.rows.chunks), live_router.rows.table[r], r, e))
@@ -121,6 +121,14 @@ def test_blocks_of_different_sizes():
 
 def test_blocks_that_token_ids_do_not_tell_apart_are_left_out():
     assert after([dataclasses.replace(stored(0, 3), alike=False)]) == 0
+
+
+def test_blocks_of_an_adapter_are_found_by_its_requests_only():
+    one = live()
+    one.note_events(0, [dataclasses.replace(stored(0, 3), adapter="a")])
+    one.note_events(0, [dataclasses.replace(stored(3, 1), adapter="a")])
+    found = {adapter: known(one, IDS, adapter=adapter) for adapter in ("", "a", "b")}
+    assert found == {"": 0, "a": 16, "b": 0}
 
 
 def test_there_is_room_for_more_than_the_engine_said_it_has():
@@ -204,9 +212,17 @@ def test_events_are_read():
     gone = {"type": "BlockRemoved", "block_hashes": [7, b"y"], "medium": None, "group_idx": 3}
     assert read_batch(packed(gone, {"type": "AllBlocksCleared"})) == [BlockRemoved((7, b"y"), 3), AllBlocksCleared()]
     assert read_batch(packed(STORED | {"medium": "CPU"})) == []
-    for own in ({"lora_id": 1}, {"lora_name": "a"}, {"extra_keys": [["salt"]]}):
+    for own, alike, adapter in (
+        ({"lora_id": 1}, False, ""),  # of an earlier vLLM, which tells no name
+        ({"lora_id": 1, "lora_name": "a"}, True, "a"),
+        ({"lora_name": "a", "extra_keys": [["a"]]}, True, "a"),
+        ({"lora_name": "a", "extra_keys": [["a", "salt"]]}, False, "a"),
+        ({"lora_name": "a", "extra_keys": [["b"]]}, False, "a"),
+        ({"extra_keys": [["salt"]]}, False, ""),
+        ({"extra_keys": [None]}, True, ""),
+    ):
         (event,) = read_batch(packed(STORED | own))
-        assert isinstance(event, BlockStored) and not event.alike
+        assert isinstance(event, BlockStored) and (event.alike, event.adapter) == (alike, adapter)
 
 
 @pytest.mark.parametrize(("payload", "words"), [
@@ -218,6 +234,7 @@ def test_events_are_read():
     (packed(STORED | {"group_idx": -1}), "group_idx is -1; it should be a whole number of 0 or more"),
     (packed(STORED | {"parent_block_hash": "x"}), "parent_block_hash is 'x'; it should be a hash, or nothing"),
     (packed(STORED | {"block_size": 0}), "block_size is 0; it should be a whole number of 1 or more"),
+    (packed(STORED | {"lora_name": 3}), "lora_name is 3; it should be a text, or nothing"),
     (packed(STORED | {"token_ids": ["a"]}), "token_ids is ['a']; it should be a list of token ids"),
     (packed(STORED | {"token_ids": [1]}), "1 hashes come with 1 token ids of blocks of 2"),
 ])  # fmt: skip
