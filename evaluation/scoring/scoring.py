@@ -64,7 +64,8 @@ def score(
         output = ask(job | {"do": "score", "kind": kind or _kind_of(str(policy))}, READY_S + limit_s)
         problem = _problem(output, job)
     if problem is not None:
-        raise PolicyError(f"{file.name if file else policy} {_at(output)}: {problem}")
+        of_input = output.lines and output.lines[0].keys() == {"refused"}  # such as a panel that is not there
+        raise PolicyError(problem if of_input else f"{file.name if file else policy} {_at(output)}: {problem}")
     found = score_of(output.lines)
     return dataclasses.replace(found, metrics=found.metrics | {"check_cpu_s": cpu_s, "run_cpu_s": output.cpu_s})
 
