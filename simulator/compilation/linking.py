@@ -21,6 +21,9 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 
+# Options of Numba for inner kernels: no entries.
+INNER = {"nopython": True, "boundscheck": None, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 
 class InnerLibrary(JITCodeLibrary):
     """The LLVM code of an inner kernel alone, not optimised and not executable."""
@@ -139,13 +142,34 @@ class OuterCompiler(KernelCompiler):
     lowering = OuterLowering
 
 
-class InnerKernel(CPUDispatcher):
-    """A kernel for other kernels. For a call from Python, as in tests, an executable copy is compiled."""
+class InnerKernel:
+    """A kernel for other kernels. For a call from Python, as in tests, an executable copy is compiled.
+
+    A process that only loads compiled kernels needs no dispatcher of Numba's for the hundreds of inner ones. So Numba
+    gets it when it asks for the type of the kernel, to compile one that calls it.
+    """
 
     def __init__(self, function: Callable, options: Mapping[str, Any]):
-        inner = {"nopython": True, "boundscheck": None, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        super().__init__(function, targetoptions={**options, **inner}, pipeline_class=InnerCompiler)
-        self.options = options
+        self.py_func, self.options = function, options
+        functools.update_wrapper(self, function)
+
+    @property
+    def targetoptions(self) -> dict[str, Any]:
+        """The options of Numba, which looks for `inline` here before it knows the type."""
+        return {**self.options, **INNER}
+
+    @functools.cached_property
+    def _dispatcher(self) -> Any:
+        return CPUDispatcher(self.py_func, targetoptions=self.targetoptions, pipeline_class=InnerCompiler)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self._dispatcher._numba_type_
+
+    @property
+    def overloads(self) -> dict[Any, Any]:
+        """What Numba has compiled of it in this process."""
+        return self._dispatcher.overloads if "_dispatcher" in vars(self) else {}
 
     @functools.cached_property
     def _entered(self) -> Any:
