@@ -190,17 +190,8 @@ def two_client_checks(rows: pd.DataFrame) -> list[Check]:
 
 def picture(rows: pd.DataFrame, path: Path) -> None:
     judging, _ = split(plain(rows))
-    here = judging[judging["device"] == judging["device"].iloc[0]]
-    families = list(here["family"].unique())
-    labels = [f"{name}, share" for name in METRICS]
-    figure, grid = drawing.panel_rows(families, "load (rate / saturation)", labels, size=(2.9, 2.3))
-    for column, panels in zip(METRICS.values(), grid, strict=True):
-        for axes, family in zip(panels, families, strict=True):
-            of_family = here[here["family"] == family]
-            for style, scheduler in enumerate((WHOLE, *BASELINES)):
-                drawing.load_curve(axes, of_family, column, LOADS, scheduler, style, scheduler=scheduler)
-            axes.set_ylim(0, 1.02)
-    drawing.save(figure, grid[0], path)
+    columns = {column: f"{name}, share" for name, column in METRICS.items()}
+    drawing.by_family(columns, {name: name for name in (WHOLE, *BASELINES)}, LOADS, (2.9, 2.3))(judging, path)
 
 
 def appendix(rows: pd.DataFrame, folder: Path) -> str:

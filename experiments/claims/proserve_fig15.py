@@ -1,7 +1,6 @@
 """ProServe, Figure 15: what each part of SlideBatching is worth."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -61,22 +60,11 @@ def measured_at(rows: pd.DataFrame, column: str, scheduler: str, exact_estimator
     return over_loads(rows, column, LOADS, scheduler=scheduler, exact_estimator=exact_estimator)
 
 
-def picture(rows: pd.DataFrame, path: Path) -> None:
-    device = rows["device"].iloc[0]
-    of_device = rows[rows["device"] == device]
-    families = list(of_device["family"].unique())
-    figure, row = drawing.panels(families, "load (rate / saturation)", "TDG ratio, share of the ideal gain")
-    for axes, family in zip(row, families, strict=True):
-        here = of_device[of_device["family"] == family]
-        drawing.load_curve(axes, here, "tdg_ratio", LOADS, "SlideBatching", 0, scheduler=WHOLE, exact_estimator=False)
-        for style, ablation in enumerate(ABLATIONS, start=1):
-            whose = {"scheduler": f"{WHOLE}:ablation={ablation}", "exact_estimator": False}
-            drawing.load_curve(axes, here, "tdg_ratio", LOADS, ablation, style, **whose)
-        axes.set_ylim(0, 1.02)
-    drawing.save(figure, row, path)
+CURVES = {"SlideBatching": WHOLE, **{ablation: f"{WHOLE}:ablation={ablation}" for ablation in ABLATIONS}}
+PICTURE = drawing.by_family({"tdg_ratio": "TDG ratio, share of the ideal gain"}, CURVES, LOADS, exact_estimator=False)
 
 
-@claim("proserve-fig15", cells=cells, measure=serve, picture=picture)
+@claim("proserve-fig15", cells=cells, measure=serve, picture=PICTURE)
 def judge(rows: pd.DataFrame) -> list[Check]:
     low, high = ([LOADS.index(load) for load in loads] for loads in (LOW, HIGH))
     checks = []

@@ -1,7 +1,6 @@
 """ProServe, Figures 3 and 4: EDF against SJF as load grows, under a fixed token budget and a fixed batch size."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -49,26 +48,11 @@ def steepest_fall(attained: np.ndarray) -> np.ndarray:
     return np.max(-np.diff(attained, axis=0) / np.diff(LOADS)[:, None], axis=0)
 
 
-def picture(rows: pd.DataFrame, path: Path) -> None:
-    device = rows["device"].iloc[0]
-    of_device = rows[rows["device"] == device]
-    families = list(of_device["family"].unique())
-    figure, row = drawing.panels(families, "load (rate / saturation)", "SLO attainment, share of requests")
-    for axes, family in zip(row, families, strict=True):
-        style = 0
-        for limit, setting in LIMITS.items():
-            for name in ("edf", "sjf"):
-                here = of_device[of_device["family"] == family]
-                label, scheduler = f"{name.upper()}, {limit}", f"{name}:{setting}"
-                drawing.load_curve(
-                    axes, here, "slo_attainment", LOADS, label, style, scheduler=scheduler, buffered=True
-                )
-                style += 1
-        axes.set_ylim(0, 1.02)
-    drawing.save(figure, row, path)
+CURVES = {f"{name.upper()}, {limit}": f"{name}:{at}" for limit, at in LIMITS.items() for name in ("edf", "sjf")}
+PICTURE = drawing.by_family({"slo_attainment": "SLO attainment, share of requests"}, CURVES, LOADS, buffered=True)
 
 
-@claim("proserve-fig3", cells=cells, measure=serve, picture=picture)
+@claim("proserve-fig3", cells=cells, measure=serve, picture=PICTURE)
 def judge(rows: pd.DataFrame) -> list[Check]:
     checks = []
     for limit, setting in LIMITS.items():

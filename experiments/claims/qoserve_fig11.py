@@ -1,7 +1,6 @@
 """QoServe, Figure 11: which requests violate deadlines as load grows, by length and by class."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -54,23 +53,19 @@ def breaking_load(shares: np.ndarray, loads: tuple[float, ...]) -> np.ndarray:
     return found
 
 
-def picture(rows: pd.DataFrame, path: Path) -> None:
-    shown = {"": "all", " long": "long prompts", **{f" {name}": name for name in CLASSES}}
-    figure, row = drawing.panels(list(shown.values()), "load", "violations, share of requests")
-    for axes, group in zip(row, shown, strict=True):
-        for style, (name, scheduler) in enumerate(SCHEDULERS.items()):
-            drawing.load_curve(axes, rows, f"violations{group}", loads_of(name), name, style, scheduler=scheduler)
-        axes.set_ylim(-0.02, 1.02)
-    drawing.save(figure, row, path)
-
-
 @claim(
     "qoserve-fig11",
     cells=cells,
     measure=serve_violations,
     families=("qoserve-code",),
     devices=(DEVICE,),
-    picture=picture,
+    picture=drawing.by_load(
+        {"violations": "all", "violations long": "long prompts", **{f"violations {name}": name for name in CLASSES}},
+        SCHEDULERS,
+        loads_of,
+        "violations, share of requests",
+        limits=(-0.02, 1.02),
+    ),
 )
 def judge(rows: pd.DataFrame) -> list[Check]:
     def share(name: str, load: float, group: str = "") -> np.ndarray:

@@ -88,7 +88,7 @@ def bars(
 def by_load(
     columns: Mapping[str, str],
     schedulers: Mapping[str, str],
-    loads: Sequence[float],
+    loads: Sequence[float] | Callable[[str], Sequence[float]],
     y: str = "",
     size: tuple[float, float] = (2.9, 2.7),
     limits: tuple[float, float | None] | None = None,
@@ -96,18 +96,46 @@ def by_load(
 ) -> Callable[[pd.DataFrame, Path], None]:
     """A picture with a panel for each column, of a curve for each scheduler over the loads.
 
-    columns: by the name of the column the panel's title. y: of all panels, which then share it; without, each has its
-    own. limits: of y. where: which rows.
+    columns: by the name of the column the panel's title. loads: the same for all, or by a scheduler's name. y: of all
+    panels, which then share it; without, each has its own. limits: of y. where: which rows.
     """
 
     def picture(rows: pd.DataFrame, path: Path) -> None:
         figure, row = panels(list(columns.values()), "load", y, size, share_y=bool(y))
         for axes, column in zip(row, columns, strict=True):
             for style, (name, scheduler) in enumerate(schedulers.items()):
-                load_curve(axes, rows, column, tuple(loads), name, style, scheduler=scheduler, **where)
+                over = tuple(loads(name) if callable(loads) else loads)
+                load_curve(axes, rows, column, over, name, style, scheduler=scheduler, **where)
             if limits is not None:
                 axes.set_ylim(*limits)
         save(figure, row, path)
+
+    return picture
+
+
+def by_family(
+    columns: Mapping[str, str],
+    schedulers: Mapping[str, str],
+    loads: tuple[float, ...],
+    size: tuple[float, float] = (2.9, 2.7),
+    **where: Any,
+) -> Callable[[pd.DataFrame, Path], None]:
+    """A picture of shares on the first device: a row for each column, a panel for each family, curves as in `by_load`.
+
+    columns: by the name of the column what y is called. where: which rows.
+    """
+
+    def picture(rows: pd.DataFrame, path: Path) -> None:
+        rows = rows[rows["device"] == rows["device"].iloc[0]]
+        families = list(rows["family"].unique())
+        figure, grid = panel_rows(families, "load (rate / saturation)", list(columns.values()), size)
+        for column, row in zip(columns, grid, strict=True):
+            for axes, family in zip(row, families, strict=True):
+                here = rows[rows["family"] == family]
+                for style, (name, scheduler) in enumerate(schedulers.items()):
+                    load_curve(axes, here, column, loads, name, style, scheduler=scheduler, **where)
+                axes.set_ylim(0, 1.02)
+        save(figure, grid[0], path)
 
     return picture
 
