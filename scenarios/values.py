@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from servegym.errors import DeploymentError, SpecError, WorkloadError
+from servegym.errors import DeploymentError, SpecError, WorkloadError, unknown_name
 from servegym.scenarios.fields import (
     COLUMNS,
     CORRECTION,
@@ -61,14 +61,13 @@ def read(words: Mapping[str, Any], leaves: Leaves, parts: Mapping[str, type]) ->
                 else:
                     raise SpecError(f"{word} is {value!r}; it should be keys with values")
             if strange := [key for key in value if leaves.get(key, ("",))[0] != word]:
-                known = ", ".join(name for name, (part, _) in leaves.items() if part == word)
-                raise SpecError(f"unknown {strange[0]!r}; {word} has {known}")
+                known = [name for name, (part, _) in leaves.items() if part == word]
+                raise SpecError(unknown_name(f"field of {word}", str(strange[0]), known))
             inner = dict(value)
         elif word in leaves:
             inner = {word: value}
         else:
-            known = ", ".join([*parts, *leaves])
-            raise SpecError(f"unknown {word!r}; a spec has {known}")
+            raise SpecError(unknown_name("field of a spec", str(word), [*parts, *leaves]))
         if twice := [name for name in inner if name in found]:
             raise SpecError(f"{twice[0]} is given twice, alone and under {leaves[twice[0]][0]}")
         found |= {name: value_of(name, leaves[name][1], given) for name, given in inner.items()}

@@ -25,7 +25,7 @@ GOOD_PERCENT = 10.0
 ERRS = {
     "ttft": "what comes before a first token: the queue, prefixes found in a cache, the client's side",
     "itl": "the time of a step: the device, the CPU, what else ran beside",
-    "e2e": "both the time of a step and what comes before the first token",
+    "e2e": "the time of a step, and what comes before the first token",
 }
 FIRST, SECOND = 0, 1  # stages: the half that terms are fitted to, and the one that they are judged on
 LEAST_FITTED = 40  # requests
@@ -91,7 +91,7 @@ class Match:
         worst, percent = self.worst, self.worst.error_percent(self.is_fitted)
         if abs(percent) <= GOOD_PERCENT:
             return f"Every figure is within {GOOD_PERCENT:.0f} %; furthest off is {worst.name}, {percent:+.0f} %."
-        return f"What errs most is {worst.name}, {percent:+.0f} %: {ERRS[worst.metric]}."
+        return f"The largest error is that of {worst.name}, {percent:+.0f} %. Its causes are {ERRS[worst.metric]}."
 
 
 def match(run: Run, profile: Profile, asynchronous: bool = False) -> Match:

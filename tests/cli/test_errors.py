@@ -58,6 +58,11 @@ WRONG = {
     "unknown load": (["compare", "--load", "heavy"], "overload (1.4)"),
     "load twice": (["compare", "--load", "high", "--load", "1"], "twice"),
     "scheduler twice": (["compare", "--scheduler", "edf", "--scheduler", "edf"], "twice"),
+    "second device where one is taken": (
+        ["compare", "--device", "a100-llama3-8b", "--device", "h100-llama3-8b"],
+        "--device",
+    ),
+    "second scheduler where one is taken": (["simulate", "--scheduler", "edf", "--scheduler", "sjf"], "takes one"),
     "same scheduler in other words": (
         ["compare", "--scheduler", "slide-batching:gamma=2", "--scheduler", "slide-batching:gamma=2.0"],
         "the same",

@@ -59,8 +59,8 @@ def test_a_recording_with_times_is_held_against_its_simulation(servegym, tmp_pat
     assert done.status == 0, done.stderr
     match = json.loads(done.stdout)["match"]
     assert [figure["metric"] for figure in match["figures"]] == ["ttft"] * 2 + ["itl"] * 2 + ["e2e"] * 2
-    assert "Nothing is fitted: 30 requests are too few" in done.stderr and "What errs most is" in done.stderr
-    assert "What errs most is" in (tmp_path / "page.html").read_text()
+    assert "Nothing is fitted: 30 requests are too few" in done.stderr and "The largest error is that of" in done.stderr
+    assert "The largest error is that of" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(("more", "words"), [

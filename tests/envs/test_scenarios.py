@@ -266,7 +266,7 @@ def test_a_scenario_is_made_in_much_less_time_than_its_requests_alone_take_anew(
     ({"arrivals": "gamma:cv=3"}, "arrivals gamma:cv=3 and a load profile or cv are given"),
     ({"incidents": "fail:0@3"}, "incidents is 'fail:0@3'"),
     ({"incidents": ["fail:1@3"]}, "engines are numbered 0 to 0"),
-    ({"loads": 1.0}, "unknown 'loads'; a spec has demand, "),
+    ({"loads": 1.0}, r"unknown field of a spec 'loads' \(did you mean 'load'\?\); there are: demand, "),
 ])  # fmt: skip
 def test_values_that_make_no_source(values, says):
     with pytest.raises(SpecError, match=says) as raised:
@@ -282,8 +282,8 @@ def test_values_that_make_no_source(values, says):
     ({"gain": {"name": "most"}}, "unknown gain function 'most'"),
     ({"incidents": [{"time_s": 1.0}]}, "an incident: .*missing"),
     ({"incidents": 3}, "incidents is 3"),
-    ({"gains": {}}, "unknown 'gains'"),
-    ({"fleet": {"load": 1.0}}, "unknown 'load'; fleet has device, "),
+    ({"gains": {}}, "unknown field of a spec 'gains'"),
+    ({"fleet": {"load": 1.0}}, "unknown field of fleet 'load'; there are: device, "),
     ({"fleet": 4}, "fleet is 4; it should be keys with values"),
     ({"fleet": {"engines": 2}, "engines": 3}, "engines is given twice"),
 ])  # fmt: skip

@@ -148,7 +148,7 @@ def test_files_that_are_no_specs(tmp_path):
     path = tmp_path / "mine.yaml"
     for text, says in (
         ("a: [\n", "mine.yaml is no YAML"), ("- 1\n", "should be keys with values"),
-        ("engine: 2\n", "unknown 'engine'"),
+        ("engine: 2\n", "unknown field of a spec 'engine'"),
         ("engines: 0\n", "mine.yaml: engines is 0"), ("load: lite\n", "a load of 'lite'"),
         ("fleet: {pools: []}\n", "mine.yaml: pools is an empty list"), ("engines: 010\n", "010 is 8 in YAML"),
         ("fleet:\n  engines: 2\n  engines: 3\n", "line 3: the key 'engines' is given twice"),

@@ -18,6 +18,8 @@ from servegym.scenarios.fields import CORRECTION, FLAG, INCIDENTS, POOLS, Option
 from servegym.scenarios.spec import LEAVES, ServingSpec, overridden
 
 FIRST, GAIN_GROUP = "Most used", "Demand"
+# Fields of which some commands take several values. Elsewhere a second one is an error: it would replace the first.
+SEVERAL = ("trace", "load", "rate_per_s", "clients", "device", "scheduler", "router", "scaler")
 Words = dict[str, Any]  # fields of a spec, by name
 Command = Callable[..., Any]
 SPEC_FILE = Annotated[
@@ -52,7 +54,11 @@ def spec_options(
         def command(**arguments: Any) -> Any:
             file = arguments.pop("spec")
             given = {name: arguments.pop(name) for name in names}
-            of_options = {name: _value(value) for name, value in given.items() if value not in (None, [])}
+            of_options = {
+                name: _value(value) if name in many or LEAVES[name][1].kind == INCIDENTS else _only(name, value)
+                for name, value in given.items()
+                if value not in (None, [])
+            }
             words: Words = {}
             if file is not None:
                 from servegym.scenarios.documents import load_words
@@ -115,11 +121,11 @@ def _parameter(
     name: str, many: bool, help_texts: Mapping[str, str], shown: Mapping[str, str] | str
 ) -> inspect.Parameter:
     part, option = LEAVES[name]
-    is_flag, repeats = option.kind in (FLAG, CORRECTION), many or option.kind == INCIDENTS
+    is_flag, repeats = option.kind in (FLAG, CORRECTION), many or option.kind == INCIDENTS or name in SEVERAL
     help_text = help_texts.get(name, option.help + (" Repeatable." if many else ""))
     default = shown if isinstance(shown, str) else shown.get(name, option.shown or _default(name, is_flag))
     made = typer.Option(
-        f"--{option.name or name.replace('_', '-')}",
+        _flag(name),
         metavar=None if is_flag else option.metavar,
         help=help_text,
         show_default=default or False,
@@ -154,3 +160,16 @@ def _value(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return tuple(one for item in value for one in (item if isinstance(item, tuple) else (item,)))
+
+
+def _only(name: str, value: Any) -> Any:
+    """Return the value of an option that is given once. Raises SpecError."""
+    if not isinstance(value, list):
+        return value
+    if len(value) > 1:
+        raise SpecError(f"{_flag(name)} is given {len(value)} times; this command takes one")
+    return value[0]
+
+
+def _flag(name: str) -> str:
+    return f"--{LEAVES[name][1].name or name.replace('_', '-')}"

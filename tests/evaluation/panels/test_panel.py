@@ -79,7 +79,7 @@ def test_a_changed_panel_has_another_name():
 
 @pytest.mark.parametrize("text, problem", [
     ("trace: [azure-code]\ndevice: [a]\n", "mine.yaml: load is missing"),
-    (SMALL + "gpus: 4\n", "mine.yaml: unknown 'gpus'; a spec has demand, "),
+    (SMALL + "gpus: 4\n", "mine.yaml: unknown field of a spec 'gpus'"),
     (SMALL.replace("[azure-code]", "[]"), "trace is ()"),
     (SMALL.replace("[azure-code]", "[3]"), "trace is 3; it should be a name"),
     (SMALL + "slo: [proserve, qoserve]\n", "slo is ['proserve', 'qoserve']; here it should be one value"),

@@ -23,7 +23,7 @@ GRIDS = {"proserve-fig11": proserve_fig11.GRID, "proserve-fig12": proserve_fig12
 def test_engines_of_a_cell():
     assert [serving(DEVICE, text).fleet.total for text in ("", "engines=4", "prefill=2,decode=1")] == [1, 4, 3]
     assert serving(DEVICE, "prefill=2,decode=1").fleet.prefill == 2
-    with pytest.raises(SpecError, match="unknown 'engine'"):
+    with pytest.raises(SpecError, match="unknown field of a spec 'engine'"):
         serving(DEVICE, "engine=4")
 
 
