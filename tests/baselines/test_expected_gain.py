@@ -67,12 +67,6 @@ def test_a_prompt_in_time_is_worth_its_first_token_and_an_answer():
     assert ranks(prompt, **ALL) == [(0, pytest.approx(-(6 + 10) / 4))]
 
 
-def test_a_late_prompt_is_worth_what_comes_after_it_has_caught_up():
-    # slack -5: 6 tokens are late, and the first of them is the first token.
-    prompt = state(4, ttft_slo_s=4.25, arrival_s=-5.0, tpot_slo_s=1.5, first_token_gain=6.0)
-    assert ranks(prompt, **ALL) == [(0, pytest.approx(-4 / 4))]
-
-
 @pytest.mark.parametrize(("most_late", "tokens"), [(1.0, 4), (0.51, 4), (0.5, 5), (0.4, 0), (0.0, 0)])
 def test_what_is_late_for_more_than_a_share_of_its_tokens_is_worth_nothing(most_late, tokens):
     """5 s late, and a token gains 1 s: it has caught up after half of 10 tokens. Where that is too many it has all the
@@ -145,12 +139,6 @@ def test_work_is_what_a_batch_of_it_takes():
         assert [first for first, _ in ranks(*running, model=model)] == [tier] * 3
 
 
-def test_hopeless_requests_go_behind_those_that_can_be_in_time():
-    late = state(1, ttft_slo_s=1, arrival_s=-300.0, tpot_slo_s=1.5)
-    long = state(40, ttft_slo_s=50, tpot_slo_s=1.5)
-    assert first_of(late, long, **ALL) == 1
-
-
 def test_where_there_is_room_what_is_late_catches_up_faster():
     # 1.5 s late, and a batch of eta gains 1/16 s: worth nothing. Alone a batch lasts t_c and gains 5/16: 5 are late.
     late = state(1, ttft_slo_s=1.25, arrival_s=-1.5, tpot_slo_s=0.5625, first_token_gain=6.0)
@@ -166,13 +154,6 @@ def test_with_a_ttlt_slo_what_comes_before_it_counts():
     # Slack 8 - 4.25 s, and a token takes 0.5 s: the eighth is out 0.25 s before.
     prompt = state(4, ttlt_slo_s=8.0, first_token_gain=1.0)
     assert ranks(prompt, **ALL) == [(0, pytest.approx(-(1 + 8) / 4))]
-
-
-def test_later_deadlines_count_from_an_early_first_token():
-    # Token 2 is due at 100 + 1.5 s by the SLOs, at 1 + 1.5 s by the first token, which came at 1 s.
-    running = decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=1.0)
-    assert ranks(running, gamma=0.1, deadlines="slo") == [(1, 101.5)]
-    assert ranks(running, gamma=0.1) == [(1, 2.5)]
 
 
 def test_where_there_is_time_the_earliest_deadline_goes_first():
@@ -225,19 +206,6 @@ def test_where_none_is_urgent_it_goes_last_or_is_left_out_all_the_same():
     assert ranks(late, far, hopeless="leave-out") == [(LEAVE_OUT, 0.0), (1, 100.0)]
 
 
-def test_of_those_that_are_worth_nothing_what_has_fewest_tokens_left_goes_first():
-    """However late: in order of their deadlines all would wait for the longest."""
-    late = {"ttft_slo_s": 4, "tpot_slo_s": 1.5}
-    long, short = state(4, arrival_s=-300.0, **late), state(2, arrival_s=-200.0, **late)
-    for hopeless in ("last", "leave-out"):
-        assert ranks(long, short, hopeless=hopeless) == [(2, 4.0), (2, 2.0)]
-    assert first_of(long, short) == 1
-    # However long they take: where a decode takes longer than a prompt, a prompt that has run would go behind one that
-    # has not, and take its memory.
-    running = decode(arrival_s=-300.0, first_token_s=0.0, **late)
-    assert ranks(short, running, model=linear(c_p=1, b_d=5, t_c=0.25)) == [(2, 2.0), (2, 1.0)]
-
-
 def test_a_batch_leaves_a_reserve_before_the_next_deadline():
     """Not of eta, which is less than the interval between deadlines as it is."""
     running = decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=1.0)  # due in 2.5 s
@@ -245,20 +213,3 @@ def test_a_batch_leaves_a_reserve_before_the_next_deadline():
         assert ranked(policy(reserve=reserve), running, model=MODEL).limits.time_budget_s == budget_s
     soon = decode(ttft_slo_s=100, tpot_slo_s=1.5, first_token_s=-0.9)  # in 0.6 s, less than eta and the reserve
     assert ranked(policy(reserve=0.5), soon, model=MODEL).limits.time_budget_s == 0.5
-
-
-def test_newcomers_take_the_memory_of_those_that_are_worth_nothing_and_of_no_other():
-    # 4 blocks of a token, of which one that decodes holds 3: its first token was 300 s late, or came in time.
-    newcomer = state(4, ttft_slo_s=10, tpot_slo_s=1.5)
-    for arrival_s, batch in ((-300.0, [(1, 4)]), (0.0, [(0, 1)])):
-        running = decode(ttft_slo_s=0.5, tpot_slo_s=1.5, arrival_s=arrival_s, first_token_s=0.0)
-        assert formed(policy(**ALL), running, newcomer, model=MODEL, blocks=4).batch == batch
-
-
-def test_what_is_worth_nothing_takes_memory_from_none():
-    late = {"ttft_slo_s": 0.5, "tpot_slo_s": 1.5, "arrival_s": -300.0}
-    victims = ranked(policy(**ALL), decode(first_token_s=0.0, **late), state(4, **late), model=MODEL).victim_ranks
-    assert [tier for tier, _ in victims] == [2, 3]
-    there = {"ttft_slo_s": 10.0, "tpot_slo_s": 1.5}
-    victims = ranked(policy(**ALL), decode(first_token_s=0.0, **there), state(4, **there), model=MODEL).victim_ranks
-    assert [tier for tier, _ in victims] == [0, 1]
