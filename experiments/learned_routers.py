@@ -30,7 +30,7 @@ def rows(training: str, scenarios: int, first_seed: int) -> list[tuple[str, ...]
     folder = Path(training)
     trained = folder.is_dir()
     problem = problem_of(load_config(folder / "config.yaml" if trained else training))
-    base = str(problem.source["router"])
+    base = str(problem.source.specs[0]["router"])
     judge = Judge(
         problem.head,
         problem.source.with_overrides({"split": "test"}),

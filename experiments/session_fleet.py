@@ -60,10 +60,12 @@ def routers() -> dict[str, Policy]:
     return found | {TUNED: ours.base}
 
 
-def scenarios_of(changes: Mapping[str, Any], seeds: int) -> list[Scenario]:
+def scenarios_of(
+    changes: Mapping[str, Any], seeds: int, preset: str = "session-fleet", first_seed: int = FIRST_SEED
+) -> list[Scenario]:
     """Of one of `PLACES`."""
-    source = random_clusters(4).with_overrides(spelled_out({"preset": "session-fleet", "split": "test", **changes}))
-    return [source(np.random.default_rng(FIRST_SEED + seed)) for seed in range(seeds)]
+    source = random_clusters(4).with_overrides(spelled_out({"preset": preset, "split": "test", **changes}))
+    return [source(np.random.default_rng(first_seed + seed)) for seed in range(seeds)]
 
 
 def figures_of(policy: Policy, scenario: Scenario) -> tuple[float, ...]:
@@ -99,11 +101,11 @@ def closest(outcomes: Outcomes, figure: int) -> str:
     return max(heuristics(outcomes), key=lambda name: outcomes[name][:, figure].mean())
 
 
-def verdict(outcomes: Outcomes) -> str:
-    """Whether the hypothesis holds at a place: ahead of every heuristic, and behind none."""
-    ours, ahead, behind = outcomes[OURS], [], []
-    for name in heuristics(outcomes):
-        less = ours - outcomes[name]
+def verdict(outcomes: Outcomes, name: str = OURS) -> str:
+    """Whether the hypothesis holds of a router at a place: ahead of every heuristic, and behind none."""
+    ours, ahead, behind = outcomes[name], [], []
+    for other in heuristics(outcomes):
+        less = ours - outcomes[other]
         tdg, attainment = student_interval(less[:, TDG]), less[:, ATTAINMENT].mean()
         ahead.append(attainment >= AHEAD or tdg.low > 0)
         behind.append(min(tdg.mean, attainment) < -BEHIND)

@@ -74,8 +74,9 @@ class TrainingConfig:
     """A training. Raises TrainingError for an invalid configuration.
 
     environment: an id, such as EngineBatching-v0. arguments: of the environment. scenarios: overrides of the
-    environment's default source (`ServingSpec.with_overrides`). environments: number in the vector. hyperparameters: of
-    the algorithm, as its class takes them. reward_scale: factor on rewards for the algorithm. objective: defines the
+    environment's default source (`ServingSpec.with_overrides`). mixture: further overrides, one of which each scenario
+    has, all equally likely. environments: number in the vector. hyperparameters: of the algorithm, as its class takes
+    them. reward_scale: factor on rewards for the algorithm. objective: defines the
     rewards. start: path of a policy to start from, in place of the base. checkpoint_minutes: minutes between
     checkpoints. torch_threads: for the network.
     """
@@ -84,6 +85,7 @@ class TrainingConfig:
     algorithm: str
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scenarios: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mixture: tuple[Mapping[str, Any], ...] = ()
     environments: int = 64
     network: NetworkConfig = NetworkConfig()
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -15,11 +15,12 @@ from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import ServegymError, SpecError, TrainingError
 from servegym.scenarios.presets import spelled_out
 from servegym.scenarios.sampling import SPLITS, draw_episode
-from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.spec import ServingSpec, overridden
 from servegym.scenarios.values import listed_json
 from servegym.traces.workloads import workload_notes
 from servegym.tuners.config import NAMESPACE, TrainingConfig
 from servegym.tuners.decision_head import DecisionHead, head_of
+from servegym.tuners.mixture import Mixture, union_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +29,12 @@ class Problem:
 
     config: TrainingConfig
     venv: ServingVectorEnv
-    source: ServingSpec
+    source: Mixture
     head: DecisionHead
     shape: Shape
 
     @property
-    def validation_source(self) -> ServingSpec:
+    def validation_source(self) -> Mixture:
         """The source of validation scenarios: other requests of the same distribution."""
         return self.source.with_overrides({"split": "validation"})
 
@@ -42,14 +43,16 @@ class Problem:
         """Repairs to traces, and changes by recipes, in the scenarios of validation."""
         config, source = self.config.validation, self.validation_source
         seeds = range(config.first_seed, config.first_seed + config.scenarios)
-        drawn = (draw_episode(source, np.random.default_rng(seed)).workload for seed in seeds)
+        rngs = map(np.random.default_rng, seeds)
+        drawn = (draw_episode(source.spec(rng), rng).workload for rng in rngs)
         return list(dict.fromkeys(note for workload in drawn for note in workload_notes(workload.provenance)))
 
     @property
     def trained_on(self) -> dict[str, Any]:
         """The training cases, which an evaluation has to avoid: traces, devices, loads, seeds."""
         # Validation chose the policy.
-        return cases_of(self.source, range(SPLITS["train"].start, SPLITS["validation"].stop))
+        seeds = range(SPLITS["train"].start, SPLITS["validation"].stop)
+        return union_of([cases_of(spec, seeds) for spec in self.source.specs])
 
 
 def cases_of(source: ServingSpec, seeds: range) -> dict[str, Any]:
@@ -84,15 +87,19 @@ def problem_of(config: TrainingConfig) -> Problem:
     venv = made.unwrapped
     assert isinstance(venv, ServingVectorEnv)
     try:
-        source = venv.source.with_overrides(spelled_out(config.scenarios))  # type: ignore[attr-defined]
+        parts = [spelled_out(overridden(config.scenarios, part)) for part in config.mixture or ({},)]
+        source = Mixture(tuple(venv.source.with_overrides(part) for part in parts))  # type: ignore[attr-defined]
     except ServegymError as error:
         raise TrainingError(f"scenarios: {error}") from None
-    if source.demand.split != "train":
-        raise TrainingError(
-            f"scenarios.split is {source.demand.split!r}; training uses 'train', the others are for evaluation"
-        )
-    venv.source = source
-    head = head_of(venv)
+    if other := [spec.demand.split for spec in source.specs if spec.demand.split != "train"]:
+        raise TrainingError(f"scenarios.split is {other[0]!r}; training uses 'train', the others are for evaluation")
+    heads = []
+    for venv.source in source.specs:
+        heads.append(head_of(venv))
+    if other := [head.base.label for head in heads if head.base.label != heads[0].base.label]:
+        part, base = heads[0].part, heads[0].base.label
+        raise TrainingError(f"mixture: a {part} {other[0]!r} beside {base!r}; all scenarios should have the same base")
+    venv.source, head = source, heads[0]
     return Problem(config, venv, source, head, head.shape(config.network.hidden, config.network.activation))
 
 
