@@ -71,7 +71,7 @@ def trainings(folder: Path) -> list[dict[str, Any]]:
         rows = [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
         best = max(rows, key=lambda row: row["score"])
         minutes = json.loads((run / "summary.json").read_text())["cpu_minutes"]
-        found.append({"seed": seed, "path": run / "policy.json", "minutes": minutes, **best})
+        found.append({"name": f"learned:{CONFIG}-{seed}", "seed": seed, "path": run / "policy.json", "minutes": minutes, **best})
     return found
 
 
@@ -121,8 +121,8 @@ def places_table(places: Mapping[str, Outcomes]) -> str:
 
 def judged(found: Sequence[Mapping[str, Any]], scenarios: Mapping[str, int]) -> dict[str, dict[str, Outcomes]]:
     """By preset and place. On the panels themselves the policies of all trainings, elsewhere the chosen one."""
-    policies = {str(one["seed"]): load_artifact(one["path"]).policy("router") for one in found}
-    best = policies[str(max(found, key=lambda one: one["score"])["seed"])]
+    policies = {one["name"]: load_artifact(one["path"]).policy("router") for one in found}
+    best = policies[max(found, key=lambda one: one["score"])["name"]]
     shipped: dict[str, Policy] = routers() | {OURS: best}
     results: dict[str, dict[str, Outcomes]] = {}
     for preset, places in PLACES.items():
@@ -147,7 +147,7 @@ def panel_part(preset: str, places: Mapping[str, Outcomes], hidden: Sequence[str
 
 
 def page(found: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, Outcomes]]) -> str:
-    words, names = sections(Path(__file__).with_suffix(".md")), [str(one["seed"]) for one in found]
+    words, names = sections(Path(__file__).with_suffix(".md")), [one["name"] for one in found]
     panels = {preset: next(iter(places.values())) for preset, places in results.items()}
     verdicts = {f"{preset}, {place}": verdict(one, OURS) for preset, of in results.items() for place, one in of.items()}
     failed = "; ".join(f"{place} ({one})" for place, one in verdicts.items() if one != "holds")
