@@ -46,7 +46,7 @@ CONFIG, OURS = "cma-fleets", "learned:fleets"
 TRAINING_SEEDS = (0, 100_000, 200_000)  # the scenarios of a training have the seeds from its own on
 FIRST_SEED = 8_900_000
 SESSIONS, MIXED = "session-fleet", "mixed-fleet"
-SCENARIOS = {SESSIONS: 8, MIXED: 64}
+SCENARIOS = {SESSIONS: 12, MIXED: 64}
 P99_TTFT, STARVED = 2, 4  # of `FIGURES`
 MIXED_PLACES: dict[str, dict[str, Any]] = {
     "as in the preset, load 1.2 to 1.8": {},

@@ -7,7 +7,9 @@ Runs all (minutes on two cores) and writes the page; trains the learned scaler i
 words: pd_ratio.md.
 """
 
+import dataclasses
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,6 +37,7 @@ from servegym.tuners.runs import POLICY
 ENGINES, FIRST_PREFILL = 8, 5
 TRAINING_SEEDS, FIRST_TRAINING_SEED, FIRST_SEED = 3, 9_500_000, 9_700_000
 TRAINING = "cma-turning-roles"
+CURVE_SEEDS = (0, 100_000, 200_000, 300_000, 400_000)  # of trainings; the scenarios of each have the seeds from it on
 FIGURES = {
     "SLO attainment": ".3f", "TDG ratio": ".3f", "p99 TTFT, s": ".2f", "p99 TPOT, s": ".3f", "starved": ".3f",
     "role changes": ".1f",
@@ -182,6 +185,28 @@ def trained(folder: Path) -> Ratio:
     return Ratio(FIRST_PREFILL, f"{LEARNED}{folder / POLICY}")
 
 
+def curves(folder: Path) -> list[list[dict[str, Any]]]:
+    """The validations of a training of each of `CURVE_SEEDS`, trained if they are not there: the first is the folder's
+    own, the others have folders in it."""
+    runs = [folder, *(folder / str(seed) for seed in CURVE_SEEDS[1:])]
+    for seed, run in zip(CURVE_SEEDS, runs, strict=True):
+        if not (run / "summary.json").exists():
+            evolution.train(dataclasses.replace(load_config(TRAINING), seed=seed), run)
+    return [[json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()] for run in runs]
+
+
+def curves_table(found: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """A row a validation, and one of what each training kept: figures less the base's, over trainings."""
+    kept = [max(curve, key=lambda row: row["score"]) for curve in found]
+    stages = [*((f"{rows[0]['steps']:,}", rows) for rows in list(zip(*found, strict=True))[1:]), ("kept", kept)]
+    figures = {"attainment_difference": "+.3f", "difference": "+.3f", "wait_difference_s": "+.2f"}
+    cells = [
+        (stage, *(student_interval([row[name] for row in rows]).text(style) for name, style in figures.items()))
+        for stage, rows in stages
+    ]
+    return table(("scenarios served", "SLO attainment less the base's", "TDG ratio", "p99 TTFT, s"), cells)
+
+
 def weights_of(learned: Ratio) -> str:
     """A row a weight of the learned scaler, searched ones only."""
     policy = scaler(learned.scaler)
@@ -193,7 +218,9 @@ def weights_of(learned: Ratio) -> str:
     return table(("number", "weight"), [*rows, ("constant", f"{bias[output] - bias[output + len(bias) // 2]:+.2f}")])
 
 
-def page(places: Mapping[str, Outcomes], ours: Ratio, learned: Ratio, tried: int, seeds: int) -> str:
+def page(
+    places: Mapping[str, Outcomes], ours: Ratio, learned: Ratio, tried: int, seeds: int, found: list[list[dict[str, Any]]]
+) -> str:
     words = sections(Path(__file__).with_suffix(".md"))
     tables = "\n".join(f"### {place}\n\n{rows_of(outcomes, ours)}" for place, outcomes in places.items())
     return wrapped(f"""# The ratio of prefill to decode engines as a decision
@@ -227,6 +254,9 @@ def page(places: Mapping[str, Outcomes], ours: Ratio, learned: Ratio, tried: int
 {words["Learned"]}
 
 {weights_of(learned)}
+{words["Curves"]}
+
+{curves_table(found)}
 ## Results
 
 {tables}""")
@@ -246,7 +276,8 @@ def main() -> None:
             fixed[key] = by_ratio(STATIC, place, seeds)
         places[name] = {**fixed[key], **by_ratio(scalers, place, seeds)}
         print(f"{name}\n{rows_of(places[name], ours)}", flush=True)
-    options.page.write_text(page(places, ours, learned, len(settings), options.seeds), encoding="utf-8")
+    found = curves(Path(options.folder))
+    options.page.write_text(page(places, ours, learned, len(settings), options.seeds, found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,13 +16,14 @@ from servegym.tuners.training import train
 CONFIG = "maskable-ppo-session-fleet"
 SESSIONS, MIXED = "session-fleet", "mixed-fleet"
 TRIED = 100
+HORIZON = "a horizon of 200 s"
 EVOLUTION, EPISODES = "by CMA-ES", 432  # on session-fleet
 EVOLUTION_CONFIGS = {SESSIONS: "cma-session-fleet", MIXED: "cma-mixed-fleet"}
 STEPS, LONG, TIMES = 96_000, "ten times the decisions", 10  # LONG: as the recipe that ships
 AFFINITY, COST = "prefix-affinity", "predicted-cost"
 ON_MIXED = {"n_steps": 400, "batch_size": 1600}  # an episode of the mixed fleet has 400 requests
 MIXED_ENVIRONMENTS, MIXED_STEPS = 32, 64_000
-LONG_SEEDS = 3  # of trainings with ten times the decisions, and of CMA-ES on mixed-fleet
+LONG_SEEDS = 3  # of trainings with ten times the decisions or another horizon, and of CMA-ES on mixed-fleet
 
 
 class Arm(NamedTuple):
@@ -51,6 +52,7 @@ ARMS = (
     Arm(SESSIONS, COST, 6.0, {"trace_s": 20.0, "horizon_s": 200.0}, "rewards of others"),
     Arm(SESSIONS, COST, 20.0, {"learning_rate": 0.02, "learning_rate_end": 0.002}, "small residuals"),
     Arm(SESSIONS, COST, 1.0, {}, EVOLUTION),
+    Arm(SESSIONS, AFFINITY, 3.0, {"horizon_s": 200.0}, HORIZON, LONG_SEEDS),
     Arm(SESSIONS, AFFINITY, 3.0, {}, LONG, LONG_SEEDS),
     Arm(SESSIONS, COST, 6.0, {}, LONG),
     Arm(MIXED, AFFINITY, 1.0, ON_MIXED),

@@ -22,6 +22,7 @@ from experiments.ppo_arms import (
     COST,
     EVOLUTION,
     EVOLUTION_CONFIGS,
+    HORIZON,
     LONG,
     LONG_SEEDS,
     MIXED,
@@ -172,7 +173,7 @@ def draw(found: Sequence[Trained], path: Path) -> None:
 
     A column is a place, and whether trainings had `TIMES` the decisions.
     """
-    compared = [one for one in found if one.arm.change != EVOLUTION]
+    compared = [one for one in found if one.arm.change not in (EVOLUTION, HORIZON)]
     columns = list(dict.fromkeys((one.arm.place, one.arm.change == LONG) for one in compared))
     figure = Figure(figsize=(4.6 * len(columns), 5.6), layout="constrained")
     grid = figure.subplots(2, len(columns), squeeze=False, sharex="col")

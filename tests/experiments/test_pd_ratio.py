@@ -13,6 +13,7 @@ from experiments.pd_ratio import (
     Ratio,
     answers,
     best_static,
+    curves_table,
     figures_of,
     grid,
     making_all,
@@ -73,3 +74,17 @@ def test_a_long_change_is_made_less_often():
     place = PLACES[LONG] | {"requests": 9000}
     often, seldom, never = (figures_of(place, one, 1)[-1] for one in (without_rule(ours), making_all(ours), ours))
     assert often > seldom > never == 0
+
+
+def test_curves_are_over_trainings_and_say_what_each_kept():
+    def row(steps, difference, score):
+        figures = {"attainment_difference": difference, "difference": difference / 10, "wait_difference_s": -difference}
+        return {"steps": steps, "score": score, **figures}
+
+    first, second = ([row(0, 0.0, 1.0), row(96, 0.1, 1.2), row(192, last, 1.0 + last)] for last in (0.3, 0.05))
+    rows = curves_table([first, second]).splitlines()[2:]
+    assert rows == [
+        "| 96 | +0.100 | +0.010 | -0.10 |",
+        "| 192 | +0.175 ± 1.588 | +0.017 ± 0.159 | -0.18 ± 1.59 |",
+        "| kept | +0.200 ± 1.271 | +0.020 ± 0.127 | -0.20 ± 1.27 |",
+    ]
