@@ -57,6 +57,7 @@ MIXED_PLACES: dict[str, dict[str, Any]] = {
     "an A100 fails for 10 s": {"incidents": (Incident(5.0, 2, "fail"), Incident(15.0, 2, "return"))},
     "engines with expected-gain": {"scheduler": "expected-gain:steps=ignore"},
     "routers hear 1 s late": {"signal_delay_s": 1.0},
+    "four equal A100": {"pools": (Pool(A100, 4),)},
 }
 PLACES = {SESSIONS: SESSION_PLACES, MIXED: MIXED_PLACES}  # the first of each is the panel
 
