@@ -81,10 +81,10 @@ def test_curves_are_over_trainings_and_say_what_each_kept():
         figures = {"attainment_difference": difference, "difference": difference / 10, "wait_difference_s": -difference}
         return {"steps": steps, "score": score, **figures}
 
-    first, second = ([row(0, 0.0, 1.0), row(96, 0.1, 1.2), row(192, last, 1.0 + last)] for last in (0.3, 0.05))
+    first, second = ([row(0, 0.0, 1.0), row(96, 0.1, 1.2), row(192, last, 1.0 + last)] for last in (0.3, 0.06))
     rows = curves_table([first, second]).splitlines()[2:]
     assert rows == [
         "| 96 | +0.100 | +0.010 | -0.10 |",
-        "| 192 | +0.175 ± 1.588 | +0.017 ± 0.159 | -0.18 ± 1.59 |",
-        "| kept | +0.200 ± 1.271 | +0.020 ± 0.127 | -0.20 ± 1.27 |",
+        "| 192 | +0.180 ± 1.525 | +0.018 ± 0.152 | -0.18 |",
+        "| kept | +0.200 ± 1.271 | +0.020 ± 0.127 | -0.20 |",
     ]
