@@ -220,7 +220,12 @@ def weights_of(learned: Ratio) -> str:
 
 
 def page(
-    places: Mapping[str, Outcomes], ours: Ratio, learned: Ratio, tried: int, seeds: int, found: list[list[dict[str, Any]]]
+    places: Mapping[str, Outcomes],
+    ours: Ratio,
+    learned: Ratio,
+    tried: int,
+    seeds: int,
+    found: list[list[dict[str, Any]]],
 ) -> str:
     words = sections(Path(__file__).with_suffix(".md"))
     tables = "\n".join(f"### {place}\n\n{rows_of(outcomes, ours)}" for place, outcomes in places.items())

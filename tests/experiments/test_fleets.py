@@ -25,7 +25,7 @@ def outcomes(tdg: float, attainment: float) -> dict[str, np.ndarray]:
 def folder(tmp_path):
     for seed, score in zip(TRAINING_SEEDS, (1.70, 1.75, 1.72), strict=True):
         (tmp_path / str(seed)).mkdir()
-        row = {"steps": 20, "difference": 0.02, "half_width": 0.01, "attainment_difference": 0.03}
+        row = {"steps": 20, "minutes": 99.0, "difference": 0.02, "half_width": 0.01, "attainment_difference": 0.03}
         rows = [row | {"steps": 0, "score": 1.6}, row | {"score": score, "wait_difference_s": 0.5}]
         (tmp_path / str(seed) / "curve.jsonl").write_text("\n".join(map(json.dumps, rows)))
         (tmp_path / str(seed) / "summary.json").write_text(json.dumps({"cpu_minutes": 2.5}))
