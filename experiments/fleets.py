@@ -138,7 +138,7 @@ def judged(found: Sequence[Mapping[str, Any]], scenarios: Mapping[str, int]) -> 
 
 
 def panel_part(preset: str, places: Mapping[str, Outcomes], hidden: Sequence[str]) -> str:
-    """The part of the page about one preset. hidden: trainings that were not chosen, which have a table of their own."""
+    """The part of the page about one preset. hidden: of the trainings, which have a table of their own."""
     outcomes = {name: one for name, one in next(iter(places.values())).items() if name not in hidden}
     return f"""### {preset}
 
@@ -153,7 +153,8 @@ def page(found: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, 
     panels = {preset: next(iter(places.values())) for preset, places in results.items()}
     verdicts = {f"{preset}, {place}": verdict(one, OURS) for preset, of in results.items() for place, one in of.items()}
     failed = "; ".join(f"{place} ({one})" for place, one in verdicts.items() if one != "holds")
-    held = sum(one == "holds" for one in verdicts.values())
+    held = f"{sum(one == 'holds' for one in verdicts.values())} of {len(verdicts)} places"
+    held += f"; not at: {failed}" if failed else ""
     parts = "\n".join(panel_part(preset, places, names) for preset, places in results.items())
     return f"""# A learned router for fleets of unequal engines
 
@@ -164,14 +165,14 @@ def page(found: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, 
 
 **Hypotheses.** {words["Hypotheses"]}
 
-**Found.** (1) and (2) hold together at {held} of {len(verdicts)} places{f"; not at: {failed}" if failed else ""}. {words["Found"]}
+**Found.** (1) and (2) hold together at {held}. {words["Found"]}
 
 ## How
 
 {words["How"]}
 
 {trainings_table(found)}
-Each training's policy on fresh requests, less the best heuristic there (of p99 TTFT: less that with the best attainment); ± is half a 95 % interval over trainings:
+{words["Panels"]}
 
 {panels_table(panels, names)}
 {words["Why"]}
