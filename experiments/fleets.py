@@ -6,8 +6,6 @@ Trains the seeds that the folder does not have yet, takes the policy that is bes
 router that ships, on fresh requests, and writes the page. Hypotheses and words: fleets.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

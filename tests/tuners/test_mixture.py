@@ -60,7 +60,7 @@ def test_a_value_stands_once() -> None:
     [
         ([{"split": "test"}], "scenarios.split is 'test'; training uses 'train'"),
         ([{}, {"router": "min-load"}], "mixture: a router 'min-load' beside 'predicted-cost'; all scenarios should"),
-        ([{"wheels": 4}], "scenarios: unknown 'wheels'"),
+        ([{"wheels": 4}], "scenarios: unknown field of a spec 'wheels'"),
     ],
 )
 def test_what_is_refused(mixture, message) -> None:
