@@ -9,6 +9,7 @@ import itertools
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.progress import track
@@ -18,8 +19,7 @@ from experiments.claims.harness.cells import Cell
 from experiments.claims.harness.checks import ABOVE_0
 from experiments.claims.harness.measures import serve
 from experiments.claims.harness.settings import Size
-from experiments.tuning.slide_batching_eta import difference, scored
-from servegym.evaluation.intervals import Interval
+from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import header, row
 
 WORDS = Path(__file__).with_suffix(".md")
@@ -67,7 +67,17 @@ def runs_of(panel: Panel, devices: tuple[str, ...], seeds: int, requests: int) -
         figures = serve(Cell(*setting, policy, load, seed, size.requests_of(setting)))
         keys = {"panel": panel.title, "family": setting.family, "device": setting.device, "load": load, "seed": seed}
         rows.append(keys | {"candidate": policy} | {column: figures[column] for column in FORMATS})
-    return scored(pd.DataFrame(rows))
+    table = pd.DataFrame(rows)
+    return table.assign(score=table[list(JUDGED.values())].mean(axis=1))
+
+
+def by_seed(rows: pd.DataFrame, name: str, column: str) -> np.ndarray:
+    """float64[seeds]: the mean over all settings and loads."""
+    return rows[rows["candidate"] == name].groupby("seed")[column].mean().to_numpy()
+
+
+def difference(rows: pd.DataFrame, one: str, other: str, column: str) -> Interval:
+    return student_interval(by_seed(rows, one, column) - by_seed(rows, other, column))
 
 
 def steps_gain(rows: pd.DataFrame, name: str, column: str = "score") -> Interval:
