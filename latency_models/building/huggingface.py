@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from servegym.errors import ProfileError, ServegymError
+from servegym.errors import ProfileError
 from servegym.latency_models.building.shapes import DecoderShape, MixtureShape, ModelShape, StateShape
 from servegym.latency_models.model_configs.kinds import Attention, Experts, Mlp, State
 from servegym.latency_models.model_configs.precision import KV, WEIGHTS, kv_of, named
@@ -45,23 +45,23 @@ def read_model(path: Path, precision: str | None = None, kv_precision: str | Non
 def read_document(path: Path) -> dict[str, Any]:
     """Read a config.json, and the quantisation from a hf_quant_config.json beside it. Raises ProfileError if it is not
     a JSON object."""
-    document = read_config(path, ProfileError)
+    document = read_config(path)
     beside = path.with_name(path.name.replace(CONFIG, QUANTISATION))
     if not document.get("quantization_config") and beside != path and beside.is_file():
-        document["quantization_config"] = read_config(beside, ProfileError)
+        document["quantization_config"] = read_config(beside)
     return document
 
 
-def read_config(path: Path, error_type: type[ServegymError]) -> dict[str, Any]:
-    """Read the JSON object of a model's config.json. Raises error_type for any other file."""
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the JSON object of a model's config.json. Raises ProfileError for any other file."""
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise error_type(f"{path} cannot be read: {error.strerror or error}") from None
+        raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
-        raise error_type(f"{path} is no JSON: {error}") from None
+        raise ProfileError(f"{path} is no JSON: {error}") from None
     if not isinstance(document, dict):
-        raise error_type(f"{path} is no JSON object; it should be a model's config.json")
+        raise ProfileError(f"{path} is no JSON object; it should be a model's config.json")
     return document
 
 

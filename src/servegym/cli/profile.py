@@ -30,8 +30,6 @@ servegym profile --engine vllm --model meta-llama/Llama-3.1-8B --out results/pro
 
 servegym profile --endpoint http://127.0.0.1:8000 --batch-tokens 2048 --sequences 64
 
-servegym profile --operators config.json --torch-device cuda --batches 200
-
 servegym calibrate results/profile-mine/batches.csv --name mine --kv-blocks 20000
 """
 ENGINES = ("vllm",)
@@ -50,14 +48,6 @@ def profile(
     engine: Annotated[
         str | None, option("vllm", "Measure the steps of vLLM in this process, on --model.", options.WHAT)
     ] = None,
-    operators: Annotated[
-        Path | None,
-        option(
-            "SHAPE.json",
-            "Measure a model's operators with torch; the model's shape is a config.json as on Hugging Face.",
-            options.WHAT,
-        ),
-    ] = None,
     model: Annotated[
         str | None,
         option(
@@ -67,8 +57,6 @@ def profile(
             show_default="the first the endpoint serves",
         ),
     ] = None,
-    torch_device: Annotated[str, option("cpu|cuda|...", "Device that --operators run on.", options.WHAT)] = "cpu",
-    dtype: Annotated[str, option("NAME", "Data type of --operators.", options.WHAT)] = "bfloat16",
     eager: Annotated[bool, flag("vLLM without compiled graphs.", options.WHAT, "--eager")] = False,
     memory_share: Annotated[
         float | None,
@@ -119,8 +107,8 @@ def profile(
     """
     if context.invoked_subcommand is not None:
         return
-    if sum(way is not None for way in (endpoint, engine, operators)) != 1:
-        raise ServegymError("name one of --endpoint URL, --engine vllm and --operators SHAPE.json")
+    if (endpoint is None) == (engine is None):
+        raise ServegymError("name one of --endpoint URL and --engine vllm")
     if engine is not None and engine not in ENGINES:
         raise ServegymError(f"--engine {engine} is not known; there is {', '.join(ENGINES)}")
     if engine is not None and model is None:
@@ -132,11 +120,7 @@ def profile(
     plan = measuring.Plan(batches, repeats, seed)
     space = Space(batch_tokens or 2048, sequences or 64, context_tokens or 4096, kv_tokens)
     meter: Meter
-    if operators is not None:
-        from servegym.adapters.profiling.torch_operators import TorchMeter, read_shape
-
-        meter = TorchMeter(read_shape(operators), space, torch_device, dtype)
-    elif endpoint is not None:
+    if endpoint is not None:
         meter = meter_of(endpoint, model, space, vocabulary)
     else:
         from servegym.adapters.profiling.vllm_engine import Options, VllmMeter
