@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -68,7 +69,13 @@ def spec_options(
                 raise SpecError("--rate and --load are both given; give one of them")
             return function(words=overridden(words, of_options), **arguments)
 
-        made = [_parameter(name, name in many, help_texts or {}, shown or {}) for name in names]
+        texts, defaults = help_texts or {}, shown or {}
+        made = [
+            _parameter(
+                name, name in many, texts.get(name), defaults if isinstance(defaults, str) else defaults.get(name)
+            )
+            for name in names
+        ]
         file = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SPEC_FILE)
         return with_parameters(command, function, [file, *made, *own_parameters(function, "words")])
 
@@ -117,17 +124,16 @@ def with_parameters(command: Command, function: Command, parameters: list[inspec
     return command
 
 
-def _parameter(
-    name: str, many: bool, help_texts: Mapping[str, str], shown: Mapping[str, str] | str
-) -> inspect.Parameter:
+@functools.cache  # the same in most of the dozen commands
+def _parameter(name: str, many: bool, help_text: str | None, shown: str | None) -> inspect.Parameter:
+    """Return the option of a field. help_text, shown: what replaces the field's own."""
     part, option = LEAVES[name]
     is_flag, repeats = option.kind in (FLAG, CORRECTION), many or option.kind == INCIDENTS or name in SEVERAL
-    help_text = help_texts.get(name, option.help + (" Repeatable." if many else ""))
-    default = shown if isinstance(shown, str) else shown.get(name, option.shown or _default(name, is_flag))
+    default = (option.shown or _default(name, is_flag)) if shown is None else shown
     made = typer.Option(
         _flag(name),
         metavar=None if is_flag else option.metavar,
-        help=help_text,
+        help=option.help + (" Repeatable." if many else "") if help_text is None else help_text,
         show_default=default or False,
         rich_help_panel=FIRST if option.first else (part.capitalize() or GAIN_GROUP),
         parser=None if is_flag or option.kind == INCIDENTS else _parser(name, option),
@@ -138,8 +144,11 @@ def _parameter(
     )  # fmt: skip
 
 
+_defaults = functools.cache(ServingSpec)
+
+
 def _default(name: str, is_flag: bool) -> str:
-    default = values.plain(ServingSpec()[name])
+    default = values.plain(_defaults()[name])
     return "" if is_flag else f"{default:g}" if isinstance(default, float) else str(default)
 
 
