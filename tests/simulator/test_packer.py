@@ -202,13 +202,6 @@ def test_blocks_are_rounded_up():
     assert formed(by_place(), state(3, 1, 3), blocks=1, block_tokens=4) == ([(0, 1)], [], 0)
 
 
-def test_admission_stays_closed():
-    # 30 find no room among 20 - 3 - 2; the 2 behind them would, but admission is closed. A running one still runs.
-    assert formed(by_place(), state(3), state(30), state(2), state(8, 0, 2), blocks=20).batch == [(0, 3), (3, 6)]
-    # Two running requests at most: place 0 is one, place 1 becomes one.
-    assert formed(by_place(max_num_seqs=2), state(8, 0, 2), state(3), state(3)).batch == [(0, 6), (1, 3)]
-
-
 # 5 eviction
 
 
@@ -222,11 +215,6 @@ def test_a_decode_evicts_and_a_prefill_is_skipped():
     # One of 6 evicts them too, still lacks one, and gives up its own 3. Formed anew, all wait with 8 blocks free,
     # and 9 tokens find no room: admission is closed for all. So the first runs with the 8 that fit.
     assert formed(greedy, *queue, blocks=8) == ([(0, 8)], [2, 1, 0], 0)
-
-
-def test_none_is_admitted_after_an_eviction():
-    # The decode evicts the running request of 4, which leaves 3 blocks: room for 1 token, but admission is closed.
-    assert formed(by_place(), state(4, 1, 4), state(1), state(4, 1, 4), blocks=8) == ([(0, 1)], [2], 3)
 
 
 def test_ties_of_victims_go_to_the_later_place():
@@ -253,16 +241,6 @@ def test_its_own_victim_ends_filling():
     # Decode 0 takes the last block; decode 1 is the worst itself: its 2 blocks are free, but filling ends.
     queue = [state(2, 1, 2, priority=p) for p in (0, 2, 0)]
     assert formed(by_place(True), *queue, blocks=7) == ([(0, 1)], [1], 2)
-
-
-def test_its_own_victim_with_an_empty_batch_forms_anew():
-    # Decode 0, priority 1, is its own victim. Formed anew it waits, and finds no room for 3 (2 free): decode 1.
-    queue = state(2, 1, 2, priority=1), state(2, 1, 2, priority=0)
-    assert formed(by_place(True), *queue, blocks=4) == ([(1, 1)], [0], 1)
-    # Alone with 2 of 2 blocks it is its own victim too. Anew it finds no room for 3 in 2, and admission is closed
-    # for the other: nothing fits, and the first runs with what fits, 2 of its 3.
-    queue = state(2, 1, 2, priority=1), state(1)
-    assert formed(by_place(True), *queue, blocks=2) == ([(0, 2)], [0], 0)
 
 
 def test_a_request_may_be_admitted_and_evicted_over_and_over_while_one_batch_forms():
