@@ -35,12 +35,21 @@ def learned_path(text: str) -> Path:
     name = text.removeprefix(LEARNED)
     if name.endswith(".json"):
         return Path(name)
+    if name not in shipped():
+        raise PolicyError(unknown_name("learned policy", name, list(shipped())) + ", or the path of a .json file")
+    return shipped()[name]
+
+
+def shipped() -> dict[str, Path]:
+    """Return the files of the learned policies that ship, by name, sorted."""
     folder = Path(str(importlib.resources.files(SHIPPED)))
-    path = folder / f"{name}.json"
-    if Path(name).name != name or not path.is_file():
-        names = sorted(file.stem for file in folder.glob("*.json"))
-        raise PolicyError(unknown_name("learned policy", name, names) + ", or the path of a .json file")
-    return path
+    return {file.stem: file for file in sorted(folder.glob("*.json"))}
+
+
+def registered() -> list[Policy]:
+    """Return all registered policies, kind by kind, sorted by name."""
+    load()
+    return [policies.get_policy(kind, name) for kind in policies.SIGNATURES for name in policies.policy_names(kind)]
 
 
 def scheduler(text: str) -> Policy:

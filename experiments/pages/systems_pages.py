@@ -7,7 +7,6 @@ share one, "<!-- parameters: NAME, NAME -->". If several kinds of policy have a 
 from there to "<!-- end of table -->" are written here.
 """
 
-import math
 import re
 import sys
 from collections import Counter
@@ -15,10 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments.pages.words import escaped
-from servegym.baselines import registry
+from servegym.baselines.registry import registered
+from servegym.cli.policies import default_text, range_text
 from servegym.errors import ExperimentError
 from servegym.evaluation.markdown import table
-from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, Value
+from servegym.simulator.policies.policy import Policy
 
 COMMAND = "python -m experiments.pages.systems_pages docs/systems"
 README = "README.md"
@@ -28,18 +28,11 @@ POLICIES = re.compile(rf"^<!-- policies -->\n(?:(?:(?!<!--).*\n)*{END}\n)?", re.
 NOTHING = "No parameters.\n"
 
 
-FINDERS: dict[str, tuple[Callable[[], list[str]], Callable[[str], Policy]]] = {
-    "scheduler": (registry.scheduler_names, registry.scheduler),
-    "router": (registry.router_names, registry.router),
-    "scaler": (registry.scaler_names, registry.scaler),
-}
-
-
 def policies() -> dict[str, Policy]:
     """Every registered policy by its name, or by "kind name" if several kinds have that name."""
-    found = [(kind, name, find(name)) for kind, (names, find) in FINDERS.items() for name in names()]
-    times = Counter(name for _, name, _ in found)
-    return {name if times[name] == 1 else f"{kind} {name}": policy for kind, name, policy in found}
+    found = registered()
+    times = Counter(policy.name for policy in found)
+    return {one.name if times[one.name] == 1 else f"{one.kind} {one.name}": one for one in found}
 
 
 def policy_names() -> list[str]:
@@ -108,39 +101,11 @@ def parameter_table(policy: Policy) -> str:
     if not policy.parameters:
         return NOTHING
     rows = [
-        (f"`{p.name}`", default(p), value_range(p), p.unit, p.doc, p.source)
+        (f"`{p.name}`", default_text(p, "`"), range_text(p, "`"), p.unit, p.doc, p.source)
         for p in policy.parameters
     ]  # fmt: skip
     columns = ("parameter", "default", "range", "unit", "meaning", "source")
     return table(columns, (map(escaped, cells) for cells in rows), words=len(columns))
-
-
-def default(parameter: Parameter) -> str:
-    """The default; if it depends on another parameter's word, the default for each word."""
-    value = parameter.default
-    if isinstance(value, ByWord):
-        return ", ".join(f"{value.parameter}={word}: `{plain(one)}`" for word, one in value.values.items())
-    return f"`{plain(value)}`"
-
-
-def plain(value: Value | Fact) -> str:
-    return str(value) if isinstance(value, Fact) else number(value)
-
-
-def number(value: Value) -> str:
-    """A number as one would type it: whole numbers in full, others short."""
-    if isinstance(value, str):
-        return value
-    return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e7 else f"{value:g}"
-
-
-def value_range(parameter: Parameter) -> str:
-    """The values a parameter takes; "log": a search goes through them on a logarithmic scale."""
-    if parameter.choices:
-        return ", ".join(f"`{choice}`" for choice in parameter.choices)
-    low, high = (number(end) if math.isfinite(end) else "" for end in (parameter.low, parameter.high))
-    ends = f"{low} to {high}" if low and high else f"from {low}" if low else f"up to {high}" if high else "any"
-    return f"{ends}, log" if parameter.log else ends
 
 
 def policy_list(texts: dict[Path, str]) -> str:

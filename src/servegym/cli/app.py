@@ -23,6 +23,7 @@ from servegym.cli import (
     goodput,
     headroom,
     plan,
+    policies,
     profile,
     proxy,
     recommend,
@@ -65,6 +66,7 @@ app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile")
+app.command("policies", epilog=policies.EXAMPLES)(policies.policies)
 app.command("devices", epilog=devices.EXAMPLES)(devices.devices)
 app.command("validate", epilog=validate.EXAMPLES)(validate.validate)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)

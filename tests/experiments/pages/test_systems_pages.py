@@ -11,11 +11,10 @@ from experiments.pages import systems_pages
 from experiments.pages.systems_pages import (
     COMMAND,
     check_pages,
-    number,
     parameter_table,
     policy_names,
-    value_range,
 )
+from servegym.cli.policies import number_text, range_text
 from servegym.errors import ExperimentError
 from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, last_ranked_first
 
@@ -77,7 +76,7 @@ def test_a_table_of_parameters() -> None:
     ("value", "text"), [(2**20, "1048576"), (3.0, "3"), (0.0001, "0.0001"), (1e9, "1e+09"), ("sjf", "sjf")]
 )
 def test_numbers_are_as_one_types_them(value: float | str, text: str) -> None:
-    assert number(value) == text
+    assert number_text(value) == text
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_numbers_are_as_one_types_them(value: float | str, text: str) -> None:
     ],
 )
 def test_ranges(ends: dict, text: str) -> None:
-    assert value_range(Parameter("x", 1, "", **ends)) == text
+    assert range_text(Parameter("x", 1, "", **ends)) == text
 
 
 def test_what_is_written_by_hand_stays(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""`servegym policies`."""
+
+import pytest
+
+from servegym.baselines.registry import registered, shipped
+from servegym.simulator.policies.parameters import ByWord, Fact, Parameter
+
+
+def test_all_are_listed(servegym, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = servegym("policies")
+    lines = done.stdout.splitlines()
+    assert done.status == 0 and max(map(len, lines)) <= 80
+    names = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
+    assert names[:-1] == [policy.name for policy in registered()]
+    assert all(f"learned:{name}" in done.stdout for name in shipped())
+    document = servegym("policies", "--json", "-").document
+    assert [(one["kind"], one["name"]) for one in document["policies"]] == [
+        (one.kind, one.name) for one in registered()
+    ]
+
+
+def test_the_parameters_of_one_in_each_kind(servegym):
+    done = servegym("policies", "polyserve")
+    heads = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert heads == ["Scheduler polyserve", "Router polyserve", "Scaler polyserve"]
+    assert "memory_reserve          0.05 (0 to 0.9): share of KV memory left free" in done.stdout
+    (one,) = servegym("policies", "slide-batching", "--json", "-").document["policies"]
+    gamma = next(row for row in one["parameters"] if row["name"] == "gamma")
+    assert gamma["default"] and gamma["range"] and gamma["meaning"]
+
+
+def test_an_unknown_name(servegym):
+    assert "did you mean 'polyserve'" in servegym("policies", "polyserv").refusal
+
+
+@pytest.mark.parametrize(("default", "text"), [
+    (0.5, "0.5"), (1e8, "1e+08"), ("fcfs", "fcfs"), (Fact("step_tokens", 2), "2 * step_tokens"),
+    (ByWord("budget", {"fixed": 1, "slack": Fact("step_tokens")}), "budget=fixed: 1, budget=slack: step_tokens"),
+])  # fmt: skip
+def test_defaults_as_text(default, text):
+    from servegym.cli.policies import default_text
+
+    assert default_text(Parameter("x", default, "")) == text
