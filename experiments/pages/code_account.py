@@ -27,7 +27,9 @@ FEATURES: Mapping[str, str] = {
         "1d32fed6 e000a479 115b0bd8 9269980d 64a1e791 ce33d755 422889d9 0e5e4cfb 4fc16655 a882d01b 9166316a"
     ),
     "endpoint picker for gateways": "fbad16ab 584465ea d13a3176",
-    "LoRA adapters, in `lora-affinity` and `predicted-cost`": "a42c87c3 b6cba5f1 f562390a bb602e42",
+    "LoRA adapters, in `lora-affinity` and `predicted-cost`, and before live engines": (
+        "a42c87c3 b6cba5f1 f562390a bb602e42 a4e6c0f4 c7cc355c 040d20ec"
+    ),
     "sessions as a whole, their gain and observations, `plas`, Tempo's gain": "a3c6f0b8 6c4b31ac 3eb1d41e",
     "engines that change their role and `pd-ratio`": (
         "53fa295c bfdcc272 82b9a8db 180b3eb2 e4782fda 28cf33f6 3a35bdbe 05f55939 1cb2148c 502eaf55"
@@ -39,11 +41,16 @@ FEATURES: Mapping[str, str] = {
     "readers of Dynamo, OpenTelemetry, GuideLLM and inference-perf": "10f32d4c 3a73bc94",
     "`slos-serve`": "c08c983c",
     "routers that refuse": "a690ea3a 601cb331 7da6c176 6dcc0852",
-    "kernels in wheels and quicker starts": "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2",
+    "kernels in wheels and quicker starts": (
+        "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2 4e4a6423 b91c183e 4e1a22da 80d7100d"
+    ),
     "sessions on many engines in a third to two thirds of the time": "c1cd915e",
     "PolyServe's margin and `table-shares`": "8285a0c1 68a48268",
     "batches that end at the device's steps": "bde0bc9a daa541f2 89fa5e9e e77721ba e70f600e 3500a941 22f303e5 7090ccb5",
     "splits of traces with sessions, loads of mixed fleets": "8de55d7c",
+    "`sb3_policy`, baselines beside a score, warnings of `recommend`, suggestions": "1e56ba45 14944a76 8d604a86 d87741df",
+    "`servegym policies`": "4a1e023e",
+    "trainings on a mixture of scenarios": "8458719f",
     "`calibrate --same-total` and a device's CPU overhead": "28eba3f5 849e42eb 5b3c73aa",
 }
 
