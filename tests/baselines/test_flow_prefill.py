@@ -14,6 +14,7 @@ from servegym.simulator.records.types import TIMELINE_KINDS
 from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS, decode, formed, linear, ranked, state
 from tests.simulator.scenes import requests, scene
+from tests.simulator.whole_runs import finished
 
 pytestmark = pytest.mark.nojit
 FOUR_LAYERS = Operators(4, np.array([[1.0, 0, 0, 0]]))
@@ -49,7 +50,7 @@ def commands(simulation: Simulation) -> list[tuple[float, str, int]]:
     return lines(simulation, "scheduled", "suspended", "resumed")
 
 
-def finished(simulation: Simulation) -> list[float]:
+def finish_times(simulation: Simulation) -> list[float]:
     return simulation.arrays.outcomes["finish_s"].tolist()
 
 
@@ -59,7 +60,7 @@ def test_the_example_of_figure_8():
     assert commands(simulation) == [
         (0, "scheduled", 0), (4, "suspended", 0), (4, "scheduled", 1), (6, "resumed", 0),
     ]  # fmt: skip
-    assert finished(simulation) == [10, 6]
+    assert finish_times(simulation) == [10, 6]
     engine = simulation.arrays.engines[0]
     # Rounds: A comes, B comes, B is done. (When A is done nothing is left to be decided.)
     assert (engine.rounds, engine.totals.suspensions, engine.totals.blocking_s, engine.totals.longest_blocking_s) == (
@@ -106,7 +107,7 @@ def test_ties_go_to_the_earlier_arrival():
 def test_slack_counts_what_is_left_of_a_running_task():
     # A (8 s) has 1 s of slack at 0 and at 3, when B comes: the whole 8 s would make it late by then.
     simulation = ran(requests(arrival_s=[0, 3], prompt_tokens=[7, 1], ttft_slo_s=[9, 6.5]))
-    assert lines(simulation, "suspended") == [] and finished(simulation) == [8, 10]
+    assert lines(simulation, "suspended") == [] and finish_times(simulation) == [8, 10]
 
 
 def test_slack_counts_what_is_left_of_a_suspended_task():
@@ -174,7 +175,7 @@ def test_a_task_has_the_deadline_of_its_leader():
     # One of 9 does not wait, and both go on together.
     simulation = ran(requests(arrival_s=[0, 0, 1], prompt_tokens=[3, 4, 1], ttft_slo_s=[12, 100, 8]))
     assert commands(simulation)[2:] == [(2, "suspended", 0), (2, "scheduled", 2), (4, "resumed", 0)]
-    assert finished(simulation) == [10, 10, 4]
+    assert finish_times(simulation) == [10, 10, 4]
 
 
 def test_chunks():
@@ -184,7 +185,7 @@ def test_chunks():
     assert commands(simulation)[1:] == [
         (1.5, "suspended", 0), (1.5, "scheduled", 1), (3.5, "resumed", 0), (8, "scheduled", 0),
     ]  # fmt: skip
-    assert finished(simulation) == [11, 3.5]
+    assert finish_times(simulation) == [11, 3.5]
 
 
 def test_what_finds_no_room_suspends_none():
@@ -194,7 +195,7 @@ def test_what_finds_no_room_suspends_none():
     assert commands(simulation) == [
         (0, "scheduled", 0), (6, "suspended", 0), (6, "scheduled", 2), (8, "resumed", 0), (10, "scheduled", 1),
     ]  # fmt: skip
-    assert simulation.arrays.engines[0].totals.suspensions == 1 and finished(simulation) == [10, 14, 8]
+    assert simulation.arrays.engines[0].totals.suspensions == 1 and finish_times(simulation) == [10, 14, 8]
 
 
 def test_a_batch_ends_where_memory_does():
@@ -219,7 +220,7 @@ def test_decodes_have_their_turns():
         (0, "scheduled", 0), (3, "scheduled", 0), (5, "scheduled", 1), (8, "suspended", 1), (8, "scheduled", 0),
         (10, "resumed", 1),
     ]  # fmt: skip
-    assert finished(simulation) == [10, 19]
+    assert finish_times(simulation) == [10, 19]
 
 
 def test_a_slice_is_never_nothing():
@@ -228,7 +229,7 @@ def test_a_slice_is_never_nothing():
     workload = requests(arrival_s=0.0, prompt_tokens=[2, 11], output_tokens=[9, 1], ttft_slo_s=[5, 500], tpot_slo_s=1)
     simulation = ran(workload, batch_token_budget=0, least_slice_s=1.0)
     assert [time_s for time_s, _, _ in lines(simulation, "suspended")] == [8, 13, 18]
-    assert finished(simulation) == [31, 23]
+    assert finish_times(simulation) == [31, 23]
 
 
 def test_a_slice_counts_from_the_last_decodes():

@@ -68,4 +68,4 @@ def test_what_a_recording_does_not_tell():
 @pytest.mark.parametrize("metric", ERRS)
 def test_what_errs_most_is_named(metric):
     figures = (Figure("ttft", "p50", 1.0, 1.05, np.nan), Figure(metric, "p90", 1.0, 0.5, np.nan))
-    assert Match(figures, None, {}, "x").lines()[-1].endswith(f"-50 %: {ERRS[metric]}.")
+    assert Match(figures, None, {}, "x").lines()[-1].endswith(f"-50 %. Its causes are {ERRS[metric]}.")
