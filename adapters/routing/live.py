@@ -81,6 +81,7 @@ class LiveRouter:
         self._held_queues = len(self._known.tiers) - 1  # one a tier, and one for best effort
         self._published = PublishedBlocks()
         self._reported = np.zeros(len(engines), "?")
+        self._lost = np.zeros(len(engines), "?")  # lost and not up since
         self._all_report = False
         self._dirty = False
         self.held = 0  # number of requests that wait at the router
@@ -202,12 +203,15 @@ class LiveRouter:
         snapshot = self._snapshots[e]
         if (snapshot.up, snapshot.closed) != (up, closed):
             snapshot.up, snapshot.closed = up, closed
+            self._lost[e] &= not up
             self._dirty = True
 
     def lose(self, now_s: float, e: int) -> list[int]:
-        """Remove all requests from engine e, which has lost them, and what is known of its caches. Returns the
-        requests, in the order of their sending."""
+        """Remove all requests from engine e, and what is known of its caches. Returns them, in the order of sending."""
         snapshot, known = self._snapshots[e], self._known
+        if self._lost[e] and snapshot.requests == 0:
+            return []  # known already
+        self._lost[e] = True
         lost = [*known.prefilling[e, : snapshot.prefills], *known.decoding[e, : snapshot.decodes]]
         lost.sort(key=lambda r: self.rows.sent_number[r])
         self.rows.engine[lost] = HOLD

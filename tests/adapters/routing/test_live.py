@@ -130,7 +130,8 @@ def test_engines_that_must_not_be_tried_again_and_none_at_all() -> None:
     one.set_open(1, up=True, closed=True)
     other = one.arrive(1.0, ASKED)
     assert one.route(1.0, other) == HOLD
-    assert one.lose(2.0, 0) == [r]
+    version = int(one.snapshots[0].version)
+    assert (one.lose(2.0, 0), one.lose(2.0, 0)) == ([r], []) and one.snapshots[0].version == version + 1
     one.set_open(0, up=True)
     assert one.ask_again(2.0) == [(other, 0)]
     one.token(3.0, r), one.recall(3.0, r)  # of an answer that was on its way: nothing happens
