@@ -69,7 +69,7 @@ class Loras:
     def named_by(self, model: Any) -> tuple[int, set[int]]:
         """Return the adapter that a request's `model` names, 0: none, and the engines that do not list this model.
 
-        An engine whose list is not known may have it. Raises Refused (404) if no engine can have it.
+        An engine whose list is not known may serve it. Raises Refused (404) if every list is known and none has it.
         """
         if not isinstance(model, str) or not model:
             return 0, set()  # vLLM serves its own model then

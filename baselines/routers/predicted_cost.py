@@ -57,10 +57,13 @@ def mean_requests(context, record):
 
 
 @kernel
-def cost_to_others(context, e, record, tokens, mean):
-    """Return the cost of the request to others on engine e. tokens: its context. mean: mean requests of an engine."""
+def cost_to_others(context, e, record, tokens, mean, load_s):
+    """Return the cost of the request to others on engine e.
+
+    tokens: its context. mean: mean requests of an engine. load_s: time to load its LoRA adapter there.
+    """
     p, snapshot = P.read(context), context.known.snapshots[e]
-    stall = adapter_s(context.known, record, e) / (record.first_deadline_s - record.arrival_s)
+    stall = load_s / (record.first_deadline_s - record.arrival_s)
     queued_blocks = (snapshot.prefill_tokens + tokens) / snapshot.block_tokens
     used = (snapshot.total_blocks - snapshot.free_blocks + queued_blocks) / snapshot.total_blocks
     cost = p.memory_barrier * max(0.0, used - p.memory_limit) + p.load * snapshot.requests / max(mean, 1.0)
@@ -95,7 +98,8 @@ def is_worth_less(context, e, record, tokens, mean):
     if p.refuse == 0.0:
         return False
     on_time = 1.0 - chance_of_being_late(context, e, record)
-    return p.refuse * cost_to_others(context, e, record, tokens, mean) > on_time
+    load_s = adapter_s(context.known, record, e)
+    return p.refuse * cost_to_others(context, e, record, tokens, mean, load_s) > on_time
 
 
 @router
@@ -106,9 +110,10 @@ def predicted_cost(context, request, route):
     for e in range(context.known.snapshots.shape[0]):
         if not takes(context.known.snapshots[e], record):
             continue
-        state[e, MEASURE] = cost_to_others(context, e, record, tokens, mean)
+        load_s = adapter_s(context.known, record, e)
+        state[e, MEASURE] = cost_to_others(context, e, record, tokens, mean, load_s)
         if not decoding:
-            state[e, OWN_S] = prefill_s(context, request, e) + adapter * adapter_s(context.known, record, e)
+            state[e, OWN_S] = prefill_s(context, request, e) + adapter * load_s
             state[e, MEASURE] += cost_of_waiting(context, e, record)
     e = least_of_takers(context, request)
     if record.num_output_tokens == 0 and is_worth_less(context, e, record, tokens, mean):

@@ -40,7 +40,7 @@ def means_of(requests: pd.DataFrame, run: Run, stage: str = "all") -> dict[str, 
 
 
 def _seconds(requests: pd.DataFrame, run: Run, stage: str) -> dict[str, np.ndarray]:
-    """Return for each metric float64[requests that have it, of those that did not fail]."""
+    """Return the values of each metric, float64, of the requests that have it and did not fail."""
     served = _served(run, stage)
     found = {metric: requests[f"{metric}_s"].to_numpy()[served] for metric in METRICS}
     return {metric: seconds[np.isfinite(seconds)] for metric, seconds in found.items()}

@@ -164,7 +164,7 @@ def opentelemetry(rows: Chunk) -> Chunk:
 
 
 def _served(rows: Chunk, columns: dict[str, str], table: Any) -> Chunk:
-    """Mark requests whose first token has no time as failed. Raises WorkloadError if none has one."""
+    """Mark requests without a time of the first token as failed. Raises WorkloadError if none has one."""
     known = table["ttft_s"].notna()
     if not known.any():
         raise WorkloadError(

@@ -105,11 +105,11 @@ def measured(name: str, preset: str, rules: Rules) -> dict[str, Any]:
     ratios = {"random": random, "base": base, "rule": rule, "found": np.max([found, random, base], axis=0)}
     return {
         "best_rule": best,
-        **{who: round(float(values.mean()), 4) for who, values in ratios.items()},
+        **{policy: round(float(values.mean()), 4) for policy, values in ratios.items()},
         **{
-            f"{who}_minus_base": [round(number, 4) for number in student_interval(values - base)]
-            for who, values in ratios.items()
-            if who != "base"
+            f"{policy}_minus_base": [round(number, 4) for number in student_interval(values - base)]
+            for policy, values in ratios.items()
+            if policy != "base"
         },
     }
 

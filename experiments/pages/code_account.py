@@ -48,7 +48,9 @@ FEATURES: Mapping[str, str] = {
     "PolyServe's margin and `table-shares`": "8285a0c1 68a48268",
     "batches that end at the device's steps": "bde0bc9a daa541f2 89fa5e9e e77721ba e70f600e 3500a941 22f303e5 7090ccb5",
     "splits of traces with sessions, loads of mixed fleets": "8de55d7c",
-    "`sb3_policy`, baselines beside a score, warnings of `recommend`, suggestions": "1e56ba45 14944a76 8d604a86 d87741df",
+    "`sb3_policy`, baselines beside a score, warnings of `recommend`, suggestions": (
+        "1e56ba45 14944a76 8d604a86 d87741df"
+    ),
     "`servegym policies`": "4a1e023e",
     "trainings on a mixture of scenarios": "8458719f",
     "`calibrate --same-total` and a device's CPU overhead": "28eba3f5 849e42eb 5b3c73aa",
