@@ -68,7 +68,7 @@ def no_garbage_collection() -> Iterator[None]:
 def importing() -> Iterator[None]:
     """Pause garbage collection while modules are imported: it takes a sixth of the time, and finds little.
 
-    Afterwards the objects of these modules count as old: the next collections, of young objects, do not go through them.
+    Afterwards the objects of these modules count as old: the next collections of young ones do not go through them.
     """
     with no_garbage_collection():
         yield
