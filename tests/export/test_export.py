@@ -163,6 +163,8 @@ def test_assumptions_can_be_replaced():
     assert other.estimator["profile"] == "h100-llama3-8b"
     assert completed(artifact) == artifact
     bare = named_artifact({"scheduler": "edf"})
+    own = completed(completed(bare, slo="ttlt_s=9"), slo="ttft_s=2,tpot_s=0.06").workload
+    assert own == {"slo": "ttft_s=2,tpot_s=0.06", "ttft_slo_s": 2.0, "tpot_slo_s": 0.06}
     for arguments, missing in (((None, "proserve"), "--trace NAME"), ((None, None, ["azure-conv"]), "--slo RECIPE")):
         with pytest.raises(ExportError, match=f"say {missing} too"):
             completed(bare, *arguments)

@@ -20,13 +20,15 @@ from servegym.baselines.registry import (
     scheduler_names,
 )
 from servegym.errors import ExportError, ServegymError
-from servegym.evaluation.assumptions import estimator_of, workload_of
+from servegym.evaluation.assumptions import SLOS, estimator_of, workload_of
 from servegym.evaluation.identity import versions
 from servegym.evaluation.panels.provenance import artifact_path, trained_on
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.policies.policy import Policy, from_json
+from servegym.traces.own_slos import SAME, recipe_named
 
 OUTCOME, POLICY = "outcome.json", "policy.json"  # what a study, and a training, leave in their folders
+ANY_TRACE = ("azure-conv",)  # for SLOs that are the same in every trace
 FIND = {"scheduler": scheduler, "decode_scheduler": decode_scheduler, "router": router, "scaler": scaler}
 
 
@@ -83,7 +85,8 @@ def completed(
     """Return the artifact with the assumptions that are asked for replaced.
 
     device: latency profile whose estimator it gets. slo, traces: recipe and traces that its workload is taken from.
-    read_by: fields of a spec with the options for reading traces that are files.
+    read_by: fields of a spec with the options for reading traces that are files. SLOs of one's own need no trace: all
+    requests get them, and neither weights nor the worth of a first token change.
     Raises ProfileError, WorkloadError; ExportError for traces without a recipe to go with them.
     """
     workload, provenance = dict(artifact.workload or {}), dict(artifact.provenance)
@@ -91,11 +94,14 @@ def completed(
     if slo is not None or traces:
         slo = slo or workload.get("slo")
         traces = traces or workload.get("traces", ())
-        if slo is None or not traces:
+        is_own = slo is not None and recipe_named(slo).partition(":")[0] == SAME
+        if slo is None or not (traces or is_own):
             missing = "--slo RECIPE" if slo is None else "--trace NAME"
             raise ExportError(f"SLOs and weights are what a recipe gives to the requests of a trace; say {missing} too")
-        workload |= workload_of(slo, traces, profile, read_by)
-        provenance["workload_notes"] = workload.pop("notes")
+        found = workload_of(slo, traces or ANY_TRACE, profile, read_by)
+        provenance["workload_notes"] = found.pop("notes")
+        workload = {name: value for name, value in workload.items() if name not in SLOS}
+        workload |= found if traces else {name: found[name] for name in ("slo", *SLOS) if name in found}
     estimator = artifact.estimator if profile is None else estimator_of(profile)
     return dataclasses.replace(artifact, estimator=estimator, workload=workload or None, provenance=provenance)
 
