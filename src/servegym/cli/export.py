@@ -81,8 +81,8 @@ def export(
         str | None,
         option(
             "RECIPE",
-            "SLOs and weights of requests that send none: those that the recipe gives most requests of --trace; or SLOs "
-            "of your own, which need none, such as ttft_s=2,tpot_s=0.06.",
+            "SLOs and weights of requests that send none: those that the recipe gives most requests of --trace; or "
+            "SLOs of your own, which need none, such as ttft_s=2,tpot_s=0.06.",
             options.ON_WHAT,
             show_default="the source's",
         ),
