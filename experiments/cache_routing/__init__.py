@@ -1,1 +1,1 @@
-"""Studies of routers that know what engines have cached: families of sessions, and a day of chat."""
+"""Studies of routers that know what engines have cached, on families of sessions."""

@@ -3,7 +3,6 @@
 import pytest
 
 from experiments.cache_routing import __main__ as families_study
-from experiments.cache_routing import chat_day
 from experiments.cache_routing.claims import Claim
 from experiments.cache_routing.setups import ROUTERS, Setup
 from servegym.evaluation.intervals import Interval
@@ -59,29 +58,3 @@ def test_claims_are_about_what_is_run():
         setups = families_study.setups_of(family.name)
         of_family = [claim for claim in CLAIMS if claim.one.family == family.name]
         assert of_family and all({claim.one, claim.other} <= set(setups) for claim in of_family)
-    assert all({claim.one, claim.other} <= set(chat_day.SETUPS) for claim in chat_day.CLAIMS)
-
-
-def test_a_day_of_chat(tmp_path):
-    page = tmp_path / "docs" / "results" / "chat-day.md"
-    chat_day.main([str(page), "--seeds", "2", "--first-seed", "3", "--share", "0.004"])
-    text = page.read_text()
-    for name in ROUTERS:
-        assert text.count(f"| `{name}` | yes |") == text.count(f"| `{name}` | no |") == 1
-    assert (tmp_path / "docs" / "images" / "chat-day.png").stat().st_size > 1000
-
-
-def test_hours_of_a_day_add_up():
-    """Each hour has its requests, and their gains are those of the run."""
-    from servegym.scenarios.building import workload_of
-    from servegym.simulator.runs.simulation import Simulation
-
-    setup, family = chat_day.cached("kv-aware"), chat_day.DAY._replace(requests=400)
-    arrivals = f"industrial-day:duration_s={family.lasting_s:g}"
-    spec = chat_day.spec_of(family, setup, arrivals=arrivals)
-    scenario = chat_day.limited(spec.build(3, workload=workload_of(spec, 3)), 1.0, family.lasting_s)
-    result = Simulation(scenario).run()
-    hours = chat_day.by_hour(setup, 3, result, family.lasting_s)
-    arrived = sum(hour["rate_per_s"] * family.lasting_s / 24 for hour in hours)
-    assert arrived == pytest.approx(result.summary["requests"])
-    assert len({hour["hour"] for hour in hours}) == len(hours) > 12 and hours[-1]["hour"] == 23
