@@ -9,7 +9,9 @@ import pytest
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.features.operators import Operators
+from servegym.simulator.features.suspended_batches import STREAM
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.records.random import uniform
 from servegym.simulator.records.types import TIMELINE_KINDS
 from servegym.simulator.runs.simulation import Simulation
 from tests.simulator.forming import SECONDS, decode, formed, linear, ranked, state
@@ -77,6 +79,20 @@ def test_boundaries():
     earlier = requests(arrival_s=[0, 2.125], prompt_tokens=[7, 1], ttft_slo_s=[100, 10])
     assert lines(ran(earlier, operators), "suspended") == [(2.25, "suspended", 0)]
     assert lines(ran(earlier, operators, boundary="layer"), "suspended") == [(4, "suspended", 0)]
+
+
+def test_checks_take_time_and_ranks_are_late():
+    # 8 s and a check of 0.5 s at each boundary: 2 layers of operators of 1/4 and 3/4 end at 1.25, 5, 6.25 and 10.
+    workload = requests(arrival_s=[0, 1.5], prompt_tokens=[7, 1], ttft_slo_s=[100, 20])
+    operators = Operators(2, np.array([[1.0, 0, 0, 0], [3.0, 0, 0, 0]]), check_s=0.5)
+    simulation = ran(workload, operators)
+    assert lines(simulation, "suspended", "resumed") == [(5, "suspended", 0), (9, "resumed", 0)]
+    assert finish_times(simulation) == [14, 9]  # the second: 2 s and 4 checks
+    assert lines(ran(workload, operators, boundary="layer"), "suspended") == [(4.5, "suspended", 0)]
+    late = ran(workload, dataclasses.replace(FOUR_LAYERS, jitter_s=0.25))
+    ((suspended_s, _, _),) = lines(late, "suspended")
+    assert suspended_s == pytest.approx(2 + 0.25 * uniform(0, STREAM, 0))
+    assert finish_times(late)[0] == pytest.approx(suspended_s + 8)
 
 
 def test_late_requests_run_last_and_the_latest_deadline_first():
