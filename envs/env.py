@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,9 +14,9 @@ from servegym.envs.episode_batch import EpisodeBatch, EpisodeState
 from servegym.envs.interface import NUMBERS, Interface
 from servegym.envs.registration import headroom_of, registered_name
 from servegym.envs.summaries import summary_of
-from servegym.errors import ActionError, EnvError
+from servegym.errors import ActionError, EnvError, SpecError, unknown_name
 from servegym.scenarios.presets import spelled_out
-from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.statuses import DECISION, DONE, PAUSED
 from servegym.simulator.runs.results import Result
@@ -67,7 +68,7 @@ class ServingEnv(gym.Env[Any, Any]):
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise EnvError(f"render_mode {render_mode!r}: it should be None, 'ansi' or 'rgb_array'")
         self.interface = interface
-        self.source = as_source(scenario, overrides)
+        self.source = as_source(scenario, overrides, type(self))
         self.render_mode = render_mode
         self.observation_space = interface.dict_space if observation == "dict" else interface.observation_space
         self.action_space = interface.action_space
@@ -189,13 +190,20 @@ class ServingEnv(gym.Env[Any, Any]):
         return {**self.__dict__, "_episode_batch": None}
 
 
-def as_source(scenario: Scenario | Source, overrides: Mapping[str, Any] | None = None) -> Source:
+def as_source(
+    scenario: Scenario | Source, overrides: Mapping[str, Any] | None = None, kind: type | None = None
+) -> Source:
     """Return a source of scenarios: one that always gives the same scenario, or the given source with overrides.
 
-    A preset among the overrides stands for several fields; fields given beside it replace those of the preset. Raises
-    EnvError for anything that is neither, and for overrides of a source that is not a `ServingSpec`; SpecError for
-    unknown fields.
+    A preset among the overrides stands for several fields; fields given beside it replace those of the preset. kind:
+    the environment's class, whose arguments are among the names suggested for an unknown one. Raises EnvError for
+    anything that is neither, and for overrides of a source that is not a `ServingSpec`; SpecError for unknown fields.
     """
+    makers = [inspect.signature(one.__init__) for one in kind.__mro__ if "__init__" in vars(one)] if kind else []
+    of_class = [name for one in makers for name, of in one.parameters.items() if of.kind == of.KEYWORD_ONLY]
+    known = [*PARTS, *LEAVES, "preset", *of_class]
+    if unknown := [name for name in overrides or () if name not in known]:
+        raise SpecError(unknown_name("argument", unknown[0], known))
     if overrides and not isinstance(scenario, ServingSpec):
         raise EnvError(
             f"{', '.join(overrides)} with a scenario of type {type(scenario).__name__}; only fields of a ServingSpec "

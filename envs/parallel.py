@@ -157,7 +157,7 @@ class ServingParallelEnv(ParallelEnv):
             raise EnvError(f"render_mode {render_mode!r}: it should be None, 'ansi' or 'rgb_array'")
         routing, batching = ClusterRouting(engines), EngineBatching(scheduler, controls)
         self.interface = Together(routing, batching)
-        self.source = as_source(scenario or random_clusters(engines), overrides)
+        self.source = as_source(scenario or random_clusters(engines), overrides, type(self))
         self.render_mode = render_mode
         self.possible_agents = [ROUTER, *(f"engine_{e}" for e in range(engines))]
         self.agents: list[str] = []

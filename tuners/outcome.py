@@ -58,7 +58,8 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
     assert state.best is not None
     row = state.best_row
     policy = problem.head.policy(state.best) if policy is None else policy
-    files.save_policy(policy, folder.path / POLICY, provenance(problem, **validation_provenance(row)))
+    how = validation_provenance(row) | {"cpu_minutes": state.cpu_s / 60}
+    files.save_policy(policy, folder.path / POLICY, provenance(problem, **how))
     title = f"{problem.config.name}: {problem.head.base.label} with what was learned upon it"
     plot_curve(state.rows, title, folder.path / PICTURE)
     last = state.rows[-1]

@@ -41,6 +41,12 @@ def test_all_columns_are_there_where_it_says_that_they_have_room():
     assert "Not shown" not in shown(room) and "Not shown" in shown(room - 1)
 
 
+def test_a_column_without_text_is_left_out():
+    console = Console(width=80, file=io.StringIO())
+    assert show_tables(console, {"": [{"policy": "edf", "minus": "", "TDG": "0.9"}]}, ["minus"]) == ["policy", "TDG"]
+    assert "minus" not in console.file.getvalue()
+
+
 def test_long_names_are_broken_between_their_parts():
     name = "slide-batching:gamma=2.1234,eta=0.33333 + gorouting:alpha=0.123456"
     lines = folded(name, 30).split("\n")

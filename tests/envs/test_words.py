@@ -114,7 +114,9 @@ def test_several_agents_at_once() -> None:
 
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize(("overrides", "message"), [
-    ({"laod": 0.9}, "unknown field of a spec 'laod' (did you mean 'load'?); there are: demand, "),
+    ({"laod": 0.9}, "unknown argument 'laod' (did you mean 'load'?); there are: demand, "),
+    ({"presett": "burst"}, "unknown argument 'presett' (did you mean 'preset'?); there are: demand, "),
+    ({"shapin": 1.0}, "unknown argument 'shapin' (did you mean 'shaping'?); there are: demand, "),
     ({"load": -1.0}, "load is -1.0; it should be a number above 0"),
     ({"load": 0.9, "rate_per_s": 1.0}, "load and rate_per_s (--load and --rate) are both given"),
     ({"trace": 3}, "trace is 3; it should be a name, or several"),

@@ -38,7 +38,7 @@ def test_it_is_what_its_configuration_trains(name):
         part, settings = THEN[name]
         config[part]["scheduler"] += settings
     assert from_plain(TrainingConfig, config, "") == load_config(provenance["training"])
-    assert provenance["minutes"] < 20
+    assert provenance.get("cpu_minutes", provenance["minutes"]) < 20  # the first ones say only minutes by the clock
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,12 +24,17 @@ class Interrupted(Exception):
 INTERRUPTED = 130  # exit status, as shells have it
 WRONG_INPUT = 2
 NOW_CALLED = re.compile(r"\w+ is now called ")
+# Python reads 1_0 as 10. Numbers are words of their own, and parts of NAME:key=1,key=2, LOW..HIGH and KIND:1@2.
+UNDERSCORES = re.compile(
+    r"(?:^|[:=,@]|\.\.)([-+]?[0-9]*[.]?[0-9]+(?:_[0-9]+)+(?:[.][0-9]*)?(?:e[-+]?[0-9]+)?)(?=$|[:,@]|\.\.)"
+)
 
 
 def run_app(app: typer.Typer) -> NoReturn:
     """Run a command line and exit: 0, 2 with one line for wrong input, 130 when interrupted."""
     warn_of_earlier_names()
     try:
+        refuse_underscores(sys.argv[1:])
         status = app(standalone_mode=False) or 0
         if status == INTERRUPTED:  # typer has swallowed the KeyboardInterrupt
             raise Interrupted("nothing is kept; give the same command again")
@@ -46,6 +51,14 @@ def run_app(app: typer.Typer) -> NoReturn:
             raise
         end(error.format_message(), WRONG_INPUT)
     sys.exit(status)
+
+
+def refuse_underscores(words: list[str]) -> None:
+    """Raise ServegymError for a number with underscores among the words of a command."""
+    for before, word in zip(["", *words], words, strict=False):
+        if found := UNDERSCORES.search(word):
+            option = f"{before} " if before.startswith("--") else ""
+            raise ServegymError(f"{option}{word}: it should be {found[1].replace('_', '')}, without underscores")
 
 
 def warn_of_earlier_names() -> None:

@@ -21,15 +21,16 @@ def show_tables(
 ) -> list[str]:
     """Print tables with the same columns and the same widths, by title; returns the columns shown.
 
-    The first column names the rows, the others are numbers except those in `text`. optional: columns to leave out, in
-    this order, in a narrow terminal; a line below names them. If the rest has no room either, intervals go to a second
-    line, and at last names to more lines.
+    The first column names the rows, the others are numbers except those in `text`. Columns that are empty in every row
+    are not shown. optional: columns to leave out, in this order, in a narrow terminal; a line below names them. If the
+    rest has no room either, intervals go to a second line, and at last names to more lines.
     """
     from rich import box
     from rich.table import Table
 
     rows = [row for some in tables.values() for row in some]
-    columns, leaving, left_out = list(rows[0]), [name for name in optional if name in rows[0]], list[str]()
+    columns = [name for place, name in enumerate(rows[0]) if place == 0 or any(row[name] for row in rows)]
+    leaving, left_out = [name for name in optional if name in columns], list[str]()
     whole_width = table_width(rows, columns)
     while leaving and table_width(rows, columns) > console.width:
         left_out.append(leaving.pop(0))
