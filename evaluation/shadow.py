@@ -8,9 +8,11 @@ off the simulation is; simulated under the others, what they would have gained.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,11 +24,16 @@ from servegym.evaluation.measured.fitting import Fitted, fit
 from servegym.evaluation.measured.runs import Run, mean_itl_s
 from servegym.evaluation.measured.serving import scenario_of
 from servegym.latency_models.profile import Profile
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.simulation import Simulation
+from servegym.traces.reading import NONE, Reading
 
-NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s", "tokens_in_time", "outcome", "router")
-FINISHED = "finished"
+NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s", "ttft_slo_s", "tpot_slo_s")
+OPTIONAL = (
+    "ttlt_slo_s", "priority", "weight", "adapter", "tokens_in_time", "outcome", "router", "engines",
+)  # fmt: skip
+FINISHED, UNKNOWN = "finished", "min-load"  # an outcome; the router of a log that names none
 LEAST = 40  # requests: fewer are not enough to fit and to judge
 NOTHING_BESIDE = EngineTerms("none", "the fitted profile has all")
 GAIN = Gain(first_weight=1.0)  # TDG, a first token worth as much as any
@@ -141,13 +148,17 @@ def read_served(
     max_num_seqs: int = 256,
     max_num_batched_tokens: int = 2048,
     kv_blocks: int | None = None,
+    adapters: Adapters | None = None,
+    reading: Reading | None = None,
 ) -> Served:
     """Read the requests since the policy was last changed, of those that arrived in the last `last_s` seconds.
 
-    path: a log of `servegym proxy --request-log`. engines, router: None: as logged. Raises WorkloadError for an invalid
-    log, or one in which too few requests have finished.
+    path: a log of `servegym proxy --request-log`, or one of others with NEEDED, which `reading` may name. Without
+    outcomes all have finished; without tokens_in_time the tokens of an answer are taken to come evenly. engines,
+    router: None: as logged. adapters: of an engine. Raises WorkloadError for an invalid log, or one in which too few
+    requests have finished.
     """
-    table = _table(path)
+    table = _table(path, reading or Reading())
     if last_s is not None:
         table = table[table["arrival_s"] >= table["arrival_s"].max() - last_s]
     changes = np.flatnonzero(table["router"].to_numpy()[1:] != table["router"].to_numpy()[:-1])
@@ -164,18 +175,46 @@ def read_served(
         arrival_s=served["arrival_s"] - served["arrival_s"].iloc[0],
         itl_s=mean_itl_s(served),
         ttlt_slo_s=served["ttlt_slo_s"].astype(float).fillna(np.inf) if "ttlt_slo_s" in served else np.inf,
+        adapter=1 + pd.factorize(served["adapter"].replace(["", "0", 0], None))[0] if "adapter" in served else 0,
         failed=False,
         stage=np.arange(len(served)) // -(-len(served) // 2) + 1,  # the first half is 1, the second 2
     )
     run = Run(
         path.stem, "own", "own", 1, engines or logged, 1, "", max_num_seqs, max_num_batched_tokens, kv_blocks, requests,
-        scheduler=scheduler, router=router or str(served["router"].iloc[-1]),
+        scheduler=scheduler, router=router or str(served["router"].iloc[-1]), adapters=adapters,
     )  # fmt: skip
-    return Served(run, requests["tokens_in_time"].to_numpy("i8"), left_out)
+    in_time = requests["tokens_in_time"] if "tokens_in_time" in requests else _evenly_in_time(requests)
+    return Served(run, in_time.to_numpy("i8"), left_out)
 
 
-def _table(path: Path) -> pd.DataFrame:
+def _evenly_in_time(requests: pd.DataFrame) -> pd.Series:
+    """Return how many tokens of each request came in time, if they came evenly: token k, from 0 on, ttft + k itl after
+    the arrival, is due at ttft_slo + k tpot_slo, or all at the TTLT SLO."""
+    k = [np.arange(count) for count in requests["output_tokens"]]
+    rows = requests.fillna({"itl_s": 0.0}).itertuples()
+    return pd.Series(
+        [
+            np.count_nonzero(
+                one.ttft_s + of * one.itl_s
+                <= (one.ttft_slo_s + of * one.tpot_slo_s if np.isinf(one.ttlt_slo_s) else one.ttlt_slo_s)
+            )
+            for one, of in zip(rows, k, strict=True)
+        ]
+    )
+
+
+def _renamed(row: dict[str, Any], reading: Reading) -> dict[str, Any]:
+    """Return a line with servegym's names beside the file's; a dot reaches into nested fields. Raises KeyError."""
+    return row | {
+        name: functools.reduce(lambda part, key: part[key], column.split("."), row)
+        for name, column in reading.names.items()
+        if column != NONE
+    }
+
+
+def _table(path: Path, reading: Reading) -> pd.DataFrame:
     """Read all lines in order of arrival, but for an incomplete last line, which is still being written."""
+    reading.check_known((*NEEDED, *OPTIONAL))
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -188,9 +227,16 @@ def _table(path: Path) -> pd.DataFrame:
             row = None
         if not isinstance(row, dict):
             raise WorkloadError(f"{path}: line {number} is no JSON object; a log of servegym proxy has one a line")
-        rows.append(row)
+        try:
+            rows.append(_renamed(row, reading))
+        except (LookupError, TypeError):
+            raise WorkloadError(f"{path}: line {number} lacks a column that --columns names") from None
     table = pd.DataFrame(rows)
     missing = [name for name in NEEDED if name not in table]
     if missing:
-        raise WorkloadError(f"{path}: {missing[0]} is missing; a log of servegym proxy has {', '.join(NEEDED)}")
+        raise WorkloadError(
+            f"{path}: {missing[0]} is missing; a log has {', '.join(NEEDED)}, or --columns says which columns these are"
+        )
+    for name, value in (("outcome", FINISHED), ("router", UNKNOWN)):
+        table[name] = table[name].fillna(value) if name in table else value
     return table.sort_values("arrival_s", kind="stable").reset_index(drop=True)

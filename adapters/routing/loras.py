@@ -66,6 +66,10 @@ class Loras:
         """Return the number of an adapter, from 1 in the order of asking."""
         return self._numbers.setdefault(name, len(self._numbers) + 1)
 
+    def name(self, number: int) -> str:
+        """Return the name of an adapter; empty for 0, the model itself."""
+        return next((name for name, one in self._numbers.items() if one == number), "")
+
     def named_by(self, model: Any) -> tuple[int, set[int]]:
         """Return the adapter that a request's `model` names, 0: none, and the engines that do not list this model.
 

@@ -321,6 +321,7 @@ class Proxy:
                 "engines": len([one for one in self.backends.all if one.takes]),
                 "router": self.router.policy.label,
                 "client": name,
+                "adapter": self.loras.name(job.asked.adapter),
             }
             self.log.write(self._began_s + measured.arrived_s, measured.line(now_s, **more))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.evaluation.measured.own_requests import requests_of
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
 from servegym.traces.reading import Reading
@@ -16,6 +17,7 @@ from servegym.traces.reading import Reading
 BLOCK_TOKENS = 16
 COLUMNS = (
     "arrival_s", "prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s",
+    "adapter",
 )  # fmt: skip
 
 
@@ -49,6 +51,7 @@ class Run:
     lockstep: int = 1  # engines that wait for each other: data-parallel ranks over which experts are spread
     scheduler: str = "vllm-v1"
     router: str = "min-load"  # of data-parallel engines: vLLM counts what waits and runs
+    adapters: Adapters | None = None  # of each engine
     notes: tuple[str, ...] = ()  # on what of a file was left out
 
     @property

@@ -55,6 +55,7 @@ def scenario_of(
         async_scheduling=terms.asynchronous,
         lockstep=run.lockstep,
         kv_groups=groups,
+        adapters=run.adapters,
     )
     runs = scheduler(run.scheduler)
     if runs.name == VLLM:

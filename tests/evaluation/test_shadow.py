@@ -9,13 +9,16 @@ import pytest
 
 from experiments.engines.shadow_check import at_factors, factor_table
 from servegym.baselines.registry import router, scheduler
-from servegym.errors import WorkloadError
-from servegym.evaluation.shadow import GAIN, Candidate, Shadow, read_served, shadow
+from servegym.errors import DeploymentError, WorkloadError
+from servegym.evaluation.measured.serving import scenario_of
+from servegym.evaluation.shadow import GAIN, NOTHING_BESIDE, Candidate, Shadow, read_served, shadow
 from servegym.latency_models.profile import load_profile
+from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
+from servegym.traces.reading import Reading
 
 DEVICE = "a100-llama3-8b"
 FACTOR, CLIENT_S = 1.3, 0.02
@@ -111,6 +114,38 @@ def test_only_what_came_since_the_last_change_counts(
     last = read_served(written(tmp_path, rows), last_s=20.0)
     assert 100 < len(last.run.requests) < 250
     assert read_served(written(tmp_path, rows), engines=3, router="min-load").run.engines == 3
+
+
+def test_adapters_take_their_time(truth: dict[str, tuple[float, list[dict[str, object]]]], tmp_path: Path) -> None:
+    rows = [row | {"adapter": ("", "law", "code")[n % 3]} for n, row in enumerate(truth["round-robin"][1][:80])]
+    path, profile, candidate = written(tmp_path, rows), load_profile(DEVICE), [Candidate(router="lora-affinity")]
+    served = read_served(path, adapters=Adapters(1, load_s=1.0, activate_s=0.0))
+    assert served.run.workload().table["adapter"].tolist()[:4] == [0, 1, 2, 0]
+    near, far = (
+        Simulation(scenario_of(candidate[0].of(served.run), profile, NOTHING_BESIDE)).run().summary["ttft_s"]["mean"],
+        Simulation(scenario_of(served.run, profile, NOTHING_BESIDE)).run().summary["ttft_s"]["mean"],
+    )
+    assert near < far
+    assert shadow(served, profile, candidate).others[0].label == "lora-affinity"
+    with pytest.raises(DeploymentError, match=r"LoRA adapter 1, .* give its engines max_loras"):
+        shadow(read_served(path), profile, candidate)
+
+
+def test_a_log_with_other_names(truth: dict[str, tuple[float, list[dict[str, object]]]], tmp_path: Path) -> None:
+    rows = truth["round-robin"][1]
+    kept = ("arrival_s", "output_tokens", "ttft_s", "e2e_s", "ttft_slo_s", "tpot_slo_s")
+    other = [{"usage": {"prompt": row["prompt_tokens"]}, **{name: row[name] for name in kept}} for row in rows]
+    other[0] |= {"ttft_s": 0.9, "e2e_s": 1.8, "output_tokens": 10}  # 0.9 + 0.1 k <= 1 + 0.05 k
+    path = written(tmp_path, other)
+    with pytest.raises(WorkloadError, match=r"prompt_tokens is missing; a log has .* or --columns says"):
+        read_served(path)
+    served = read_served(path, engines=2, reading=Reading("prompt=usage.prompt"))
+    known = read_served(written(tmp_path, rows))
+    assert served.in_time[0] == 3 and (served.run.router, served.left_out) == ("min-load", {})
+    assert served.in_time[1:].sum() == pytest.approx(known.in_time[1:].sum(), rel=0.05)
+    assert served.run.requests["prompt_tokens"].tolist() == known.run.requests["prompt_tokens"].tolist()
+    with pytest.raises(WorkloadError, match="line 1 lacks a column that --columns names"):
+        read_served(written(tmp_path, other), reading=Reading("prompt=usage.tokens"))
 
 
 def test_logs_that_are_none(tmp_path: Path, truth: dict[str, tuple[float, list[dict[str, object]]]]) -> None:

@@ -26,6 +26,9 @@ EXAMPLES = """\
 servegym shadow requests.jsonl --device h100-llama3-8b --router gorouting --router kv-aware
 
 servegym shadow requests.jsonl --device h100-llama3-8b --scheduler slide-batching --last 3600 --every 600
+
+servegym shadow requests.jsonl --device h100-llama3-8b --router lora-affinity --max-loras 4 --lora-load 0.5 \
+--lora-activate 0.02
 """
 SWITCH_EXAMPLES = """\
 [bold]Examples[/bold]
@@ -42,7 +45,10 @@ def shadow(
     log: Annotated[
         Path,
         typer.Argument(
-            metavar="LOG", help="The log that servegym proxy --request-log has written.", show_default=False
+            metavar="LOG",
+            help="The log that servegym proxy --request-log has written, or another with a line of JSON a request "
+            "(--columns names its fields).",
+            show_default=False,
         ),
     ],
     device: Annotated[
@@ -69,6 +75,11 @@ def shadow(
     ] = None,
     max_sequences: Annotated[int, option("N", "max_num_seqs of the engines.", options.ON_WHAT, min=1)] = 256,
     batch_tokens: Annotated[int, option("N", "max_num_batched_tokens of the engines.", options.ON_WHAT, min=1)] = 2048,
+    max_loras: Annotated[int | None, options.field_option("max_loras", options.ON_WHAT, min=1)] = None,
+    max_cpu_loras: Annotated[int | None, options.field_option("max_cpu_loras", options.ON_WHAT, min=1)] = None,
+    lora_load_s: Annotated[float | None, options.field_option("lora_load_s", options.ON_WHAT)] = None,
+    lora_activate_s: Annotated[float | None, options.field_option("lora_activate_s", options.ON_WHAT)] = None,
+    columns: options.Columns = None,
     last_s: Annotated[
         float | None,
         option("SECONDS", "Only requests from this time of the log on.", options.ON_WHAT, "--last", min=1.0),
@@ -92,18 +103,27 @@ def shadow(
     from servegym.evaluation.shadow import Candidate, read_served
     from servegym.evaluation.shadow import shadow as shadow_of
     from servegym.latency_models.profile import load_profile
+    from servegym.scenarios.fleets import adapters_of
+    from servegym.scenarios.parts import Fleet
+    from servegym.traces.reading import Reading
 
     if not router and not scheduler:
         raise ServegymError("name at least one policy to compare with: --router NAME, or --scheduler NAME")
     if every_s is not None and json is not None:
         raise ServegymError("--every has no end, and --json is one document; leave one of them out")
-    base = load_profile(device)
+    base, reading = load_profile(device), Reading(columns or ())
+    adapters = adapters_of(
+        Fleet(
+            max_loras=max_loras, max_cpu_loras=max_cpu_loras, lora_load_s=lora_load_s, lora_activate_s=lora_activate_s
+        )
+    )
     candidates = [Candidate(router=one) for one in router or []] + [Candidate(one) for one in scheduler or []]
     console = console_for(json)
     while True:
         served = read_served(
-            log, running_scheduler, engines, running_router, last_s, max_sequences, batch_tokens, kv_blocks
-        )
+            log, running_scheduler, engines, running_router, last_s, max_sequences, batch_tokens, kv_blocks, adapters,
+            reading,
+        )  # fmt: skip
         if router and served.run.engines == 1:
             raise ServegymError(f"{log}: there was one engine, so a router decides nothing; try --scheduler")
         found = shadow_of(served, base, candidates)
