@@ -190,17 +190,12 @@ def read_served(
 def _evenly_in_time(requests: pd.DataFrame) -> pd.Series:
     """Return how many tokens of each request came in time, if they came evenly: token k, from 0 on, ttft + k itl after
     the arrival, is due at ttft_slo + k tpot_slo, or all at the TTLT SLO."""
-    k = [np.arange(count) for count in requests["output_tokens"]]
-    rows = requests.fillna({"itl_s": 0.0}).itertuples()
-    return pd.Series(
-        [
-            np.count_nonzero(
-                one.ttft_s + of * one.itl_s
-                <= (one.ttft_slo_s + of * one.tpot_slo_s if np.isinf(one.ttlt_slo_s) else one.ttlt_slo_s)
-            )
-            for one, of in zip(rows, k, strict=True)
-        ]
-    )
+    counts = requests["output_tokens"].to_numpy("i8")
+    of, k = np.repeat(np.arange(len(counts)), counts), np.concatenate([np.arange(count) for count in counts])
+    names = ["ttft_s", "itl_s", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s"]
+    ttft_s, itl_s, ttft_slo_s, tpot_slo_s, ttlt_slo_s = requests[names].to_numpy(float)[of].T
+    due_s = np.where(np.isinf(ttlt_slo_s), ttft_slo_s + k * tpot_slo_s, ttlt_slo_s)
+    return pd.Series(np.bincount(of, ttft_s + k * np.nan_to_num(itl_s) <= due_s))
 
 
 def _renamed(row: dict[str, Any], reading: Reading) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import servegym
 from experiments.claims.harness import prose, registry
 from experiments.claims.harness.study import Study
 from servegym.envs import registration
@@ -84,7 +85,9 @@ def test_the_first_lines_of_python_in_the_readme_run() -> None:
 @pytest.mark.slow
 def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
     file = tmp_path / "most_memory.py"
-    file.write_text(python_blocks("docs/extending.md")[1], "utf-8")
+    file.write_text(
+        next(code for code in python_blocks("docs/extending.md") if code.startswith(f"# {file.name}")), "utf-8"
+    )
     command = [sys.executable, "-m", "servegym", "simulate", "--load-policies", str(file), "--requests", "50"]
     for engines in (["--engines", "3"], ["--prefill", "1", "--decode", "2"]):
         done = subprocess.run(
@@ -93,6 +96,21 @@ def test_the_router_of_the_extending_page_runs(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["finished"] == 50
+
+
+@pytest.mark.slow
+def test_each_change_of_the_extending_page_has_its_score(tmp_path: Path) -> None:
+    file = tmp_path / "shortest_prompt.py"
+    code = next(code for code in python_blocks("docs/extending.md") if code.startswith(f"# {file.name}"))
+    page = (ROOT / "docs/extending.md").read_text("utf-8")
+    rows = re.findall(r"^\| [^|]+ \| (?:`([^`]+)`)? *\| (0\.\d{4}) \| ([0-9.]+) \|", page, flags=re.MULTILINE)
+    assert len(rows) == 4 and [row[1] for row in rows] == sorted(row[1] for row in rows)
+    for line, score, attainment in rows:
+        if line:
+            code = re.sub(rf"^( *){re.escape(line[:6])}.*$", rf"\1{line}", code, flags=re.MULTILINE)
+        file.write_text(code, "utf-8")
+        found = servegym.score(file, least=0.0)
+        assert (f"{found.combined_score:.4f}", f"{found.metrics['slo_attainment']:.4f}") == (score, attainment)
 
 
 def test_the_turns_of_the_prefix_caching_section_run() -> None:

@@ -68,11 +68,11 @@ def _row(trials: Trials, default: Sized, setup: Setup, engines: int, price_per_h
     return row | {"cost_per_hour": cost, "cost_per_million_tokens": 1e6 * cost / tokens_per_hour}
 
 
-def curve(trials: Trials, chosen: Chosen) -> pd.DataFrame:
+def curve(trials: Trials, chosen: Chosen, is_given: bool = False) -> pd.DataFrame:
     """role (recommended, default), engines and share with its interval, from one engine fewer than recommended to one
-    more than the default takes."""
+    more than the default takes; is_given: with the engines of the fleet alone."""
     best, default = (chosen.fleet(one) for one in (chosen.best, chosen.default))
-    few, many = max(1, min(best, default) - 1), max(best, default) + 1
+    few, many = (best, best) if is_given else (max(1, min(best, default) - 1), max(best, default) + 1)
     sizes = sorted(set(np.linspace(few, many, min(many - few + 1, 8)).round().astype(int).tolist()) | {best, default})
     of = {RECOMMENDED: chosen.best.setup, DEFAULT: chosen.default.setup}
     rows = []

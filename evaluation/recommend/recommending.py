@@ -25,6 +25,7 @@ from servegym.evaluation.running import Progress, Runner
 from servegym.evaluation.targets import Target
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.building import whole_in
+from servegym.scenarios.fleets import profile_of, title_of
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
@@ -37,11 +38,12 @@ class Question:
     """What is asked.
 
     recording: a file, or a family of generated requests. spec: the devices, the first of which served the recording;
-    SLOs, rate, and how the file is read; its policies and engines are not used. engines: of the fleet; None: as few as
-    do. schedulers, routers: that are tried instead of a list of ours. served: how the recording was served. prices: of
-    an engine-hour, by device. disaggregated: whether engines that only prefill or only decode are tried too.
+    SLOs, rate, and how the file is read; its policies and engines are not used, but for pools: that fleet is given, and
+    setups serve with it as it is. engines: of the fleet; None: as few as do. schedulers, routers: that are tried
+    instead of a list of ours. served: how the recording was served. prices: of an engine-hour, by device.
+    disaggregated: whether engines that only prefill or only decode are tried too.
 
-    Raises ExperimentError for devices named twice, pools, and prices of no device.
+    Raises ExperimentError for devices named twice, prices of no device, incidents, and numbers of engines beside pools.
     """
 
     recording: str
@@ -56,12 +58,21 @@ class Question:
 
     def __post_init__(self) -> None:
         check_devices(self.devices, self.prices)
-        if self.spec.fleet.pools or self.spec.fleet.incidents:
-            raise ExperimentError(f"a recommendation is of equal engines, without pools and incidents; {OF_A_FLEET}")
+        if self.spec.fleet.incidents:
+            raise ExperimentError(f"a recommendation is of a steady fleet, without incidents; {OF_A_FLEET}")
+        if self.spec.fleet.pools and (self.engines is not None or self.disaggregated):
+            raise ExperimentError("the fleet is given by its pools; leave --engines and --disaggregated out")
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return tuple(map(plain, listed(self.spec.fleet.device)))
+        """The devices; of a fleet of pools, those of the pools."""
+        pools = [pool.device or self.spec.fleet.device for pool in self.spec.fleet.pools]
+        return tuple(dict.fromkeys(map(plain, pools))) or tuple(map(plain, listed(self.spec.fleet.device)))
+
+    @property
+    def given_engines(self) -> int | None:
+        """Number of engines of the fleet; None: as few as do."""
+        return sum(pool.engines for pool in self.spec.fleet.pools) or self.engines
 
     @property
     def default(self) -> Setup:
@@ -81,7 +92,7 @@ class Question:
             has_prefixes=recording.trace.prefix_blocks is not None,
             has_sessions=recording.trace.turns is not None,
             disaggregated=self.disaggregated,
-            engines=self.engines,
+            engines=self.given_engines,
         )
 
     def read(self) -> Recording:
@@ -161,10 +172,13 @@ def recommend(
     search. Raises WorkloadError, ProfileError, PolicyError, DeploymentError and ExperimentError.
     """
     profiles = {device: load_profile(device) for device in question.devices}
-    recording = question.read()
+    recording, pools = question.read(), question.spec.fleet.pools
     windows, tried = question.windows(recording), question.setups(recording)
     found = None
-    if recording.run is not None:
+    if pools:
+        fleet = title_of(question.spec)
+        profiles = {fleet: dataclasses.replace(profiles[question.devices[0]], name=fleet)}
+    elif recording.run is not None:
         found = match(recording.run, profiles[question.devices[0]], question.spec.fleet.async_scheduling)
         if found.fitted is not None:
             profiles[question.devices[0]] = found.fitted.within(profiles[question.devices[0]])
@@ -179,18 +193,33 @@ def _of_device(
     question: Question, device: str, profile: Profile, windows: Windows, tried: list[Setup], runner: Runner,
     progress: Progress,
 ) -> OfDevice:  # fmt: skip
-    base = dataclasses.replace(question.spec, fleet=dataclasses.replace(question.spec.fleet, device=profile))
+    base, pools = question.spec, question.spec.fleet.pools
+    if not pools:
+        base = dataclasses.replace(base, fleet=dataclasses.replace(base.fleet, device=profile))
     choosing = Trials(base, profile, windows.to_choose, question.target, runner, progress)
     compile_policies(choosing, tried)
-    chosen = choose(choosing, tried, question.engines)
+    chosen = choose(choosing, tried, question.given_engines)
     judging = Trials(base, profile, windows.to_judge, question.target, runner, progress)
-    price = price_per_hour(profile, question.prices.get(device))
-    engine = profile.deployment(1)
-    least = [least_engines(window, engine, question.target) for window in windows.to_choose + windows.to_judge]
-    table, shares = judged(judging, chosen, price), curve(judging, chosen)
+    price, engine = _price_per_hour(question, device, profile), profile.deployment(1)
+    windows_of_both = windows.to_choose + windows.to_judge
+    least = [] if pools else [least_engines(window, engine, question.target) for window in windows_of_both]
+    table, shares = judged(judging, chosen, price), curve(judging, chosen, is_given=bool(pools))
     known = [number for number in least if number is not None]
     runs = len(choosing.done) + len(judging.done)
     return OfDevice(device, chosen, table, shares, profile, max(known, default=None), price, len(tried), runs)
+
+
+def _price_per_hour(question: Question, device: str, profile: Profile) -> float | None:
+    """Return the price of an engine-hour, the mean over the engines of a fleet; None: not known."""
+    pools = question.spec.fleet.pools
+    if not pools:
+        return price_per_hour(profile, question.prices.get(device))
+    prices = [
+        price_per_hour(profile_of(question.spec, pool.device), question.prices.get(plain(pool.device)))
+        for pool in pools
+    ]
+    known = [price * pool.engines for price, pool in zip(prices, pools, strict=True) if price is not None]
+    return sum(known) / sum(pool.engines for pool in pools) if len(known) == len(pools) else None
 
 
 def _rank(of: OfDevice) -> tuple[bool, float]:

@@ -77,17 +77,19 @@ class Setup:
         return prefill, engines - prefill
 
     def spec(self, base: ServingSpec, device: Profile, engines: int) -> ServingSpec:
-        """The base spec with this setup and a number of engines of a device."""
+        """The base spec with this setup and a number of engines of a device; its pools stay as they are."""
         fleet = dataclasses.replace(
-            base.fleet, device=device, max_num_batched_tokens=self.max_num_batched_tokens,
+            base.fleet, max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_seqs=self.max_num_seqs, prefix_caching=self.prefix_caching or base.fleet.prefix_caching,
         )  # fmt: skip
-        decodes = None
-        if self.prefill_share is not None and engines > 1:
+        decodes = self.policy if base.fleet.pools and base.fleet.is_disaggregated else None
+        if base.fleet.pools:
+            pass
+        elif self.prefill_share is not None and engines > 1:
             prefill, decode = self.pools(engines)
-            fleet, decodes = dataclasses.replace(fleet, prefill=prefill, decode=decode), self.policy
+            fleet, decodes = dataclasses.replace(fleet, device=device, prefill=prefill, decode=decode), self.policy
         else:
-            fleet = dataclasses.replace(fleet, engines=engines)
+            fleet = dataclasses.replace(fleet, device=device, engines=engines)
         policies = dataclasses.replace(
             base.policies, scheduler=self.policy, router=self.router, decode_scheduler=decodes
         )

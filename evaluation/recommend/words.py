@@ -50,7 +50,8 @@ def share_title(target: Target) -> str:
 
 MOST_OF_WINDOW = 0.5  # that the p99 of TTLT may take; a goodput demands the same of the arrivals before those it judges
 NOT_MEASURED = (
-    "The recording does not say how its requests were served, so nothing is fitted: the profile is taken as it is."
+    "The recording does not say how its requests were served, or the fleet has pools, so nothing is fitted: profiles "
+    "are taken as they are."
 )
 
 
@@ -81,12 +82,13 @@ def _of_best(of: OfDevice, found: Recommendation) -> list[str]:
     what = share_title(target)
     share = Interval.of(best, SHARE).text(".3f")
     lines = []
-    if of.chosen.best.engines is None and found.question.engines is None:
+    if of.chosen.best.engines is None and found.question.given_engines is None:
         lines.append(
             f"No number of {of.device} engines that was tried holds {target.title} in every window, however it is set; "
             f"nearest comes this, with {engines_of(best['engines'])}, beyond which more hardly help:"
         )
-    runs = f"Run {engines_of(best['engines'])} of {of.device}"
+    pools, fleet = found.question.spec.fleet.pools, f"{engines_of(best['engines'])} of {of.device}"
+    runs = f"Run {of.device if pools else fleet}"
     if of.chosen.best.setup == of.chosen.default.setup:
         lines.append(
             f"{runs} with the default settings: nothing that was tried serves noticeably more in time, or needs fewer."
@@ -95,7 +97,7 @@ def _of_best(of: OfDevice, found: Recommendation) -> list[str]:
     lines.append(f"{runs} with {best['label']}.")
     default = table.loc[DEFAULT]
     if of.chosen.default.engines is None:
-        if found.question.engines is None and of.chosen.best.engines is not None:
+        if found.question.given_engines is None and of.chosen.best.engines is not None:
             lines.append("The default does not hold the target with any number of engines that was tried.")
     elif default["engines"] != best["engines"]:
         saved = default["engines"] - best["engines"]
@@ -128,9 +130,19 @@ def _of_devices(found: Recommendation) -> list[str]:
 
 
 def _cautions(found: Recommendation) -> list[str]:
-    lines = [f"± 95 % interval over {found.windows.over} that nothing was chosen by (differences paired by window)."]
+    setup, question = found.best.best["setup"], found.question
+    lines = []
+    if question.spec.fleet.pools:
+        lines.append(
+            f"How much load it carries: servegym goodput --spec FLEET.yaml --trace {question.recording} --slo "
+            f"{question.spec.demand.slo} --target {question.target.text} --scheduler {setup.policy} --router "
+            f"{setup.router} --max-num-batched-tokens {setup.max_num_batched_tokens} --max-num-seqs "
+            f"{setup.max_num_seqs}"
+        )
+    over = found.windows.over
+    lines.append(f"± 95 % interval over {over} that nothing was chosen by (differences paired by window).")
     if len(found.windows.to_judge) < 2:
-        lines[0] = "One window judges, so there is no interval; --resample draws more from a short recording."
+        lines[-1] = "One window judges, so there is no interval; --resample draws more from a short recording."
     elif found.best.chosen.best.engines and found.best.best["held"] < found.best.best["windows"]:
         lines.append("It does not hold the target in every window: one engine more is on the safe side.")
     span_s, answer_s = found.windows.span_s, found.best.best["ttlt_p99_s"]

@@ -63,6 +63,31 @@ def test_a_recording_with_times_is_held_against_its_simulation(servegym, tmp_pat
     assert "The largest error is that of" in (tmp_path / "page.html").read_text()
 
 
+def test_a_fleet_of_unequal_engines(servegym, tmp_path, recording):
+    """The router that knows how fast engines are serves more in time; the fleet stays as it is."""
+    (tmp_path / "fleet.yaml").write_text(
+        "pools: [{device: h100-llama3-8b, engines: 1}, {device: a6000-llama3.1-8b, engines: 2}]\n", "utf-8"
+    )
+    fleet = ("recommend", "mine.csv", "--spec", "fleet.yaml", "--slo", "ttft_s=1,tpot_s=0.05", "--jobs", "1",
+             "--scheduler", "vllm-v1", "--router", "predicted-cost")  # fmt: skip
+    done = servegym(*fleet, "--price", "h100-llama3-8b=4", "--price", "a6000-llama3.1-8b=1", "--json", "-")
+    assert done.status == 0, done.stderr
+    assert "Run 1 x h100-llama3-8b + 2 x a6000-llama3.1-8b with vllm-v1 + predicted-cost" in done.stderr
+    best, *others = done.document["devices"][0]["setups"]
+    assert best["setup"]["router"] == "predicted-cost" and {row["engines"] for row in (best, *others)} == {3}
+    assert best["share"] > others[0]["share"] and best["cost_per_hour"] == pytest.approx(6)
+    (command,) = [line for line in done.stderr.splitlines() if line.startswith("How much load it carries: servegym ")]
+    found = servegym(
+        *command.partition("servegym ")[2].replace("FLEET", "fleet").split(), "--seeds", "1", "--jobs", "1"
+    )
+    assert found.status == 0 and "predicted-cost" in found.stdout, found.stderr
+    for more, words in (
+        (("--engines", "3"), "given by its pools"),
+        (("--export", "files"), "--export is of equal engines"),
+    ):
+        assert words in servegym(*fleet, *more).refusal
+
+
 @pytest.mark.parametrize(("more", "words"), [
     (("--served", "max_num_seqs"), "--served 'max_num_seqs': it should be engines, max_num_seqs"),
     (("--served", "max_num_seqs=0"), "--served max_num_seqs=0: it should be a whole number of 1 or more"),

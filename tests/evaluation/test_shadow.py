@@ -122,8 +122,8 @@ def test_adapters_take_their_time(truth: dict[str, tuple[float, list[dict[str, o
     served = read_served(path, adapters=Adapters(1, load_s=1.0, activate_s=0.0))
     assert served.run.workload().table["adapter"].tolist()[:4] == [0, 1, 2, 0]
     near, far = (
-        Simulation(scenario_of(candidate[0].of(served.run), profile, NOTHING_BESIDE)).run().summary["ttft_s"]["mean"],
-        Simulation(scenario_of(served.run, profile, NOTHING_BESIDE)).run().summary["ttft_s"]["mean"],
+        Simulation(scenario_of(run, profile, NOTHING_BESIDE)).run().requests["ttft_s"].mean()
+        for run in (candidate[0].of(served.run), served.run)
     )
     assert near < far
     assert shadow(served, profile, candidate).others[0].label == "lora-affinity"

@@ -31,6 +31,8 @@ servegym recommend log.csv --columns arrival=timestamp,prompt=input_tokens,outpu
 --device a100-llama3-8b --device h100-llama3-8b --price a100-llama3-8b=2 --price h100-llama3-8b=4.5
 
 servegym recommend azure-conv --rate 12 --engines 4 --target ttft_p99=2
+
+servegym recommend requests.jsonl --spec fleet.yaml, whose `pools` are the engines that there are
 """
 FIELDS = (
     "slo", "slo_scale", "device", "engines", "scheduler", "router", "rate_per_s", "arrivals", "requests",
@@ -115,6 +117,8 @@ def recommend(
         recording, spec, parse_target(target), engines, listed(schedulers), listed(routers), served_of(served),
         prices_of(price or []), disaggregated,
     )  # fmt: skip
+    if export is not None and spec.fleet.pools:
+        raise ExperimentError("--export is of equal engines, and this fleet has pools; leave it out")
     console = work.console
     with runner_of(work.jobs, None) as runner, bar_of("runs") as (_, progress):
         found = find(question, runner, progress, lambda read, match: show_match(read, match, console))
