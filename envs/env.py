@@ -199,7 +199,9 @@ def as_source(
     the environment's class, whose arguments are among the names suggested for an unknown one. Raises EnvError for
     anything that is neither, and for overrides of a source that is not a `ServingSpec`; SpecError for unknown fields.
     """
-    makers = [inspect.signature(one.__init__) for one in kind.__mro__ if "__init__" in vars(one)] if kind else []
+    makers = (
+        [inspect.signature(vars(one)["__init__"]) for one in kind.__mro__ if "__init__" in vars(one)] if kind else []
+    )
     of_class = [name for one in makers for name, of in one.parameters.items() if of.kind == of.KEYWORD_ONLY]
     known = [*PARTS, *LEAVES, "preset", *of_class]
     if unknown := [name for name in overrides or () if name not in known]:

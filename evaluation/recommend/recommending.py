@@ -25,7 +25,7 @@ from servegym.evaluation.running import Progress, Runner
 from servegym.evaluation.targets import Target
 from servegym.latency_models.profile import Profile, load_profile
 from servegym.scenarios.building import whole_in
-from servegym.scenarios.fleets import profile_of, title_of
+from servegym.scenarios.fleets import title_of
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
@@ -43,7 +43,7 @@ class Question:
     instead of a list of ours. served: how the recording was served. prices: of an engine-hour, by device.
     disaggregated: whether engines that only prefill or only decode are tried too.
 
-    Raises ExperimentError for devices named twice, prices of no device, incidents, and numbers of engines beside pools.
+    Raises ExperimentError for devices named twice, prices of no device, and incidents.
     """
 
     recording: str
@@ -60,8 +60,8 @@ class Question:
         check_devices(self.devices, self.prices)
         if self.spec.fleet.incidents:
             raise ExperimentError(f"a recommendation is of a steady fleet, without incidents; {OF_A_FLEET}")
-        if self.spec.fleet.pools and (self.engines is not None or self.disaggregated):
-            raise ExperimentError("the fleet is given by its pools; leave --engines and --disaggregated out")
+        if self.spec.fleet.pools and (self.prices or self.disaggregated):
+            raise ExperimentError("the fleet is given by its pools; leave --price and --disaggregated out")
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -200,26 +200,13 @@ def _of_device(
     compile_policies(choosing, tried)
     chosen = choose(choosing, tried, question.given_engines)
     judging = Trials(base, profile, windows.to_judge, question.target, runner, progress)
-    price, engine = _price_per_hour(question, device, profile), profile.deployment(1)
+    price, engine = None if pools else price_per_hour(profile, question.prices.get(device)), profile.deployment(1)
     windows_of_both = windows.to_choose + windows.to_judge
     least = [] if pools else [least_engines(window, engine, question.target) for window in windows_of_both]
     table, shares = judged(judging, chosen, price), curve(judging, chosen, is_given=bool(pools))
     known = [number for number in least if number is not None]
     runs = len(choosing.done) + len(judging.done)
     return OfDevice(device, chosen, table, shares, profile, max(known, default=None), price, len(tried), runs)
-
-
-def _price_per_hour(question: Question, device: str, profile: Profile) -> float | None:
-    """Return the price of an engine-hour, the mean over the engines of a fleet; None: not known."""
-    pools = question.spec.fleet.pools
-    if not pools:
-        return price_per_hour(profile, question.prices.get(device))
-    prices = [
-        price_per_hour(profile_of(question.spec, pool.device), question.prices.get(plain(pool.device)))
-        for pool in pools
-    ]
-    known = [price * pool.engines for price, pool in zip(prices, pools, strict=True) if price is not None]
-    return sum(known) / sum(pool.engines for pool in pools) if len(known) == len(pools) else None
 
 
 def _rank(of: OfDevice) -> tuple[bool, float]:

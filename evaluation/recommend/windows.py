@@ -89,7 +89,8 @@ def cut(trace: Trace, count: int) -> list[Trace]:
     rows = np.arange(len(trace))
     first = np.maximum.accumulate(np.where(trace.begins, rows, 0))  # the row with which a request's session begins
     starts = np.flatnonzero(trace.begins)
-    bounds = starts[np.searchsorted(starts, np.linspace(0, len(trace), count + 1)[1:-1].astype(int))]
+    even = np.linspace(0, len(trace), count + 1)[1:-1].astype(int)
+    bounds = starts[np.minimum(np.searchsorted(starts, even), len(starts) - 1)]
     if len(set(bounds)) < count - 1 or 0 in bounds:  # sessions too long for equal parts: as many sessions in each
         bounds = starts[np.linspace(0, len(starts), count + 1)[1:-1].astype(int)]
     part = np.searchsorted(bounds, first, side="right")

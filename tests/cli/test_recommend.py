@@ -70,20 +70,20 @@ def test_a_fleet_of_unequal_engines(servegym, tmp_path, recording):
     )
     fleet = ("recommend", "mine.csv", "--spec", "fleet.yaml", "--slo", "ttft_s=1,tpot_s=0.05", "--jobs", "1",
              "--scheduler", "vllm-v1", "--router", "predicted-cost")  # fmt: skip
-    done = servegym(*fleet, "--price", "h100-llama3-8b=4", "--price", "a6000-llama3.1-8b=1", "--json", "-")
+    done = servegym(*fleet, "--json", "-")
     assert done.status == 0, done.stderr
     assert "Run 1 x h100-llama3-8b + 2 x a6000-llama3.1-8b with vllm-v1 + predicted-cost" in done.stderr
     best, *others = done.document["devices"][0]["setups"]
     assert best["setup"]["router"] == "predicted-cost" and {row["engines"] for row in (best, *others)} == {3}
-    assert best["share"] > others[0]["share"] and best["cost_per_hour"] == pytest.approx(6)
+    assert best["share"] > others[0]["share"]
     (command,) = [line for line in done.stderr.splitlines() if line.startswith("How much load it carries: servegym ")]
     found = servegym(
         *command.partition("servegym ")[2].replace("FLEET", "fleet").split(), "--seeds", "1", "--jobs", "1"
     )
     assert found.status == 0 and "predicted-cost" in found.stdout, found.stderr
     for more, words in (
-        (("--engines", "3"), "given by its pools"),
-        (("--export", "files"), "--export is of equal engines"),
+        (("--price", "h100-llama3-8b=4"), "given by its pools"),
+        (("--export", "files"), "of equal engines"),
     ):
         assert words in servegym(*fleet, *more).refusal
 

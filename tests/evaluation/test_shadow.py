@@ -142,7 +142,7 @@ def test_a_log_with_other_names(truth: dict[str, tuple[float, list[dict[str, obj
     served = read_served(path, engines=2, reading=Reading("prompt=usage.prompt"))
     known = read_served(written(tmp_path, rows))
     assert served.in_time[0] == 3 and (served.run.router, served.left_out) == ("min-load", {})
-    assert served.in_time[1:].sum() == pytest.approx(known.in_time[1:].sum(), rel=0.05)
+    assert served.in_time[1:].sum() == pytest.approx(known.in_time[1:].sum(), rel=0.1)
     assert served.run.requests["prompt_tokens"].tolist() == known.run.requests["prompt_tokens"].tolist()
     with pytest.raises(WorkloadError, match="line 1 lacks a column that --columns names"):
         read_served(written(tmp_path, other), reading=Reading("prompt=usage.tokens"))

@@ -115,7 +115,9 @@ def test_engines_report_what_they_run(engines: list[FakeEngine]) -> None:
         engines[1].metrics = HELP + gauge("a,b", "c", 3) + gauge("d", "", 3, at_s=1.6e9)
         until(lambda: listing(proxy, 1), "it reports")
         assert proxy.proxy.router.snapshots["max_loras"].tolist() == [2, 3]
-        assert proxy.proxy.loras._numbers == {"a": 1, "b": 2, "c": 3} and listing(proxy, 1) == [2, 1, 3]
+        loras = proxy.proxy.loras
+        assert [loras.name(number) for number in range(4)] == ["", "a", "b", "c"]
+        assert loras._numbers == {"a": 1, "b": 2, "c": 3} and listing(proxy, 1) == [2, 1, 3]
         assert [post(proxy, model).headers["x-servegym-engine"] for model in "bac"] == ["1"] * 3
         assert listing(proxy, 1) == [3, 1, 2]
         idle(proxy)

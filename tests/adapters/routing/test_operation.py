@@ -299,7 +299,7 @@ def test_requests_are_logged(engines: list[FakeEngine], tmp_path: Path) -> None:
     assert 0 < one["ttft_s"] <= one["e2e_s"] and (one["ttft_slo_s"], one["engine"], one["router"]) == (
         20.0, "0", "min-load",
     )  # fmt: skip
-    assert (two["outcome"], two["output_tokens"]) == ("broken", 2)
+    assert (two["outcome"], two["output_tokens"], two["adapter"]) == ("broken", 2, "")
     assert "a b c" not in (tmp_path / "requests.jsonl").read_text()
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from servegym.errors import WorkloadError
@@ -23,6 +23,7 @@ def trace_of(turns, gap_s=1.0):
     return Trace("made", (rows + 1).astype("i4"), np.full(len(rows), 3, "i4"), arrival_s, turns=after)
 
 
+@example([*[1] * 11, 4], 5)  # the last session begins before the last bound
 @given(st.lists(st.integers(1, 5), min_size=12, max_size=60), st.integers(2, 10))
 def test_each_request_is_in_one_window_with_its_session(turns, count):
     trace = trace_of(turns)

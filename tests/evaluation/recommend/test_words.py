@@ -28,7 +28,8 @@ def said(best, default, rows, engines=None, least=None, span_s=60.0, over=WINDOW
     chosen = Chosen(best, default, 8, [])
     table = pd.DataFrame(rows)
     of = SimpleNamespace(device="gpu", chosen=chosen, table=table, best=table.iloc[0], least=least, price_per_hour=2.0)
-    question = SimpleNamespace(target=parse_target("attainment=0.95"), engines=engines)
+    spec = SimpleNamespace(fleet=SimpleNamespace(pools=()))
+    question = SimpleNamespace(target=parse_target("attainment=0.95"), given_engines=engines, spec=spec)
     windows = SimpleNamespace(over=over, to_judge=[None] * 5, span_s=span_s)
     return " ".join(conclusions(SimpleNamespace(best=of, of_devices=(of,), question=question, windows=windows)))
 
