@@ -55,7 +55,6 @@ class Comparison(Compared):
         ]
 
     def asked_seeds(self, point: float) -> range:
-        """The requested seeds at a point."""
         return range(self.seeds)
 
     def seeds_of(self, point: float) -> range:
@@ -105,7 +104,6 @@ class Comparison(Compared):
         return {(point, seed): self._asked[point, seed] for point in self.points for seed in self.seeds_of(point)}
 
     def scenario(self, point: float, seed: int, candidate: Candidate) -> Scenario:
-        """The scenario of a run."""
         one = self.spec_of(candidate)
         if self.axis == CLIENTS:
             one = one.with_values({CLIENTS: point})
@@ -165,7 +163,6 @@ class Comparison(Compared):
         return Path("results") / f"compare-{Path(self.trace).stem}-{document_digest(self.identity)}"
 
     def run(self, cell: Cell) -> Row:
-        """The row of a cell."""
         key = cell.point, cell.seed
         result = Simulation(self.scenario(*key, self.candidates[cell.scheduler])).run()
         rate = {} if self.axis == CLIENTS else {"rate_per_s": self.rate_of_load[cell.point]}

@@ -131,7 +131,6 @@ class GoodputSearch:
         return self.most_requests is not None and self.asked(rate_per_s) > self.most_requests
 
     def workload(self, rate_per_s: float, seed: int) -> Workload:
-        """The workload at a rate."""
         requests, most = self.asked(rate_per_s), self.most_requests
         workload = workload_of(
             self.setup.spec, seed, rate_per_s, requests if most is None else min(requests, most),

@@ -38,7 +38,6 @@ class Interval(NamedTuple):
         return cls(mean, mean - half_width, mean + half_width)
 
     def columns(self, name: str) -> dict[str, float]:
-        """The columns that `of` reads."""
         return {name: self.mean, f"{name}_ci_low": self.low, f"{name}_ci_high": self.high}
 
     @property

@@ -86,7 +86,6 @@ class Plan:
     def of(
         self, device: str, engines: int, duration_s: float | None = None, about_per_s: float | None = None
     ) -> GoodputSearch:
-        """The searches with a number of engines of a device."""
         spec = self.spec.replaced(device=device, engines=engines, load=1.0, keep_slos=True)
         setup = Comparison(spec, self.seeds)
         return GoodputSearch(setup, self.target, duration_s or self.duration_s, self.precision, about_per_s)

@@ -50,7 +50,6 @@ class Sketch:
 
 
 def middle(index: int) -> float:
-    """The middle of a bin."""
     octave, part = divmod(index, BINS_PER_OCTAVE)
     return float(2.0 ** (octave + LOWEST) * (1 + (part + 0.5) / BINS_PER_OCTAVE))
 
@@ -180,7 +179,6 @@ class Sums:
         return table
 
     def summary(self, whole: Result) -> dict[str, Any]:
-        """The summary of the run."""
         figures, counts, span_s = whole.summary, self.counts, float(whole.arrays.status[0].now_s)
         shares: dict[str, Any] = {}
         for figure in SHARES:

@@ -102,7 +102,6 @@ def _row(
 
 
 def rank_of(summary: pd.DataFrame) -> Measure:
-    """The measure that the rows of a summary are ranked by."""
     return ranked_by(summary["ranked_by"].iloc[0], summary)
 
 

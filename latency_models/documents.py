@@ -28,7 +28,6 @@ def _rounded(values: Mapping[str, float | list[float]]) -> dict[str, float | lis
 
 
 def digits(value: float) -> float:
-    """The number to DIGITS digits."""
     return float(f"{value:.{DIGITS}g}")
 
 

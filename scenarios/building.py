@@ -86,7 +86,6 @@ def scenario_of(
 
 
 def whole_in(spec: ServingSpec, name: str) -> int | None:
-    """Return a whole number of the spec, or None."""
     return whole(name, spec[name])
 
 

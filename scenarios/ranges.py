@@ -36,7 +36,6 @@ Numbers = float | tuple[float, ...] | Range  # one number, one of several, or on
 
 
 def draw(rng: np.random.Generator, numbers: Numbers) -> float:
-    """Draw one of the numbers."""
     if isinstance(numbers, Range):
         return numbers.draw(rng)
     return float(choose(rng, numbers)) if isinstance(numbers, tuple) else float(numbers)

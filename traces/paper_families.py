@@ -21,7 +21,6 @@ OUTPUTS_OF = "azure-conv"  # FlowPrefill prints no output lengths
 
 
 def _independent(prompt: InverseCdf, output: InverseCdf, source: str) -> Family:
-    """Make a family of independent prompts and outputs."""
     return Family(
         2,
         lambda level: {"prompt_tokens": prompt(level[:, 0]), "output_tokens": output(level[:, 1])},

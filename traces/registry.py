@@ -34,7 +34,6 @@ class Registry(Generic[Part]):
         return add
 
     def names(self) -> list[str]:
-        """List the names, sorted."""
         return sorted(self._parts)
 
     def __iter__(self) -> Iterator[Part]:

@@ -157,7 +157,6 @@ def write_card(dataset: MinariDataset, seeds: range, scenarios: Any) -> Path:
 
 
 def card(dataset: MinariDataset, seeds: range, scenarios: Any) -> str:
-    """The card as Markdown."""
     from servegym import __version__
 
     ratios, steps = returns_of(dataset)

@@ -83,7 +83,6 @@ def with_clock(model: BaseAlgorithm, env: VecEnv) -> BaseAlgorithm:
 
 
 def load_model(problem: Problem, env: VecEnv, path: Path) -> BaseAlgorithm:
-    """Load a saved model."""
     model: BaseAlgorithm = CLASSES[problem.config.algorithm].load(path, env=env, device="cpu")
     return with_clock(model, env)
 

@@ -83,7 +83,6 @@ class Training(BaseCallback):
             self.progress(self.share_used(), f"{self.num_timesteps:,} steps{self._said}")
 
     def share_used(self) -> float:
-        """Of the budget."""
         budget = self.problem.config.budget
         shares = [self.num_timesteps / budget.steps] if budget.steps else []
         return max([*shares, self.state.elapsed_s / (60 * budget.minutes)] if budget.minutes else shares)

@@ -8,7 +8,6 @@ from typing import Any
 
 
 def paths_of(nav: Any) -> Iterator[str]:
-    """The paths in a navigation."""
     if isinstance(nav, str):
         yield nav
     else:

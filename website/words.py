@@ -41,7 +41,6 @@ def pages() -> list[Path]:
 
 
 def kind_of(page: Path) -> str:
-    """The kind of a page, by its path."""
     name = page.relative_to(ROOT).as_posix()
     return next((kind for kind, patterns in KINDS.items() if any(matches(name, one) for one in patterns)), HOW_TO)
 

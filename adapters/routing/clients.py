@@ -152,7 +152,6 @@ def key_of(authorization: str | None) -> str:
 
 
 def digest_of(key: str) -> bytes:
-    """Return the SHA-256 of a key."""
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 

@@ -130,7 +130,6 @@ class PolicyRouter(RequestRouter):
         return request_terms_of({}, {}, 1, self._reader)[0]
 
     def _terms(self, pending: PendingRequest) -> RequestTerms:
-        """Return the terms of a request, with its adapter."""
         name = pending.metadata.multiplexed_model_id if self._adapters is not None else ""
         return dataclasses.replace(self.asked(pending), adapter=self._number(name) if name else 0)
 

@@ -70,7 +70,6 @@ class BlockLog:
             self.operations += [(kinds.HELD, row, block.block_id - 1) for block in blocks[had:]]
 
     def stop(self) -> None:
-        """Stop recording."""
         for owner, name in self.owned:
             vars(owner).pop(name, None)
         self.operations.clear()

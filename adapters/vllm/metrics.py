@@ -44,7 +44,6 @@ class Metrics:
             self._serve(port)
 
     def add(self, name: str, amount: float = 1.0) -> None:
-        """Add an amount to a counter."""
         if not amount:
             return
         self.counts[name] += amount

@@ -73,7 +73,6 @@ def last_deadline_s(scenario: Scenario) -> float:
 
 
 def run_of(scenario: Scenario, point: Point) -> Simulation:
-    """A run of the point, to its end."""
     simulation = Simulation(point.scenario(scenario))
     simulation.run()
     return simulation

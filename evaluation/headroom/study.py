@@ -80,7 +80,6 @@ class Headroom:
 
     @property
     def runs(self) -> int:
-        """The runs of the schedulers."""
         return len(self.cases) * len(self.candidates)
 
     @property

@@ -177,12 +177,10 @@ class Evaluation:
 
     @property
     def rank(self) -> Measure:
-        """The measure that is ranked by."""
         return ranked_by(self.rank_by, ())
 
     @property
     def runs(self) -> int:
-        """Number of runs."""
         return sum(len(part.cells) for part in self.parts)
 
     @property
@@ -245,7 +243,6 @@ class Evaluation:
 
 
 def judged(candidate: Candidate, kind: str) -> Policy:
-    """The policy of a candidate that is judged."""
     policy = getattr(candidate, kind)
     assert policy is not None
     return policy

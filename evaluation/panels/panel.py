@@ -83,7 +83,6 @@ class Panel:
 
     @property
     def requests(self) -> int:
-        """Of each run."""
         return int(fixed("requests", self.spec.demand.requests))
 
     @property

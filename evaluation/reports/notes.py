@@ -49,7 +49,6 @@ def profile_notes(profile: Profile | None) -> list[str]:
 
 
 def run_notes(result: Result) -> list[str]:
-    """Return notes on the figures of one run."""
     summary, gain = result.summary, result.scenario.gain
     unfinished = summary["requests"] - summary["finished"]
     return [
@@ -64,7 +63,6 @@ def run_notes(result: Result) -> list[str]:
 
 
 def gain_note(gain: Gain) -> str:
-    """Return the definition of a gain."""
     weight = "mean prompt / mean output tokens" if gain.first_weight is None else f"{gain.first_weight:g}"
     weights = f" Weights: the request's, x {weight} for its first token, x {gain.decode_weight:g} for later ones."
     return GAINS[gain.name] + (weights if gain.name in ("tdg", "ta-slo") else "")

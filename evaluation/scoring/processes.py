@@ -60,7 +60,6 @@ class Process:
         self._text, self._ended = b"", False
 
     def send(self, text: str) -> None:
-        """Send it a line."""
         with contextlib.suppress(BrokenPipeError):  # it has ended
             os.write(self._input, f"{text}\n".encode())
 

@@ -135,7 +135,6 @@ class MixtureShape(ModelShape):
 
     @property
     def bytes_of_expert_weights(self) -> float:
-        """Bytes of a weight of an expert."""
         return self.number_bytes if self.expert_number_bytes is None else self.expert_number_bytes
 
     @property
@@ -151,7 +150,6 @@ class MixtureShape(ModelShape):
 
     @property
     def expert_bytes(self) -> int:
-        """Bytes of one expert of one layer."""
         return int(self.bytes_of_expert_weights * 3 * self.hidden * self.intermediate)
 
     @property

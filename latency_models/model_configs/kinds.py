@@ -168,7 +168,6 @@ class Experts:
 
     @property
     def expert(self) -> int:
-        """Weights of one expert."""
         return (3 if self.gated else 2) * (self.latent or self.hidden) * self.inner
 
     @property

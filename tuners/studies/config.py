@@ -169,5 +169,4 @@ class TuningConfig:
 
 
 def seeds_of(panel: Panel) -> range:
-    """Every seed of a panel."""
     return range(panel.first_seed, panel.first_seed + panel.cells * panel.seeds)

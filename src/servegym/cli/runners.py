@@ -71,7 +71,6 @@ class Work:
         self.console.print("Written:", ", ".join(map(str, files)))
 
     def write_json(self, document: Mapping[str, Any]) -> None:
-        """Write the document, if `--json` is given."""
         write_json(document, self.json)
 
 

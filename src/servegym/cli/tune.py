@@ -197,7 +197,6 @@ def warnings_in_a_line() -> Iterator[None]:
 
 
 def show(config: TuningConfig, studies: list[StudyResults], directory: Path, trials_only: bool, work: Work) -> None:
-    """Print the results of a tuning."""
     from servegym.tuners.studies.tuning import save_tuning
 
     console, notes = work.console, notes_of_panels(config)
