@@ -1,17 +1,19 @@
 """Held queues, and engines that routers and scalers move between tiers."""
 
+import numpy as np
 import pytest
 
 from servegym.errors import PolicyError
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.fleet.routing import nth_taker
+from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.policies.policy import Parameter
 from servegym.simulator.records.signatures import router as router_function
 from servegym.simulator.records.types import POOL, STAY
 from tests.simulator.fleets import FIRST, fail, made_up, run, scaler
 from tests.simulator.replay import replay
 from tests.simulator.scenes import requests
-from tests.simulator.test_cluster_transfers import lines, pool
+from tests.simulator.test_cluster_transfers import LINK, lines, pool
 
 pytestmark = pytest.mark.nojit
 
@@ -60,6 +62,14 @@ OPENING, NOT_OPENING = (
     made_up(opening, "router", Parameter("tier", tier, ""), moves_engines=True) for tier in (0, STAY)
 )
 ONE = made_up(one_at_a_time, moves_engines=True)
+
+
+def test_tiers_are_the_slos_of_the_workload():
+    """Of more than 8 those at even places: 0, 1, 2, 3, 5, 6, 7 and 9 of ten."""
+    cluster = Cluster((pool("both", 2),), LINK)
+    assert cluster.tiers_for(requests(prompt_tokens=1, tpot_slo_s=[5.0, 3.0, 3.0, 9.0])).tolist() == [3, 5, 9]
+    ten = requests(prompt_tokens=1, tpot_slo_s=np.arange(1.0, 11.0))
+    assert cluster.tiers_for(ten).tolist() == [1, 2, 3, 4, 6, 7, 8, 10]
 
 
 def test_requests_wait_in_the_lines_of_their_tiers():
