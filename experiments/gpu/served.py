@@ -1,6 +1,6 @@
 """Traces served on a GPU at loads relative to what it was measured to serve, by vLLM's own scheduler and by policies.
 
-    python3 -m experiments.gpu.served --out $OUT --limit-s 480 --profile h100-llama3-8b-measured.json
+    python3 -m experiments.gpu.served --out $OUT --limit-s 480 --profile docs/results/h100/h100-llama3-8b-measured.json
 
 First the saturation of each trace: the requests a second of vLLM's own scheduler with all requests there at once. Then
 trace by load by policy, the most telling first (load 1.4, vLLM's own and expected-gain); a second repeat, with other
@@ -19,6 +19,7 @@ from experiments.gpu.records import Lines, coded
 from experiments.gpu.starting import Shape, lines_of, parser_of
 from experiments.gpu.workloads import PROFILE, STOCK, TRACES, artifact, profile_of, workload_of
 from servegym.adapters.profiling.vllm_engine import VllmMeter
+from servegym.errors import ProfileError
 from servegym.latency_models.profile import Profile
 
 LOADS = (1.4, 0.8, 1.0, 0.5)  # the most telling first
@@ -91,6 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--requests", type=int, default=REQUESTS, help="of a run; default: %(default)s")
     given = parser.parse_args(arguments)
+    try:
+        profile = profile_of(given.profile)
+    except ProfileError as error:  # before minutes of a GPU go into starting the engine
+        parser.error(str(error))
     lines = lines_of(given)
     meter = start(lines, Shape(compilation=given.compilation, asynchronous=True), given.models, given.rehearse)
     if meter is None:
@@ -99,7 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     loads, seeds, requests = [*(given.load or LOADS)], [*(given.seed or SEEDS)], given.requests
     if given.rehearse:
         loads, seeds, requests = loads[:1], seeds[:1], 10
-    profile = profile_of(given.profile)
     for run in planned(traces, loads, policies, seeds):
         serve_one(meter, lines, run, requests if run.load is not None else min(requests, AT_ONCE), profile)
     meter.close()

@@ -45,6 +45,7 @@ def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     deployment = serve.deployment(
         num_replicas=3, max_ongoing_requests=8, ray_actor_options={"num_cpus": 0.1}, request_router_config=config
     )(Toy)
+    serve.start(proxy_location="Disabled")  # only handles are used; its proxy failed to start in time on a busy machine
     try:
         yield serve.run(deployment.bind(), name="toy", route_prefix=None)
     finally:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from experiments.gpu import check_site, driving, pack_vllm
+from experiments.gpu import served as served_script
 from experiments.gpu.models import MODELS, config_of
 from experiments.gpu.records import RUNS, Budget, Lines, coded, decoded, read_lines
 from experiments.gpu.served import LOADS, Run, planned
@@ -87,6 +88,15 @@ def test_policies_are_files_or_made(tmp_path: Path) -> None:
     made = artifact("slide-batching:gamma=2", tmp_path, workload, profile_of(None))
     assert made is not None and made.is_file()
     assert artifact(str(made), tmp_path, workload, profile_of(None)) == made
+
+
+def test_a_profile_that_is_not_there_is_refused_before_the_engine_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_script, "start", lambda *_: pytest.fail("the engine was started"))
+    with pytest.raises(SystemExit) as stopped:
+        served_script.main(["--out", str(tmp_path), "--profile", "nowhere.json"])
+    assert stopped.value.code == 2 and "nowhere.json" in capsys.readouterr().err.splitlines()[-1]
 
 
 class Core:
