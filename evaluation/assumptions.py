@@ -10,6 +10,7 @@ import numpy as np
 
 from servegym.latency_models.profile import Profile
 from servegym.traces.loading import trace_names
+from servegym.traces.own_slos import SAME, recipe_named
 from servegym.traces.reading import Reading
 from servegym.traces.workloads import build_workload, workload_notes
 
@@ -64,6 +65,11 @@ def workload_of(
         "traces": [str(trace) for trace in traces],
         "notes": [note for workload in workloads for note in workload_notes(workload.provenance)],
     }
+
+
+def are_own(slo: str) -> bool:
+    """Return whether a recipe is of SLOs that are the same for all requests, whatever the trace."""
+    return recipe_named(slo).partition(":")[0] == SAME
 
 
 def usual_demand(table: np.ndarray) -> dict[str, Any]:

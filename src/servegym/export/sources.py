@@ -20,12 +20,11 @@ from servegym.baselines.registry import (
     scheduler_names,
 )
 from servegym.errors import ExportError, ServegymError
-from servegym.evaluation.assumptions import SLOS, estimator_of, workload_of
+from servegym.evaluation.assumptions import SLOS, are_own, estimator_of, workload_of
 from servegym.evaluation.identity import versions
 from servegym.evaluation.panels.provenance import artifact_path, trained_on
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.policies.policy import Policy, from_json
-from servegym.traces.own_slos import SAME, recipe_named
 
 OUTCOME, POLICY = "outcome.json", "policy.json"  # what a study, and a training, leave in their folders
 ANY_TRACE = ("azure-conv",)  # for SLOs that are the same in every trace
@@ -94,8 +93,7 @@ def completed(
     if slo is not None or traces:
         slo = slo or workload.get("slo")
         traces = traces or workload.get("traces", ())
-        is_own = slo is not None and recipe_named(slo).partition(":")[0] == SAME
-        if slo is None or not (traces or is_own):
+        if slo is None or not (traces or are_own(slo)):
             missing = "--slo RECIPE" if slo is None else "--trace NAME"
             raise ExportError(f"SLOs and weights are what a recipe gives to the requests of a trace; say {missing} too")
         found = workload_of(slo, traces or ANY_TRACE, profile, read_by)
