@@ -35,11 +35,7 @@ class Ledger:
     """
 
     def __init__(
-        self,
-        path: Path,
-        identity: Mapping[str, Any],
-        check: Callable[[Row], str | None],
-        fresh: bool = False,
+        self, path: Path, identity: Mapping[str, Any], check: Callable[[Row], str | None], fresh: bool = False
     ) -> None:
         self.path = path
         self.identity = json.loads(json.dumps(identity))

@@ -111,10 +111,7 @@ def disturbance_in(spec: ServingSpec, seed: int) -> Disturbance:
     if not one.disturbs:
         return Disturbance()
     names = ("noise", "drift_per_s", "shift_s", "shift_ratio")
-    return Disturbance(
-        **{name: fixed(name, getattr(one, name)) for name in names},
-        seed=_seed_of_noise(spec, seed),
-    )
+    return Disturbance(**{name: fixed(name, getattr(one, name)) for name in names}, seed=_seed_of_noise(spec, seed))
 
 
 def _seed_of_noise(spec: ServingSpec, seed: int) -> int:

@@ -52,9 +52,7 @@ FAMILIES.register("flowprefill")(
 for _mean_prompt, _mean_output in ((4096, 1024), (512, 512)):
     FAMILIES.register(f"uniform-{_mean_prompt}-{_mean_output}")(
         _independent(
-            distributions.uniform(1, 2 * _mean_prompt),
-            distributions.uniform(1, 2 * _mean_output),
-            "PolyServe, Table 1",
+            distributions.uniform(1, 2 * _mean_prompt), distributions.uniform(1, 2 * _mean_output), "PolyServe, Table 1"
         )
     )
 

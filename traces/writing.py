@@ -70,12 +70,7 @@ def convert(
         raise WorkloadError(f"trace '{trace.name}': a recipe needs arrivals, and arrivals need a rate")
     if not timeless:
         trace = build_trace(
-            trace,
-            rate_per_s=rate_per_s,
-            slo=slo or "given",
-            arrivals=arrivals,
-            seed=seed,
-            idle_tpot_s=idle_tpot_s,
+            trace, rate_per_s=rate_per_s, slo=slo or "given", arrivals=arrivals, seed=seed, idle_tpot_s=idle_tpot_s
         )
     write(trace, path)
     return trace

@@ -99,13 +99,7 @@ class Relay:
             raise Failure("died", f"the engine broke off its answer ({type(error).__name__})") from None
 
     async def _pass_on(
-        self,
-        response: ClientResponse,
-        deadline: asyncio.Timeout,
-        job: Job,
-        r: int,
-        backend: Backend,
-        send: Send,
+        self, response: ClientResponse, deadline: asyncio.Timeout, job: Job, r: int, backend: Backend, send: Send
     ) -> bool:
         status = response.status
         headers = passed_on(response.raw_headers, NOT_TO_CLIENTS)

@@ -34,12 +34,7 @@ class Decisions:
     """
 
     def __init__(
-        self,
-        mirror: Mirror,
-        reader: TermsReader,
-        limit_s: float,
-        metrics: Metrics,
-        warn: Callable[[str], None],
+        self, mirror: Mirror, reader: TermsReader, limit_s: float, metrics: Metrics, warn: Callable[[str], None]
     ):
         self.mirror, self.reader, self.limit_s, self.metrics, self.warn = mirror, reader, limit_s, metrics, warn
         self.steps_alone = 0

@@ -38,10 +38,7 @@ def identity(scenario: Scenario, bin_s: float | None = None, fineness: int = FIN
 
 
 def cached_bound(
-    scenario: Scenario,
-    directory: str | Path = DEFAULT_DIRECTORY,
-    bin_s: float | None = None,
-    fineness: int = FINENESS,
+    scenario: Scenario, directory: str | Path = DEFAULT_DIRECTORY, bin_s: float | None = None, fineness: int = FINENESS
 ) -> Bound:
     """`tdg_upper_bound` of the scenario, read from the directory if it is there; else computed and written there.
 

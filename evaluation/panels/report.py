@@ -29,12 +29,7 @@ PROFILE_CAPTION = (
 
 
 def evaluation_report(
-    evaluation: Evaluation,
-    cells: pd.DataFrame,
-    groups: pd.DataFrame,
-    differences: Path,
-    profile: Path,
-    path: Path,
+    evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame, differences: Path, profile: Path, path: Path
 ) -> Path:
     """Write the page and return its path.
 
@@ -42,8 +37,7 @@ def evaluation_report(
     """
     body = [
         page.paragraph(
-            f"{evaluation.panel.description} Differences are to {evaluation.baseline_label}.".strip(),
-            "lead",
+            f"{evaluation.panel.description} Differences are to {evaluation.baseline_label}.".strip(), "lead"
         ),
         page.section(
             "In short",

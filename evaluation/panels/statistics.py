@@ -79,25 +79,19 @@ class Profile(NamedTuple):
     high: np.ndarray
 
 
-def profile(
-    scores: np.ndarray,
-    thresholds: np.ndarray,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = RESAMPLING_SEED,
-) -> Profile:
+def profile(scores: np.ndarray, thresholds: np.ndarray) -> Profile:
     """The performance profile of scores[cells, seeds]. The interval holds at each threshold, not for the whole curve.
 
     Raises as `bootstrap` does.
     """
     _checked(scores)
     share = np.array([(scores > threshold).mean() for threshold in thresholds])
-    drawn = _drawn(scores.shape, resamples, seed)
+    drawn = _drawn(scores.shape, RESAMPLES, RESAMPLING_SEED)
     if drawn is None:
         unknown = np.full(len(thresholds), np.nan)
         return Profile(thresholds, share, unknown, unknown)
     again = _taken(scores, drawn)
-    bounds = [np.quantile(mean(again > threshold), _bounds(confidence)) for threshold in thresholds]
+    bounds = [np.quantile(mean(again > threshold), _bounds(CONFIDENCE)) for threshold in thresholds]
     low, high = np.array(bounds).T
     return Profile(thresholds, share, low, high)
 

@@ -48,11 +48,7 @@ URGENCY_CAPTION = (
 
 
 def simulate_report(
-    result: Result,
-    path: str | Path,
-    *,
-    profile: Profile | None = None,
-    arguments: Mapping[str, Any] | None = None,
+    result: Result, path: str | Path, *, profile: Profile | None = None, arguments: Mapping[str, Any] | None = None
 ) -> Path:
     """Write the page and return its path.
 
@@ -245,11 +241,7 @@ def _moving(scenario: Scenario) -> dict[str, Any]:
 def _deployment(scenario: Scenario) -> dict[str, Any]:
     deployment = scenario.deployment
     pools = [
-        {
-            "engines": pool.engines,
-            "KV blocks of an engine": pool.total_blocks,
-            "tokens in a block": pool.block_tokens,
-        }
+        {"engines": pool.engines, "KV blocks of an engine": pool.total_blocks, "tokens in a block": pool.block_tokens}
         for pool in deployment.pools
     ]
     if not isinstance(deployment, Cluster):

@@ -10,13 +10,7 @@ from typing import Any
 
 from servegym.errors import ProfileError
 from servegym.latency_models.building.all_reduce import VIDUR_ALL_REDUCE, VIDUR_ATTENTION
-from servegym.latency_models.building.composed import (
-    AICONFIGURATOR,
-    STATEMENT,
-    VIDUR,
-    VIDUR_COPY,
-    composed,
-)
+from servegym.latency_models.building.composed import AICONFIGURATOR, STATEMENT, VIDUR, VIDUR_COPY, composed
 from servegym.latency_models.building.composition import Composition
 from servegym.latency_models.building.data_sheet import DataSheet
 from servegym.latency_models.building.document import document_of

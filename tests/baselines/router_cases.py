@@ -102,8 +102,7 @@ def asked(text: str, request: dict, *engines: dict, now_s: float = 0.0, emitted:
     route.engine, route.decode_engine, route.tier, route.held_queue = HOLD, -1, STAY, 0
     policy = simulation.settings.router
     context = simulation.router_context(now_s)._replace(
-        known=router_state.known._replace(prefilling=prefilling),
-        scratch=np.zeros((policy.scratch.rows, len(rows) + 1)),
+        known=router_state.known._replace(prefilling=prefilling), scratch=np.zeros((policy.scratch.rows, len(rows) + 1))
     )
     policy.function.entry(context, r, route)
     return int(router_state.route[0].engine)

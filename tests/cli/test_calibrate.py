@@ -80,8 +80,7 @@ def test_shares_out_of_range_are_refused(batches):
 
 
 @pytest.mark.parametrize(
-    ("file", "name"),
-    [("A100.batches.csv", "a100.batches"), ("_x y_.csv", "x-y"), ("---.csv", "calibrated")],
+    ("file", "name"), [("A100.batches.csv", "a100.batches"), ("_x y_.csv", "x-y"), ("---.csv", "calibrated")]
 )
 def test_names_from_files(file, name):
     assert name_of(Path(file)) == name

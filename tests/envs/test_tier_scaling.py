@@ -193,12 +193,7 @@ def test_an_action_changes_roles_that_may_change() -> None:
     env = roles_env(scenario)
     assert env.action_space.nvec.tolist() == [8] * 4
     _, info = env.reset()
-    assert info["base_action"].tolist() == [
-        2,
-        2,
-        4,
-        4,
-    ]  # tier 0, open; in the pool
+    assert info["base_action"].tolist() == [2, 2, 4, 4]  # tier 0, open; in the pool
     env.step(np.array([2, 6, 2, 6]))
     assert env.simulation.arrays.engines["next_role"].tolist() == [ROLE_PREFILL, ROLE_DECODE, ROLE_DECODE, ROLE_DECODE]
     assert env.interface.in_words(np.array([2, 6, 3, 0]), env.simulation, 4) == (

@@ -8,11 +8,7 @@ class Front:
     """Clients that send requests. max_concurrency, clients: None: any number."""
 
     def __init__(
-        self,
-        requests: list[Request],
-        clients: int | None,
-        max_concurrency: int | None,
-        front_end: FrontEnd,
+        self, requests: list[Request], clients: int | None, max_concurrency: int | None, front_end: FrontEnd
     ) -> None:
         self.requests, self.clients, self.max_concurrency = requests, clients, max_concurrency
         self.depends = not (clients is None and max_concurrency is None and all(r.after < 0 for r in requests))

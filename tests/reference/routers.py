@@ -134,10 +134,7 @@ class GoRouting(Router):
         """Return EXEC(S), S = `queue`."""
         if snapshot.role == "prefill":
             return self.alone_s(snapshot, queue, now_s)
-        budget_s = max(
-            min([q.deadline(1) - now_s for q in queue] + [q.tpot_slo_s for q in [*queue, r]]),
-            self.floor_s,
-        )
+        budget_s = max(min([q.deadline(1) - now_s for q in queue] + [q.tpot_slo_s for q in [*queue, r]]), self.floor_s)
         t_c, decodes = snapshot.fit.batch([]), snapshot.decodes
         decode_s = snapshot.fit.exec(1, snapshot.decode_tokens // decodes, True) if decodes else 0.0
         all_s = sum(snapshot.fit.exec(q.prompt_tokens, 0, False) for q in queue)

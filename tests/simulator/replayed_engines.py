@@ -6,13 +6,7 @@ import numpy as np
 
 from servegym.simulator.inputs.cluster import AT_ONCE, Cluster
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
-from servegym.simulator.records.types import (
-    DRAINED,
-    FAILED,
-    HELD,
-    MOVED,
-    POOL,
-)
+from servegym.simulator.records.types import DRAINED, FAILED, HELD, MOVED, POOL
 from servegym.simulator.runs.simulation import Simulation
 from tests.reference.kv_groups import KvGroup
 from tests.simulator.replayed_cache import cache_of

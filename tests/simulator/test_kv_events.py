@@ -29,11 +29,7 @@ Rows = list[tuple[float, int, int, list[int]]]
 
 
 def known_at_routes(
-    rows: Rows,
-    blocks: int = 100,
-    delay_s: float = 0.0,
-    kv_events: bool = True,
-    groups: tuple[KvCacheGroup, ...] = (),
+    rows: Rows, blocks: int = 100, delay_s: float = 0.0, kv_events: bool = True, groups: tuple[KvCacheGroup, ...] = ()
 ) -> list[list[int]]:
     """Of each request when it is routed: the tokens that the router knows of at each of two engines.
 

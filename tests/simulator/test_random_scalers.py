@@ -10,10 +10,7 @@ from servegym.baselines.registry import router_names, scaler_names
 from servegym.simulator.inputs.scenario import Scenario
 from tests.seeds import drawn
 from tests.simulator.incident_strategies import incident_scenarios, startups
-from tests.simulator.test_random_incidents import (
-    assert_each_is_in_one_place,
-    assert_every_request_was_served,
-)
+from tests.simulator.test_random_incidents import assert_each_is_in_one_place, assert_every_request_was_served
 from tests.simulator.whole_runs import finished
 from tests.strategies import policies
 

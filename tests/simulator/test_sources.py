@@ -22,9 +22,7 @@ def ends_with_a_comment(x):
 
 # of what comes next
 @kernel
-def ends_in_dead_code(
-    x,
-):
+def ends_in_dead_code(x):
     return [x][0]
     x = """
 at the margin"""

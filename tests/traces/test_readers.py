@@ -135,10 +135,7 @@ def test_azure_csv(tmp_path):
     assert trace.prompt_tokens.tolist() == [4808, 9, 110]
     assert trace.provenance["format"] == "azure-llm"
     assert trace.provenance["dropped_rows"] == 1
-    assert trace.provenance["notes"] == [
-        "1 row with 0 prompt or output tokens dropped",
-        "rows sorted by time",
-    ]
+    assert trace.provenance["notes"] == ["1 row with 0 prompt or output tokens dropped", "rows sorted by time"]
 
 
 def test_azure_2024_times_have_a_zone(tmp_path):

@@ -90,10 +90,7 @@ def export(
     trace: Annotated[
         list[str] | None,
         option(
-            "NAME|FILE",
-            "The trace to which --slo applies. Repeatable.",
-            options.ON_WHAT,
-            show_default="the source's",
+            "NAME|FILE", "The trace to which --slo applies. Repeatable.", options.ON_WHAT, show_default="the source's"
         ),
     ] = None,
     columns: options.Columns = None,

@@ -70,8 +70,7 @@ def replay(
         str | None, option("NAME", "The model's name there.", options.WHAT, show_default="the first it serves")
     ] = None,
     speed: Annotated[
-        float,
-        option("X", "Divide arrival and think times by X; SLOs stay as they are.", options.HOW_MUCH),
+        float, option("X", "Divide arrival and think times by X; SLOs stay as they are.", options.HOW_MUCH)
     ] = 1.0,
     prompt: Annotated[
         str,
@@ -171,6 +170,6 @@ def show(document: dict[str, Any], console: Console) -> None:
     reasons = (("", f"{count} times: {reason}") for reason, count in document["reasons"].items())
     figures = served_figures(document, "time") | {
         "sent late by": f"{number(1e3 * document['lateness_s'].get('mean', 0.0), 1)} ms on average, "
-        f"{number(1e3 * document['lateness_s'].get('max', 0.0), 1)} ms at most",
+        f"{number(1e3 * document['lateness_s'].get('max', 0.0), 1)} ms at most"
     }
     show_figures([("requests", ended), *reasons, *figures.items()], document, console)

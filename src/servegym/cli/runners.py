@@ -82,9 +82,7 @@ def no_bound(why: str | None) -> str | None:
 
 
 def work_options(
-    shown: str,
-    help: str = "Folder for results. Runs that it has are not repeated.",
-    without: Collection[str] = (),
+    shown: str, help: str = "Folder for results. Runs that it has are not repeated.", without: Collection[str] = ()
 ) -> Callable[[Command], Command]:
     """Give a command the options of `Work`, except those in `without`, as its argument `work`.
 

@@ -95,8 +95,7 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="TRACE", help="A trace file of any known format.")],
     target: Target,
     tokenizer: Annotated[
-        str | None,
-        option("characters/N", "For a trace of texts: count N characters as a token.", options.ON_WHAT),
+        str | None, option("characters/N", "For a trace of texts: count N characters as a token.", options.ON_WHAT)
     ] = None,
     slo: Recipe = None,
     rate: options.Rate = None,

@@ -14,9 +14,7 @@ FILE = "the file's"
 Config = Annotated[
     str | None,
     typer.Argument(
-        metavar="NAME|FILE.yaml",
-        help="A tuning that ships, or a file of your own.",
-        show_default="default",
+        metavar="NAME|FILE.yaml", help="A tuning that ships, or a file of your own.", show_default="default"
     ),
 ]
 Studies = Annotated[

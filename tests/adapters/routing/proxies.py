@@ -3,11 +3,7 @@
 import httpx
 
 from servegym.adapters.routing.proxy import OPENING
-from tests.adapters.routing.fakes import (
-    TOKENS,
-    Served,
-    until,
-)
+from tests.adapters.routing.fakes import TOKENS, Served, until
 
 ALL = [f"word{number} " for number in range(TOKENS)]
 

@@ -14,15 +14,7 @@ from servegym.adapters.replay.sending import Endpoint, replay
 from servegym.simulator.features.session_dependencies import SessionDependencies
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
-from tests.adapters.routing.fakes import (
-    QUICK,
-    TOKENS,
-    FakeEngine,
-    proxied,
-    stream,
-    until,
-    words,
-)
+from tests.adapters.routing.fakes import QUICK, TOKENS, FakeEngine, proxied, stream, until, words
 from tests.adapters.routing.proxies import ALL, counted, idle
 
 # What is passed on

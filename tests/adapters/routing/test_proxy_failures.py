@@ -7,16 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.adapters.routing.fakes import (
-    LONGEST_S,
-    QUICK,
-    FakeEngine,
-    Garbage,
-    proxied,
-    stream,
-    until,
-    words,
-)
+from tests.adapters.routing.fakes import LONGEST_S, QUICK, FakeEngine, Garbage, proxied, stream, until, words
 from tests.adapters.routing.proxies import ALL, counted, idle
 
 

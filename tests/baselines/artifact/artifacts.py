@@ -20,11 +20,7 @@ from servegym.baselines.observations.routing import routing_layout
 from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.observations.sessions import caching_sessions_layout, scheduling_sessions_layout
 from servegym.baselines.observations.tiers import tiers_layout
-from servegym.baselines.registry import (
-    router,
-    scaler,
-    scheduler,
-)
+from servegym.baselines.registry import router, scaler, scheduler
 from servegym.simulator.policies.policy import Policy
 
 PROVENANCE = {"trained_on": {"traces": ["azure-conv"], "seeds": [0, 1]}, "steps": 3}

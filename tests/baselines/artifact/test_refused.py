@@ -10,17 +10,9 @@ import pytest
 from servegym.baselines.artifact import ArtifactError, load_artifact
 from servegym.baselines.artifact.files import load_policy, save_policy
 from servegym.baselines.learned.ranking import scored
-from servegym.baselines.registry import (
-    scheduler,
-)
+from servegym.baselines.registry import scheduler
 from servegym.errors import PolicyError
-from tests.baselines.artifact.artifacts import (
-    ESTIMATOR,
-    OF,
-    PROVENANCE,
-    changed,
-    controller,
-)
+from tests.baselines.artifact.artifacts import ESTIMATOR, OF, PROVENANCE, changed, controller
 
 safetensors = pytest.importorskip("safetensors.numpy")
 

@@ -165,11 +165,5 @@ def of_tiers(simulation: Simulation, now_s: float, slots: int) -> Seen:
 def of_day(simulation: Simulation, now_s: float, wanted: int, slots: int) -> Seen:
     shape = day_page.day_layout(slots)
     out = empty(shape)
-    see_day(
-        scaler_context(simulation, now_s),
-        simulation.router_state.moves,
-        wanted,
-        slots,
-        out,
-    )
+    see_day(scaler_context(simulation, now_s), simulation.router_state.moves, wanted, slots, out)
     return named(shape, out)

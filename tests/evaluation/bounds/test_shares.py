@@ -159,11 +159,7 @@ def test_no_bound_where_arrivals_depend_on_completions(tmp_path):
     n = len(plain.workload)
     turns = SessionDependencies(np.r_[-1, np.zeros(n - 1, "i8")], np.zeros(n))
     columns = {field: plain.workload.table[field] for field in plain.workload.table.dtype.names}
-    for change in (
-        {"clients": 1},
-        {"max_concurrency": 1},
-        {"workload": Workload.from_columns(columns, turns=turns)},
-    ):
+    for change in ({"clients": 1}, {"max_concurrency": 1}, {"workload": Workload.from_columns(columns, turns=turns)}):
         for find in (check_scenario, tdg_upper_bound, lambda scenario: cached_bound(scenario, tmp_path)):
             with pytest.raises(ExperimentError, match="arrivals depend on completions") as error:
                 find(dataclasses.replace(plain, **change))

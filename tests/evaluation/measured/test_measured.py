@@ -10,13 +10,7 @@ import pytest
 from servegym.errors import WorkloadError
 from servegym.evaluation.measured import runs
 from servegym.evaluation.measured.engine_terms import EngineTerms
-from servegym.evaluation.measured.figures import (
-    METRICS,
-    STATISTICS,
-    by_request,
-    compare,
-    figures_of,
-)
+from servegym.evaluation.measured.figures import METRICS, STATISTICS, by_request, compare, figures_of
 from servegym.evaluation.measured.serving import scenario_of, simulated, with_terms
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.memory.kv_groups import KvCacheGroup

@@ -6,14 +6,7 @@ import pytest
 
 from experiments.claims.harness import heat_map
 from experiments.claims.harness.league import league, markdown
-from experiments.claims.harness.selection import (
-    SHIFT,
-    best,
-    lead,
-    relative_lead,
-    split,
-    with_selection,
-)
+from experiments.claims.harness.selection import SHIFT, best, lead, relative_lead, split, with_selection
 from tests.experiments.claims.synthetic import TINY
 
 

@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.pages import systems_pages
-from experiments.pages.systems_pages import (
-    COMMAND,
-    check_pages,
-    parameter_table,
-    policy_names,
-)
+from experiments.pages.systems_pages import COMMAND, check_pages, parameter_table, policy_names
 from servegym.cli.policies import number_text, range_text
 from servegym.errors import ExperimentError
 from servegym.simulator.policies.policy import ByWord, Fact, Parameter, Policy, last_ranked_first

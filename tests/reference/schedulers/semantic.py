@@ -123,11 +123,7 @@ class SlotsSjf(Slots):
 
 class Semantic(SlotsSjf):
     def __init__(
-        self,
-        level: str = "urgency",
-        accounting: str = "decode",
-        transfer_cost: str = "save-and-load",
-        **more: Any,
+        self, level: str = "urgency", accounting: str = "decode", transfer_cost: str = "save-and-load", **more: Any
     ) -> None:
         super().__init__(**more)
         assert level in ("urgency", "priority") and accounting in ("decode", "prefill", "as-printed")

@@ -11,15 +11,7 @@ from experiments.engines.vllm_driving import Limits
 from experiments.engines.vllm_driving_ahead import drive_ahead
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.policies.policy import get_policy
-from tests.adapters.vllm.with_vllm.served import (
-    PROFILE,
-    assert_same,
-    plugged,
-    saved,
-    simulated,
-    v1_policy,
-    workload_of,
-)
+from tests.adapters.vllm.with_vllm.served import PROFILE, assert_same, plugged, saved, simulated, v1_policy, workload_of
 
 ROOMY = Limits(4000, max_num_batched_tokens=2**16, async_scheduling=True)
 CRAMPED = dataclasses.replace(ROOMY, blocks=900)
