@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from servegym.simulator.runs.simulation import Simulation as Simulation
     from servegym.traces.workloads import build_workload as build_workload
     from servegym.traces.workloads import trace_names as trace_names
+    from servegym.tuners.crediting import credit_requests as credit_requests
     from servegym.tuners.own_networks import export_module as export_module
     from servegym.tuners.own_networks import export_sb3 as export_sb3
     from servegym.tuners.own_networks import sb3_policy as sb3_policy
@@ -71,6 +72,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Score": "evaluation.scoring.results",
     "check_policy": "evaluation.policy_checks.checking",
+    "credit_requests": "tuners.crediting",
     "export_module": "tuners.own_networks",
     "export_sb3": "tuners.own_networks",
     "sb3_policy": "tuners.own_networks",

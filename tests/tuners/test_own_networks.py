@@ -15,6 +15,7 @@ from torch import nn
 
 import servegym
 from servegym.baselines.artifact.files import load_policy
+from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import ServegymError, TrainingError
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.panel import load_panel
@@ -75,6 +76,27 @@ def test_a_model_that_scores_engines_begins_as_the_base_and_becomes_a_router(tmp
     assert servegym.sb3_policy(made())[0] is not policy  # a Box has no masks
 
 
+def test_decisions_of_a_loop_of_ones_own_earn_what_their_requests_gain() -> None:
+    env = gym.make_vec("servegym:ClusterRouting-v0", num_envs=2, vectorization_mode="vector_entry_point", **WORDS)
+    policy, arguments = servegym.sb3_policy(env, hidden=[4])
+    model = MaskablePPO(policy, Sb3VecEnv(env, 3.0), policy_kwargs=arguments, n_steps=50, device="cpu", seed=3)
+    servegym.credit_requests(model, paired=False)
+    assert model.get_env()._seeds == [3, 4]  # type: ignore[union-attr]  # so that the same seed is the same training
+    model.learn(100)  # one rollout: two episodes of 20 requests in each environment, and the beginning of a third
+    earned = model.rollout_buffer.rewards
+    assert earned.shape == (50, 2)
+    gained = sorted(episode["r"] for episode in list(model.ep_info_buffer)[:2])
+    assert sorted(earned[:20].sum(axis=0)) == pytest.approx([3.0 * ratio for ratio in gained], abs=1e-5)
+    for other, kind, words in (
+        (made("ClusterRouting"), MaskablePPO, r"Sb3VecEnv\(gym.make_vec"), (made(), SAC, "PPO or MaskablePPO"),
+    ):  # fmt: skip
+        with pytest.raises(TrainingError, match=words):
+            servegym.credit_requests(kind("MlpPolicy", other, device="cpu"))
+    batches = gym.make_vec("servegym:EngineBatching-v0", num_envs=1, vectorization_mode="vector_entry_point", **WORDS)
+    with pytest.raises(TrainingError, match="EngineBatching decides about no single requests"):
+        servegym.credit_requests(PPO("MlpPolicy", Sb3VecEnv(batches), device="cpu"))
+
+
 def test_what_it_was_trained_on_is_written_and_looked_at(tmp_path: Path) -> None:
     env = made()
     module = nn.Sequential(
@@ -96,6 +118,7 @@ def test_the_code_of_the_page_writes_a_policy(tmp_path: Path, monkeypatch: pytes
     names: dict[str, Any] = {}
     exec(of_slots, names)
     assert servegym.export_sb3(names["model"], names["env"], "mine.json").kind == "router"
+    exec(next(code for code in codes if "credit_requests(" in code), {})
 
 
 def test_what_is_no_policy_is_told(tmp_path: Path) -> None:
