@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "evaluation": MODELS | {"scenarios", "envs"},
     "tuners": MODELS | {"scenarios", "envs", "evaluation"},
     "adapters": {"simulator", "latency_models", "baselines"},
-    "export": {"latency_models", "baselines", "simulator", "traces", "evaluation", "adapters"},
+    "export": {"latency_models", "baselines", "simulator", "evaluation", "adapters"},
     "cli": MODELS | {"api", "scenarios", "envs", "evaluation", "tuners", "adapters", "export"},
 }
 
