@@ -111,7 +111,7 @@ notebooks: $(SITE) ## run the tutorials of docs/tutorials anew and keep what the
 wheels: ## build the wheel and try it in a clean environment of each Python there is (3.11, 3.12, 3.13)
 	.ci/wheels
 
-wheel: ## build a wheel that carries compiled kernels, for this Python on x86-64 Linux (20 minutes)
+wheel: ## build a wheel that carries compiled kernels, for this Python and kind of machine, on Linux (20 minutes)
 	PYTHON=$(PYTHON) .ci/wheel
 
 walk: ## run the commands of docs/quickstart.md in a clean clone and environment, with their times

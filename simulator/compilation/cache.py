@@ -31,10 +31,17 @@ GZIP = 31  # zlib's wbits for gzip, which has a checksum
 SUFFIX = ".kernel"
 RUNTIME = b"NRT_"  # prefix of calls to Numba's runtime, which takes 30 ms to initialise
 SHIPPED = Path(__file__).parents[2] / "shipped_kernels"  # in a wheel that has some (`make wheel`)
-# Levels of x86-64 that a wheel's kernels are compiled for, best first, with LLVM's names of their features.
+# Levels that a wheel's kernels are compiled for, by machine, best first: LLVM's name of a processor, and the features
+# that its code may use, named as in LLVM (x86-64) or as in Linux (aarch64).
 V2 = frozenset({"cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2"})
 V3 = V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
-LEVELS = {"x86-64-v3": V3, "x86-64-v2": V2}
+V8 = frozenset({"fp", "asimd"})
+N1 = V8 | {"aes", "pmull", "sha1", "sha2", "crc32", "atomics", "asimdrdm", "asimdhp", "fphp", "asimddp", "lrcpc"}
+LEVELS = {
+    "x86_64": {"x86-64-v3": V3, "x86-64-v2": V2},
+    "aarch64": {"neoverse-n1": N1, "generic": V8},
+}
+CPUINFO = Path("/proc/cpuinfo")
 _config: Any = numba.config
 _warned: set[str] = set()
 
@@ -109,15 +116,23 @@ def levels_here() -> tuple[str, ...]:
     """Return the levels whose shipped kernels run here; none if Numba is configured for another processor."""
     if _config.CPU_NAME is not None or _config.CPU_FEATURES is not None or not SHIPPED.is_dir():
         return ()
-    if platform.machine() != "x86_64":
-        return ()
-    features = binding.get_host_cpu_features()
-    return levels_of({name for name, is_there in features.items() if is_there})
+    machine = platform.machine()
+    return levels_of(machine, features_of(machine)) if machine in LEVELS else ()
 
 
-def levels_of(features: Collection[str]) -> tuple[str, ...]:
-    """Return the levels that a processor with these features has, best first."""
-    return tuple(level for level, needed in LEVELS.items() if needed <= set(features))
+def features_of(machine: str) -> set[str]:
+    """Return the features of the processor here, with the names of LEVELS."""
+    if machine == "x86_64":
+        return {name for name, is_there in binding.get_host_cpu_features().items() if is_there}
+    # LLVM reports half of those of aarch64. Linux reports all, on a line for each core.
+    lines = [line.partition(":") for line in CPUINFO.read_text().splitlines()] if CPUINFO.exists() else []
+    cores = [set(names.split()) for key, _, names in lines if key.strip() == "Features"]
+    return set.intersection(*cores) if cores else set()
+
+
+def levels_of(machine: str, features: Collection[str]) -> tuple[str, ...]:
+    """Return the levels of a kind of machine that a processor with these features has, best first."""
+    return tuple(level for level, needed in LEVELS[machine].items() if needed <= set(features))
 
 
 def read_whole(path: Path) -> bytes | None:

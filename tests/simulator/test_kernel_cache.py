@@ -10,7 +10,15 @@ import pytest
 
 import servegym
 from servegym.simulator.compilation import cache
-from servegym.simulator.compilation.cache import LEVELS, Target, file_name, levels_here, levels_of, read_whole
+from servegym.simulator.compilation.cache import (
+    LEVELS,
+    Target,
+    features_of,
+    file_name,
+    levels_here,
+    levels_of,
+    read_whole,
+)
 from servegym.simulator.compilation.kernels import JIT_DISABLED
 
 needs_jit = pytest.mark.skipif(JIT_DISABLED, reason="nothing is compiled")
@@ -124,9 +132,46 @@ def test_a_file_is_named_after_all_that_its_code_depends_on(monkeypatch):
 
 
 def test_the_level_of_a_processor_is_the_best_whose_features_it_has():
-    assert levels_of(LEVELS["x86-64-v3"] | {"avx512f"}) == ("x86-64-v3", "x86-64-v2")
-    assert levels_of(LEVELS["x86-64-v3"] - {"bmi2"}) == ("x86-64-v2",)
-    assert levels_of({"sse3"}) == ()
+    of_x86 = LEVELS["x86_64"]
+    assert levels_of("x86_64", of_x86["x86-64-v3"] | {"avx512f"}) == ("x86-64-v3", "x86-64-v2")
+    assert levels_of("x86_64", of_x86["x86-64-v3"] - {"bmi2"}) == ("x86-64-v2",)
+    assert levels_of("x86_64", {"sse3"}) == ()
+
+
+# As Linux describes cores of Neoverse N1 and Cortex-A72.
+NEOVERSE_N1 = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp ssbs"
+CORTEX_A72 = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"
+
+
+@pytest.mark.parametrize(
+    ("cores", "levels"),
+    [
+        ([NEOVERSE_N1] * 2, ("neoverse-n1", "generic")),
+        ([CORTEX_A72], ("generic",)),
+        ([NEOVERSE_N1, CORTEX_A72], ("generic",)),  # a process may move to the lesser core
+        ([], ()),
+    ],
+)
+def test_the_levels_of_an_aarch64_processor(cores, levels, tmp_path, monkeypatch):
+    described = tmp_path / "cpuinfo"
+    described.write_text("".join(f"processor\t: {i}\nFeatures\t: {names}\n\n" for i, names in enumerate(cores)))
+    monkeypatch.setattr(cache, "CPUINFO", described)
+    monkeypatch.setattr(cache, "SHIPPED", tmp_path)
+    monkeypatch.setattr(cache.platform, "machine", lambda: "aarch64")
+    assert levels_here.__wrapped__() == levels
+
+
+@pytest.mark.parametrize("machine", LEVELS)
+def test_llvm_compiles_for_each_level(machine, capfd):
+    """It warns of names that it does not know."""
+    cache.binding.initialize_all_targets()
+    cache.binding.initialize_all_asmprinters()
+    triple = f"{machine}-unknown-linux-gnu"
+    code = cache.binding.parse_assembly("define double @twice(double %x) {\n%y = fadd double %x, %x\nret double %y\n}")
+    for level in LEVELS[machine]:
+        target = cache.binding.Target.from_triple(triple).create_target_machine(cpu=level)
+        assert "twice:" in target.emit_assembly(code)
+    assert capfd.readouterr().err == ""
 
 
 def test_where_a_wheel_has_its_kernels():
@@ -137,7 +182,9 @@ def test_where_a_wheel_has_its_kernels():
 
 def test_kernels_of_a_wheel_are_taken_unless_numba_is_told_a_processor(tmp_path, monkeypatch):
     monkeypatch.setattr(cache.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(cache.binding, "get_host_cpu_features", lambda: dict.fromkeys(LEVELS["x86-64-v2"], True))
+    monkeypatch.setattr(
+        cache.binding, "get_host_cpu_features", lambda: dict.fromkeys(LEVELS["x86_64"]["x86-64-v2"], True)
+    )
     monkeypatch.setattr(cache, "SHIPPED", tmp_path)
     monkeypatch.setattr(cache._config, "CPU_NAME", None)
     here = levels_here.__wrapped__
@@ -153,9 +200,10 @@ def test_kernels_of_a_wheel_are_taken_unless_numba_is_told_a_processor(tmp_path,
 @pytest.mark.slow
 def test_a_kernel_that_a_wheel_ships_is_not_compiled(tmp_path):
     """Compiled for a level, put where a wheel has its kernels, and read by a process with an empty cache."""
-    levels = levels_of({name for name, is_there in cache.binding.get_host_cpu_features().items() if is_there})
+    machine = cache.platform.machine()
+    levels = levels_of(machine, features_of(machine)) if machine in LEVELS else ()
     if not levels:
-        pytest.skip("no level of x86-64 here")
+        pytest.skip("no level of this processor is known")
     shipped = tmp_path / "shipped"
     shipped.mkdir()
     said(tmp_path, environment={"NUMBA_CPU_NAME": levels[0], "NUMBA_CPU_FEATURES": ""})
