@@ -82,13 +82,11 @@ class Setup:
             base.fleet, max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_seqs=self.max_num_seqs, prefix_caching=self.prefix_caching or base.fleet.prefix_caching,
         )  # fmt: skip
-        decodes = self.policy if base.fleet.pools and base.fleet.is_disaggregated else None
-        if base.fleet.pools:
-            pass
-        elif self.prefill_share is not None and engines > 1:
+        decodes = self.policy if base.fleet.is_disaggregated else None
+        if self.prefill_share is not None and engines > 1:
             prefill, decode = self.pools(engines)
             fleet, decodes = dataclasses.replace(fleet, device=device, prefill=prefill, decode=decode), self.policy
-        else:
+        elif not base.fleet.pools:
             fleet = dataclasses.replace(fleet, device=device, engines=engines)
         policies = dataclasses.replace(
             base.policies, scheduler=self.policy, router=self.router, decode_scheduler=decodes
