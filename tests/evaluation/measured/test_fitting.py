@@ -1,4 +1,4 @@
-"""Terms fitted to measured runs: what made them is found."""
+"""Terms fitted to measured runs: what made them is found, and no run is judged by a fit to itself."""
 
 import json
 from dataclasses import replace
@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.measured import fitted_study
 from servegym.errors import ProfileError, WorkloadError
 from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.few_runs import DRAWS, curve, draws, errors_left, means_error, needed
@@ -116,3 +117,19 @@ def test_the_written_profile_serves_as_fitted(settings, base):
     assert written.front_end.request_s == pytest.approx(TRUE.client_s)
     with pytest.raises(ProfileError, match="name"):
         fitted_document("Not A Name", document, base, TRUE, settings, "a command")
+
+
+def test_a_model_is_judged_by_the_others(settings):
+    judged = [
+        fitted_study.Judged(replace(run, model=model), by, TRUE, dict.fromkeys(METRICS, 10.0 * number))
+        for number, (run, _, _) in enumerate(settings)
+        for model in (f"model {number // 2}",)
+        for by in (fitted_study.NOTHING, fitted_study.OTHERS, fitted_study.SAME, fitted_study.ITSELF)
+    ]
+    text = fitted_study.section(judged)
+    assert "| runs of other models | 4 | 15.0 / 15.0 / 15.0 | missed |" in text
+    assert "| model 1 | 1.080 | 0.80 | 12.0 |" in text
+    settings = [(replace(run, model="x" if number < 2 else "y"), *rest) for number, (run, *rest) in enumerate(settings)]
+    fitted_to = fitted_study._fitted_to(settings[0], settings)
+    names = {by: [run.name for run, _, _ in chosen] for by, chosen in fitted_to.items()}
+    assert list(names.values()) == [[], ["ccc", "dddd"], ["bb"], ["a"]]
