@@ -101,6 +101,7 @@ def test_cached_tokens_by_hand():
     assert result.requests["cached_tokens"].tolist() == [0, 2] and result.summary["cached_tokens"] == 2
     assert result.requests["finish_s"].tolist() == [5.0, 6.0 + 0.5 + 3.0]
     assert result.summary["loaded_tokens"] == 2
+    assert result.arrays.engines["free_host_blocks"].tolist() == [0]  # what the store lends takes none of it
 
 
 def test_a_ttlt_class_is_judged_by_its_last_token():
