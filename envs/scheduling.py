@@ -8,15 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from servegym.baselines.learned.scheduling import (
-    CONTROLS,
-    LAYOUTS,
-    NAMES,
-    REQUESTS,
-    SESSIONS,
-    first_of_action,
-    steered,
-)
+from servegym.baselines.learned.scheduling import CONTROLS, LAYOUTS, NAMES, REQUESTS, SESSIONS, first_of_action, steered
 from servegym.baselines.observations.engine import estimate
 from servegym.baselines.observations.scheduling import observe_scheduling
 from servegym.baselines.observations.sessions import observe_scheduling_sessions

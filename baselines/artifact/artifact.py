@@ -57,7 +57,6 @@ class Artifact:
 
     @property
     def decode_scheduler(self) -> Policy | None:
-        """Scheduler of the decode engines."""
         return self.policies.get("decode_scheduler")
 
     @property

@@ -26,15 +26,7 @@ from servegym.baselines.observations.engine import constant_of, estimate
 from servegym.baselines.observations.queue import fill_slots
 from servegym.baselines.observations.scheduling import observe_scheduling, scheduling_layout
 from servegym.baselines.observations.sessions import observe_scheduling_sessions, scheduling_sessions_layout
-from servegym.baselines.observations.worth import (
-    BLOCK,
-    IN_TIME,
-    PROSPECTS,
-    blocks_of,
-    note_worth,
-    tick_of,
-    weigh_block,
-)
+from servegym.baselines.observations.worth import BLOCK, IN_TIME, PROSPECTS, blocks_of, note_worth, tick_of, weigh_block
 from servegym.policy import (
     LEAVE_OUT,
     Compiled,

@@ -9,15 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.baselines.observations.fields import Field, Layout
-from servegym.baselines.observations.scales import (
-    COUNT_BITS,
-    TOKENS_BITS,
-    log_share,
-    next_gain,
-    share,
-    span_of,
-    squash,
-)
+from servegym.baselines.observations.scales import COUNT_BITS, TOKENS_BITS, log_share, next_gain, share, span_of, squash
 from servegym.policy import (
     EMPTY_BATCH,
     allocating_kernel,

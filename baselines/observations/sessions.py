@@ -3,12 +3,7 @@
 They follow the numbers of a request in a slot (scheduling.py), or of the request to route (caching.py).
 """
 
-from servegym.baselines.observations.caching import (
-    CACHING_FIELDS,
-    CACHING_WHOLE,
-    CACHING_WHOLE_FIELDS,
-    write_caching,
-)
+from servegym.baselines.observations.caching import CACHING_FIELDS, CACHING_WHOLE, CACHING_WHOLE_FIELDS, write_caching
 from servegym.baselines.observations.fields import Field, Layout
 from servegym.baselines.observations.scales import COUNT_BITS, log_share, squash
 from servegym.baselines.observations.scheduling import (

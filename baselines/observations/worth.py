@@ -5,13 +5,7 @@ import numpy as np
 from servegym.baselines.observations.scales import share
 from servegym.baselines.schedulers.expected_gain import ROUNDING
 from servegym.baselines.time_budgets import FROM_EARLY_FIRST_TOKEN, counted_deadline_s
-from servegym.policy import (
-    UNKNOWN_TOKENS,
-    allocating_kernel,
-    inlined_kernel,
-    kernel,
-    mean_length,
-)
+from servegym.policy import UNKNOWN_TOKENS, allocating_kernel, inlined_kernel, kernel, mean_length
 
 PACE = 0.9  # shortest batch time in smallest TPOT SLOs: the default eta of the schedulers
 

@@ -34,11 +34,7 @@ def scene_of(simulation: Simulation, engine: int | None = None, action: str = ""
 
 
 def ansi(
-    simulation: Simulation,
-    engine: int | None = None,
-    colour: bool = False,
-    action: str = "",
-    slots: Sequence[int] = (),
+    simulation: Simulation, engine: int | None = None, colour: bool = False, action: str = "", slots: Sequence[int] = ()
 ) -> str:
     """Render the scene as text of at most 100 columns, with ANSI colour codes if `colour`."""
     from servegym.envs.rendering.text import scene_text

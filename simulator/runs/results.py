@@ -40,7 +40,6 @@ class Result:
 
     @functools.cached_property
     def columns(self) -> dict[str, np.ndarray]:
-        """The columns of `requests`."""
         arrived = self.arrived
         table = self.scenario.workload.table[arrived]
         outcome = self.arrays.outcomes[arrived]
@@ -149,7 +148,6 @@ class Result:
 
     @functools.cached_property
     def session_columns(self) -> dict[str, np.ndarray]:
-        """The columns of `sessions`."""
         return session_columns(self)
 
     @property

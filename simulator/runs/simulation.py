@@ -18,13 +18,7 @@ from servegym.simulator.policies.compile_errors import ensure_compiled
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records import types as layout
 from servegym.simulator.records.fields import copied, longer
-from servegym.simulator.records.signatures import (
-    Estimator,
-    RouterContext,
-    SchedulerContext,
-    StateTables,
-    state_view,
-)
+from servegym.simulator.records.signatures import Estimator, RouterContext, SchedulerContext, StateTables, state_view
 from servegym.simulator.records.state import RouterState, SimulationState
 from servegym.simulator.records.statuses import (
     AT_BATCHES,
