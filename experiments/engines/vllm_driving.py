@@ -205,11 +205,12 @@ def kept_by(group: KvCacheGroup, limits: Limits) -> Any:
 
     if group.state:
         aligned = limits.caches_states
+        # Named only where they are wanted: vLLM 0.26 has neither argument, 0.29 only the first.
+        checkpoints = {"num_prefill_checkpoint_blocks": 1, "prefill_checkpoint_alignment": 1}
         return MambaSpec(
             block_size=group.block_tokens if aligned else limits.max_model_len, shapes=((1,),),
             dtypes=(torch.float16,), mamba_cache_mode="align" if aligned else "none",
-            num_prefill_checkpoint_blocks=int(group.checkpoints),
-            prefill_checkpoint_alignment=1 if group.checkpoints else None,
+            **(checkpoints if group.checkpoints else {}),
         )  # fmt: skip
     numbers = {"block_size": group.block_tokens, "num_kv_heads": 1, "head_size": 32, "dtype": torch.float16}
     if group.local:

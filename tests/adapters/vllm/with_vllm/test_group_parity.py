@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from experiments.engines.group_parity import CASES, PREFIX_CASES, Case, compared
+from servegym.adapters.vllm.versions import installed_version
 from tests.adapters.vllm.with_vllm.served import PROFILE
 
+VERSION = tuple(map(int, (installed_version() or "0.33").split(".")[:2]))
 FEW, FEW_SESSIONS = 40, 20  # requests of a case
 
 
@@ -19,6 +21,8 @@ def test_holds_the_same_blocks(case: Case) -> None:
 
 @pytest.mark.parametrize("case", PREFIX_CASES, ids=[f"{case.seed}-{case.label}" for case in PREFIX_CASES])
 def test_finds_the_same_blocks(case: Case) -> None:
+    if VERSION < (0, 28) or (VERSION < (0, 33) and any(group.state for group in case.limits.groups)):
+        pytest.skip("the simulator has the rules of vLLM 0.33, which differ (docs/results/vllm-parity.md)")
     served, first = compared(dataclasses.replace(case, requests=FEW_SESSIONS), PROFILE)
     assert first is None
     assert len(served.steps) > 100

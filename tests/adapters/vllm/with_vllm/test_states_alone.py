@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,10 @@ def vllm_config(document: dict[str, Any], folder: Path, caching: bool) -> Any:
 def test_states_groups_and_blocks_are_vllms(name: str, caching: bool, tmp_path: Path) -> None:
     document = json.loads((ARCHITECTURES / f"{name}.json").read_text(encoding="utf-8"))
     config = vllm_config(document["config"], tmp_path, caching)
-    from vllm.v1.core.kv_cache_planning import get_kv_cache_groups
     from vllm.v1.kv_cache_interface import MambaSpec
 
+    place = "kv_cache_planning" if find_spec("vllm.v1.core.kv_cache_planning") else "kv_cache_utils"  # 0.33; before
+    get_kv_cache_groups = importlib.import_module(f"vllm.v1.core.{place}").get_kv_cache_groups
     module, cls = MODELS[name]
     model_class = getattr(importlib.import_module(f"vllm.model_executor.models.{module}"), cls)
     spec = MambaSpec(
