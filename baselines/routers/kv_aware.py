@@ -79,8 +79,11 @@ def any_by_cost(context, request, temperature, drawn):
 
 @kernel
 def cost_up_to_prompt(context, request, overlap_weight):
-    """Write a lower bound of the cost to MEASURE of each engine: the cost if all but one prompt token were cached."""
-    record, decoding = context.requests[request], context.requests[request].computed_tokens > 0
+    """Write a lower bound of the cost to MEASURE of each engine: the cost if all but one prompt token were cached.
+
+    Returns the engine that takes the request at the least of them, the first of several; -1: none takes it.
+    """
+    record, decoding, nearest = context.requests[request], context.requests[request].computed_tokens > 0, -1
     for e in range(context.known.snapshots.shape[0]):
         snapshot, state = context.known.snapshots[e], context.state
         if takes(snapshot, record):
@@ -88,6 +91,9 @@ def cost_up_to_prompt(context, request, overlap_weight):
                 subtract_finished(snapshot, state, e, UNCACHED, OF_TOKENS)
                 state[e, OWN] = 1.0
             state[e, MEASURE] = cost(snapshot, record, overlap_weight, 0.0 if decoding else state[e, UNCACHED] + 1.0)
+            if nearest < 0 or state[e, MEASURE] < state[nearest, MEASURE]:
+                nearest = e
+    return nearest
 
 
 @kernel
@@ -153,26 +159,15 @@ def better(context, request, overlap_weight, e, best, all_of_them):
 
 
 @kernel
-def least_if_cached(context, record):
-    """Return the engine that takes the request at the least MEASURE, the first of several; -1: none takes it."""
-    snapshots, state, nearest = context.known.snapshots, context.state, -1
-    for e in range(snapshots.shape[0]):
-        if takes(snapshots[e], record) and (nearest < 0 or state[e, MEASURE] < state[nearest, MEASURE]):
-            nearest = e
-    return nearest
-
-
-@kernel
-def look_up_near(context, request, overlap_weight, all_of_them):
-    """Look up the prompt at each engine that may have the least cost (or at all of them).
+def look_up_near(context, request, overlap_weight, nearest, all_of_them):
+    """Look up the prompt at each engine that may have the least cost (or at all of them). Returns the one that has it.
 
     First comes the engine to which the session was sent last, which may have most of the prompt, then the one with the
     least cost if all were cached: after them few others may be better, as most cost more even with all chunks cached.
     """
     n, state, record = context.known.snapshots.shape[0], context.state, context.requests[request]
-    nearest = least_if_cached(context, record)
     if nearest < 0:
-        return
+        return -1
     last = record.session_engine if 0 <= record.session_engine < n else nearest
     best = better(context, request, overlap_weight, last, -1, all_of_them)
     if nearest != last:
@@ -185,19 +180,21 @@ def look_up_near(context, request, overlap_weight, all_of_them):
         may_cost_less = all_of_them or state[e, MEASURE] <= state[best, MEASURE]
         if e != last and e != nearest and may_cost_less:
             best = better(context, request, overlap_weight, e, best, all_of_them)
+    return best
 
 
 @router
 def kv_aware(context, request, route):
     p, state, record = P.read(context), context.state, context.requests[request]
     decoding = record.computed_tokens > 0
-    cost_up_to_prompt(context, request, p.overlap_weight)
-    if not decoding:
-        look_up_near(context, request, p.overlap_weight, p.temperature > 0.0)
+    nearest = cost_up_to_prompt(context, request, p.overlap_weight)
+    least = -1 if decoding else look_up_near(context, request, p.overlap_weight, nearest, p.temperature > 0.0)
     if p.temperature > 0.0:
         send_to(any_by_cost(context, request, p.temperature, uniform(p.seed, STREAM, request)), state, route)
-    else:
+    elif decoding:
         send_to_least(context, request, route)
+    else:
+        send_to(least, state, route)
     if not decoding:
         state[route.engine, UNCACHED] += state[route.engine, OWN]
         state[route.engine, OF_TOKENS] += record.prompt_tokens + record.num_output_tokens

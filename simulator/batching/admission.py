@@ -83,6 +83,26 @@ def admit(run, e, r, now_s):
 
 
 @kernel
+def names_at_end(run, engine):
+    """Return whether blocks get names at the end too: of drafts, KV cache groups, or batches that can be suspended."""
+    return run.state.tasks.shape[1] > 0 or engine.speculation.k > 0 or has_groups(engine)
+
+
+@kernel
+def give_to_decode(run, e, r, now_s):
+    """Give running decode r the block that it lacks for its next token, and name the one that the token fills."""
+    request, engine = run.requests[r], run.engines[e]
+    tokens = request.computed_tokens + 1
+    if (
+        tokens % engine.block_tokens == 0
+        or tokens > request.blocks * engine.block_tokens
+        or engine.ahead.on == 1  # earlier blocks may lack names
+        or run.state.tasks.shape[1] > 0
+    ):
+        give_named_blocks(run, e, r, 1, now_s)
+
+
+@kernel
 def give_named_blocks(run, e, r, chunk, now_s):
     """Give request r the blocks that it lacks for its chunk, and name them (prefix caching, rule 6)."""
     request, outcome, engine = run.requests[r], run.outcomes[r], run.engines[e]
@@ -94,7 +114,7 @@ def give_named_blocks(run, e, r, chunk, now_s):
     tokens = request.computed_tokens + chunk
     if named_tokens == 0 or has_groups(engine) or tokens > request.blocks * engine.block_tokens:
         grow_named(request, outcome, engine, run.cache, tokens)
-    if run.limits[0].preemptible == NOT_PREEMPTIBLE:  # else the blocks are named at the end of the batch
+    if not names_at_end(run, engine) or run.limits[0].preemptible == NOT_PREEMPTIBLE:
         known = request.prompt_tokens + request.num_output_tokens - outcome.under_way
         name_filled(r, outcome, engine, run.cache, named_tokens, min(tokens, known))
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from servegym.simulator.batching.admission import blocks_lacking
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.features.packing_hooks import gives_memory_to_decode
 from servegym.simulator.features.speculation import counted_tokens
 from servegym.simulator.memory.kv_memory import grow, load_time_s
 from servegym.simulator.records import batches
@@ -11,7 +12,7 @@ from servegym.simulator.records.requests import cached_of, is_decoding, left_of
 
 
 @kernel
-def take_decodes(run, estimator, e, visited, n):
+def take_decodes(run, estimator, e, visited, n, now_s):
     """Put the leading decodes of order[visited:n] into the batch and return their number.
 
     It stops at the first request that is not a running decode, lacks memory, or exceeds the time budget of decodes.
@@ -38,7 +39,7 @@ def take_decodes(run, estimator, e, visited, n):
             batches.add(with_next, 1, request.computed_tokens, True)
             if not estimator.batch_s(with_next, estimator.coefficients) <= budget_s:
                 break
-        if need != 0:
+        if not gives_memory_to_decode(run, e, r, now_s) and need != 0:
             grow(request, engine, need)
         entries[length + taken].request, entries[length + taken].tokens = r, 1
         taken += 1

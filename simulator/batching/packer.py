@@ -149,13 +149,13 @@ def fill(run, decider, e, now_s):
     more = n < 0
     if more:
         n = 0
-    alike = not (limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0 or engine.cache.on)
+    alike = not (limits.phase == PHASE_FIRST_DECIDES or engine.speculation.k > 0)
     if asks_of_each(engine):
         alike = False
     may_be_decodes = alike  # the next requests may be decodes, for the fast path
     while True:
         if may_be_decodes and packing.decodes_fit == 1:
-            taken = take_decodes(run, estimator, e, visited, n)
+            taken = take_decodes(run, estimator, e, visited, n, now_s)
             running_seen, visited, may_be_decodes = running_seen + taken, visited + taken, False
             if taken > 0:
                 position = order[visited - 1]

@@ -17,8 +17,11 @@ from servegym.simulator.records.types import EVENT_BATCH_END
 AHEAD = 6  # entries of a batch: some 100 ns, the latency of memory
 
 
-def _asking(lines: int) -> Any:
-    """Return a function that prefetches the first cache lines of array[index], to be written to. lines: at most."""
+def _asking(lines: int, at_end: bool = False) -> Any:
+    """Return a function that prefetches the first cache lines of array[index], to be written to. lines: at most.
+
+    at_end: its last byte's line instead.
+    """
 
     def ask(typing_context: Any, array: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -30,7 +33,7 @@ def _asking(lines: int) -> Any:
             prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
             write, keep, data = (ir.Constant(number, value) for value in (1, 3, 1))
             size, first = context.get_abi_sizeof(context.get_data_type(array.dtype)), builder.bitcast(record, pointer)
-            for offset in range(0, min(size, lines * CACHE_LINE), CACHE_LINE):
+            for offset in (size - 1,) if at_end else range(0, min(size, lines * CACHE_LINE), CACHE_LINE):
                 line = builder.gep(first, [ir.Constant(number, offset)])
                 builder.call(prefetch, [line, write, keep, data])
             return context.get_dummy_value()
@@ -44,6 +47,7 @@ def _asking(lines: int) -> Any:
 prefetch: Any = _asking(1)
 prefetch_two: Any = _asking(2)  # the first 128 bytes
 prefetch_all: Any = _asking(64)  # the whole record
+prefetch_end: Any = _asking(1, at_end=True)  # the line of its last byte
 
 
 @inlined_kernel
@@ -72,4 +76,5 @@ def prefetch_next(run):
             e = events[i].index
             prefetch_all(run.engines, e)
             prefetch(run.entries[e], 0)
+            prefetch(run.entries[e], AHEAD)
             prefetch(run.queues[e], 0)

@@ -1,5 +1,6 @@
 """Hooks of the start and the end of an iteration (batching/starts.py, ends.py). See loop_hooks.py."""
 
+from servegym.simulator.batching.admission import names_at_end
 from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.compilation.prefetching import prefetch_entry
 from servegym.simulator.features import (
@@ -32,8 +33,9 @@ from servegym.simulator.features.suspended_batches import (
 )
 from servegym.simulator.fleet.routing import report_busy
 from servegym.simulator.memory.kv_events import publish
-from servegym.simulator.memory.prefix_caching import name_filled
+from servegym.simulator.memory.prefix_caching import ask_for_filled, name_filled
 from servegym.simulator.memory.prefixes import use_chunks
+from servegym.simulator.records.named_blocks import ask_for_free
 from servegym.simulator.records.requests import all_ended, is_decoding
 from servegym.simulator.records.statuses import BAD_ESTIMATE, GOING_ON, NOT_STARTED
 
@@ -160,6 +162,8 @@ def running_entries(run, router_state, e):
 def at_end(run, e, now_s):
     """Called when the iteration of engine e ends: correct the estimator, and set moving_s for the next one."""
     engine, ran_before_s = run.engines[e], 0.0
+    if HAS_CACHE and engine.cache.on:
+        ask_for_free(engine, run.cache.blocks[e])
     if HAS_TASKS and engine.running_task >= 0:
         ran_before_s = close_task(run, e)
     if HAS_CORRECTION and run.correction[0].window_iterations > 0:
@@ -200,10 +204,13 @@ def accepted_of(run, e, r, tokens):
 def after_chunk(run, e, r, tokens):
     """Called after a chunk of request r, of this many tokens, has been computed."""
     if HAS_CACHE and run.engines[e].cache.on:
-        computed_tokens = run.requests[r].computed_tokens
-        # With preemptible batches blocks get their names only here, and those that were loaded too.
-        named_tokens = 0 if run.state.tasks.shape[1] > 0 else computed_tokens - tokens
-        name_filled(r, run.outcomes[r], run.engines[e], run.cache, named_tokens, computed_tokens)
+        engine, request, outcome = run.engines[e], run.requests[r], run.outcomes[r]
+        if names_at_end(run, engine):
+            # With preemptible batches blocks get their names only here, and those that were loaded too.
+            named_tokens = 0 if run.state.tasks.shape[1] > 0 else request.computed_tokens - tokens
+            name_filled(r, outcome, engine, run.cache, named_tokens, request.computed_tokens)
+        else:
+            ask_for_filled(request, outcome, engine, run.cache)
 
 
 @hook

@@ -1,6 +1,6 @@
 """Hooks of the packer (batching/packer.py). See loop_hooks.py."""
 
-from servegym.simulator.batching.admission import give_grouped_blocks, give_named_blocks
+from servegym.simulator.batching.admission import give_grouped_blocks, give_named_blocks, give_to_decode
 from servegym.simulator.compilation.kernels import hook
 from servegym.simulator.features import HAS_ADAPTERS, HAS_AHEAD, HAS_CACHE, HAS_DRAFTS, HAS_GROUPS, HAS_TASKS
 from servegym.simulator.features.adapters import clear_batch_adapters, count_into_batch, joins_batch, take_out_of_batch
@@ -49,7 +49,9 @@ def waits_for_end(engine):
 
 @hook
 def asks_of_each(engine):
-    """Return whether a feature must be asked about each request of a batch (`passes_over`)."""
+    """Return whether a feature must be asked about each request of a batch (`passes_over`, `before_need`)."""
+    if HAS_CACHE and HAS_GROUPS and engine.cache.on and engine.kv_groups.on > 0:
+        return True
     return HAS_ADAPTERS and engine.adapters.max_loras > 0
 
 
@@ -125,6 +127,15 @@ def gives_memory(run, e, r, chunk, now_s):
         return True
     if HAS_GROUPS and run.engines[e].kv_groups.on > 0:
         give_grouped_blocks(run, e, r, chunk, now_s)
+        return True
+    return False
+
+
+@hook
+def gives_memory_to_decode(run, e, r, now_s):
+    """Give running decode r the free blocks for its next token, if a feature manages them. Returns whether one does."""
+    if HAS_CACHE and run.engines[e].cache.on:
+        give_to_decode(run, e, r, now_s)
         return True
     return False
 

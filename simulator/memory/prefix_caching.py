@@ -6,6 +6,7 @@ grouped_prefixes.py.
 """
 
 from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.prefetching import prefetch, prefetch_end
 from servegym.simulator.memory.block_stores import count_stored, keep_name, use_stored
 from servegym.simulator.memory.grouped_prefixes import (
     grow_in_groups,
@@ -19,11 +20,12 @@ from servegym.simulator.memory.kv_memory import blocks_for
 from servegym.simulator.records.events import note
 from servegym.simulator.records.named_blocks import (
     ask_for_name,
-    find_block,
+    find_from,
     give_name,
     hold_block,
     mark_changed,
     name_of,
+    place_of_name,
     release_block,
     take_first,
     take_name,
@@ -49,10 +51,16 @@ def lookup_prefix(run, e, r):
     blocks = cache.blocks[e]
     most = (request.prompt_tokens + request.num_output_tokens - 1) // engine.block_tokens  # one token is computed
     found, shared = 0, 0
+    for i in range(min(most, 2 * BLOCKS_AHEAD)):
+        ask_for_place(r, table, engine, cache, i)
+    for i in range(min(most, BLOCKS_AHEAD)):
+        ask_for_oldest(table, blocks, cache, i)
     while found < most:
+        if found + 2 * BLOCKS_AHEAD < most:
+            ask_for_place(r, table, engine, cache, found + 2 * BLOCKS_AHEAD)
         if found + BLOCKS_AHEAD < most:
-            ask_for_name(engine, blocks, name_of(cache, r, found + BLOCKS_AHEAD, engine.block_tokens))
-        block = find_block(engine, blocks, name_of(cache, r, found, engine.block_tokens))
+            ask_for_oldest(table, blocks, cache, found + BLOCKS_AHEAD)
+        block = find_from(cache.tables[table + found], blocks, name_of(cache, r, found, engine.block_tokens))
         if block < 0:
             break
         cache.tables[table + found] = block
@@ -65,6 +73,22 @@ def lookup_prefix(run, e, r):
         stored = count_stored(engine, cache, r, found, most)
         if stored * engine.block_tokens > request.offloaded_tokens:
             engine.cache.stored_blocks, request.offloaded_tokens = stored, stored * engine.block_tokens
+
+
+@kernel
+def ask_for_place(r, table, engine, cache, i):
+    """Write the place of the name of block i of request r to its block table, and prefetch it."""
+    place = place_of_name(engine, name_of(cache, r, i, engine.block_tokens))
+    cache.tables[table + i] = place
+    prefetch_end(cache.blocks[engine.index], place)
+
+
+@kernel
+def ask_for_oldest(table, blocks, cache, i):
+    """Replace the place that `ask_for_place` wrote by the first block of its chain, and prefetch that block."""
+    oldest = blocks[cache.tables[table + i]].oldest
+    cache.tables[table + i] = oldest
+    prefetch(blocks, oldest)
 
 
 @kernel
@@ -140,15 +164,28 @@ def name_filled(r, outcome, engine, cache, before, tokens):
     if tokens % engine.block_tokens >= tokens - before:  # no block ends in between
         return
     blocks, i = cache.blocks[engine.index], tokens // engine.block_tokens - 1
+    named = before // engine.block_tokens
     while i >= 0:
         block = cache.tables[outcome.table + i]
         if blocks[block].name != 0:
             break
-        if i >= BLOCKS_AHEAD:
+        if i >= named + BLOCKS_AHEAD:
             ask_for_name(engine, blocks, name_of(cache, r, i - BLOCKS_AHEAD, engine.block_tokens))
         give_name(engine, blocks, block, name_of(cache, r, i, engine.block_tokens))
         mark_changed(engine, blocks, block)
         i -= 1
+
+
+@kernel
+def ask_for_filled(request, outcome, engine, cache):
+    """Prefetch what names the block that the request's next token fills: the block, and a token earlier its number."""
+    tokens = request.computed_tokens + 2
+    i = tokens // engine.block_tokens - 1
+    rest = tokens - (i + 1) * engine.block_tokens
+    if rest == 0:
+        prefetch(cache.tables, outcome.table + i)
+    elif rest == 1 and i >= 0:
+        prefetch(cache.blocks[engine.index], cache.tables[outcome.table + i])
 
 
 @kernel
@@ -164,6 +201,8 @@ def release_blocks(outcome, engine, cache, count, computed_tokens):
             take_name(engine, blocks, block)
             unfilled += 1
     for i in range(count - 1, -1, -1):
+        if i >= BLOCKS_AHEAD:
+            prefetch(blocks, cache.tables[outcome.table + i - BLOCKS_AHEAD])
         release_block(engine, blocks, cache.tables[outcome.table + i])
     engine.running -= 1
     return unfilled

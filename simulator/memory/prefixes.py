@@ -17,10 +17,11 @@ from servegym.errors import DeploymentError, WorkloadError
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.compilation.prefetching import prefetch
 from servegym.simulator.memory.kv_events import published_block_tokens, published_name, published_tokens
-from servegym.simulator.records.named_blocks import find_block
+from servegym.simulator.records.named_blocks import ask_for_name, find_block
 from servegym.simulator.records.types import STORED_CHUNK, WAYS
 
 ENGINES_AHEAD = 8  # engines: visiting so many takes some 100 ns, the latency of memory
+CHUNKS_AHEAD = 8  # chunks of a prompt: the same
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +133,13 @@ def holds(places, chunk):
 
 
 @kernel
+def ask_for_set(places):
+    """Prefetch a set, which has two cache lines."""
+    prefetch(places, 0)
+    prefetch(places, WAYS // 2)
+
+
+@kernel
 def use(places, chunk, used):
     """Mark a chunk as used; if it is not in its set, it replaces the least recently used one."""
     way = find(places, chunk)
@@ -147,7 +155,10 @@ def use(places, chunk, used):
 @kernel
 def use_chunks(prefixes, store, sets, r, uses):
     """Mark all chunks of request r as used in a store. uses: the store's count of uses; the new count is returned."""
-    for at in range(prefixes.offsets[r], prefixes.offsets[r + 1]):
+    end = prefixes.offsets[r + 1]
+    for at in range(prefixes.offsets[r], end):
+        if at + CHUNKS_AHEAD < end:
+            ask_for_set(store[prefixes.chunks[at + CHUNKS_AHEAD] % sets])
         uses += 1
         use(store[prefixes.chunks[at] % sets], prefixes.chunks[at], uses)
     return uses
@@ -156,8 +167,10 @@ def use_chunks(prefixes, store, sets, r, uses):
 @kernel
 def leading_chunks(prefixes, store, sets, r):
     """Return how many leading chunks of request r a store has."""
-    count = 0
-    for at in range(prefixes.offsets[r], prefixes.offsets[r + 1]):
+    count, end = 0, prefixes.offsets[r + 1]
+    for at in range(prefixes.offsets[r], end):
+        if at + CHUNKS_AHEAD < end:
+            ask_for_set(store[prefixes.chunks[at + CHUNKS_AHEAD] % sets])
         if not holds(store[prefixes.chunks[at] % sets], prefixes.chunks[at]):
             break
         count += 1
@@ -184,13 +197,11 @@ def ask_for_known(known, r, e, tokens):
     snapshot, prefixes, last = known.snapshots[e], known.prefixes, max(0, tokens - 1)
     if snapshot.publishes == 1:
         name = published_name(snapshot, prefixes, r, e, last // published_block_tokens(snapshot, prefixes, e))
-        prefetch(prefixes.published[e], name % snapshot.total_blocks)
+        ask_for_name(snapshot, prefixes.published[e], name)
     elif snapshot.index_sets > 0:
         at = prefixes.offsets[r] + last // prefixes.chunk_tokens
         if at < prefixes.offsets[r + 1]:
-            places = prefixes.sent[e, prefixes.chunks[at] % snapshot.index_sets]
-            prefetch(places, 0)
-            prefetch(places, WAYS // 2)  # a set has more than one cache line
+            ask_for_set(prefixes.sent[e, prefixes.chunks[at] % snapshot.index_sets])
 
 
 @kernel

@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.compilation.prefetching import prefetch
+from servegym.simulator.compilation.prefetching import prefetch, prefetch_end
 from servegym.simulator.records.fields import Field, Value, numba_type
 from servegym.simulator.records.types import record
 
@@ -23,9 +23,9 @@ NAMED_BLOCK = record(
         ("after", "i4"),
         ("older", "i4"),  # neighbours in the chain of blocks whose names have one hash; -1: none
         ("newer", "i4"),
+        ("changed", "i4"),  # next block with a name that the router has not heard of; -1: the last; UNCHANGED
         ("oldest", "i4"),  # ends of the chain of the hash that is this row's index; -1: it is empty
         ("newest", "i4"),
-        ("changed", "i4"),  # next block with a name that the router has not heard of; -1: the last; UNCHANGED
     ]
 )
 UNCHANGED = -2
@@ -77,9 +77,20 @@ def name_of(prompts, r, i, block_tokens):
 
 
 @kernel
+def place_of_name(engine, name):
+    """Return the place of a name in the table of names: the row with the ends of its chain."""
+    return name % engine.total_blocks
+
+
+@kernel
 def find_block(engine, blocks, name):
     """Return the block with a name, of several the one that was named first; -1: there is none."""
-    block = blocks[name % engine.total_blocks].oldest
+    return find_from(blocks[place_of_name(engine, name)].oldest, blocks, name)
+
+
+@kernel
+def find_from(block, blocks, name):
+    """Return the first block with a name in a chain from `block` on; -1: there is none."""
     while block >= 0 and blocks[block].name != name:
         block = blocks[block].newer
     return block
@@ -88,13 +99,13 @@ def find_block(engine, blocks, name):
 @kernel
 def ask_for_name(engine, blocks, name):
     """Prefetch the place of a name in the table of names."""
-    prefetch(blocks, name % engine.total_blocks)
+    prefetch_end(blocks, place_of_name(engine, name))
 
 
 @kernel
 def give_name(engine, blocks, block, name):
     """Give a name to a block that has none."""
-    place, one = blocks[name % engine.total_blocks], blocks[block]
+    place, one = blocks[place_of_name(engine, name)], blocks[block]
     one.name, one.older, one.newer = name, place.newest, -1
     if place.newest >= 0:
         blocks[place.newest].newer = block
@@ -107,7 +118,7 @@ def give_name(engine, blocks, block, name):
 def take_name(engine, blocks, block):
     """Remove the block's name."""
     one = blocks[block]
-    place = blocks[one.name % engine.total_blocks]
+    place = blocks[place_of_name(engine, one.name)]
     if one.older >= 0:
         blocks[one.older].newer = one.newer
     else:
@@ -117,6 +128,13 @@ def take_name(engine, blocks, block):
     else:
         place.newest = one.older
     one.name, one.older, one.newer = 0, -1, -1
+
+
+@kernel
+def ask_for_free(engine, blocks):
+    """Prefetch the free block that is taken next."""
+    prefetch(blocks, engine.cache.first_free)
+    prefetch_end(blocks, engine.cache.first_free)
 
 
 @kernel

@@ -74,6 +74,7 @@ OUTCOME = record(
         ("last_token_s", "f8"),  # the same of its latest token; once finished: when that left the engine
         ("longest_tbt_s", "f8"),
         ("finish_s", "f8"),  # when its last token left for the client; nan: not finished
+        ("table", "i8"),  # start of its block table in Cache.tables
         ("evictions", "i4"),
         ("cached_tokens", "i4"),  # tokens found in a prefix cache or store when it was admitted
         ("decode_engine", "i4"),  # engine that the router chose for its decode; -1: none
@@ -81,7 +82,6 @@ OUTCOME = record(
         ("next_in_queue", "i4"),  # request behind it in a HELD_QUEUE or TIER; -1: none
         ("task_tokens", "i4"),  # its chunk in a preemptible batch
         ("task_position", "i4"),  # its position in that batch
-        ("table", "i8"),  # start of its block table in Cache.tables
         ("borrowed", "i2"),  # 1: its offloaded tokens are in the prefix store, not in its own host memory
         ("counted", "i2"),  # 1: its prompt is counted in the totals of admitted tokens at its engine
         ("reroutes", "i4"),  # times it was taken back from an engine
