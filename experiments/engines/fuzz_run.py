@@ -154,9 +154,10 @@ class Run:
             for result in outputs.outputs:
                 one, got = self.asked[result.request_id], self.got[result.request_id]
                 got += result.new_token_ids
-                if one.stops in ("string", "abort") and len(got) >= (one.ends_after or 0) and not result.finish_reason:
-                    over.append(result.request_id)
-        self.taken_back |= set(over)
+                if one.stops in ("string", "abort") and len(got) >= (one.ends_after or 0):
+                    self.taken_back.add(result.request_id)  # accepted drafts may go beyond, up to max_tokens
+                    if not result.finish_reason:
+                        over.append(result.request_id)
         if over:
             self.scheduler.finish_requests(over, RequestStatus.FINISHED_ABORTED)
         if self.scene.limits.drafts and not self.scene.limits.async_scheduling:

@@ -22,13 +22,13 @@ FEATURES: Mapping[str, str] = {
     "devices from any `config.json`, and by the name of a model and a GPU": (
         "32f0ee5e 262b5d6f a5cc4816 f015c4f5 96e8327e f790127a 0723d7ef e8c1bf0e 989f7ac8"
     ),
-    "`recommend`": "8cf09ac8 7578c88f 2fc758f3 0f4e34db dc13aed3 97202871 1d044921 38b3c2d3 f01f5845",
+    "`recommend`": "8cf09ac8 7578c88f 2fc758f3 0f4e34db dc13aed3 97202871 1d044921 38b3c2d3 f01f5845 3bed2c2d",
     "KV cache groups, states, prefix caching and KV events with them": (
         "1d32fed6 e000a479 115b0bd8 9269980d 64a1e791 ce33d755 422889d9 0e5e4cfb 4fc16655 a882d01b 9166316a"
     ),
     "endpoint picker for gateways": "fbad16ab 584465ea d13a3176",
     "LoRA adapters, in `lora-affinity` and `predicted-cost`, and before live engines": (
-        "a42c87c3 b6cba5f1 f562390a bb602e42 a4e6c0f4 c7cc355c 040d20ec"
+        "a42c87c3 b6cba5f1 f562390a bb602e42 a4e6c0f4 c7cc355c 040d20ec 8afcd67f"
     ),
     "sessions as a whole, their gain and observations, `plas`, Tempo's gain": "a3c6f0b8 6c4b31ac 3eb1d41e",
     "engines that change their role and `pd-ratio`": (
@@ -42,17 +42,17 @@ FEATURES: Mapping[str, str] = {
     "`slos-serve`": "c08c983c",
     "routers that refuse": "a690ea3a 601cb331 7da6c176 6dcc0852",
     "kernels in wheels and quicker starts": (
-        "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2 4e4a6423 b91c183e 4e1a22da 80d7100d"
+        "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2 4e4a6423 b91c183e 4e1a22da 80d7100d 75e7bdd7"
     ),
-    "sessions on many engines in a third to two thirds of the time": "c1cd915e",
+    "sessions on many engines in a third to two thirds of the time": "c1cd915e 327fdd11",
     "PolyServe's margin and `table-shares`": "8285a0c1 68a48268",
     "batches that end at the device's steps": "bde0bc9a daa541f2 89fa5e9e e77721ba e70f600e 3500a941 22f303e5 7090ccb5",
     "splits of traces with sessions, loads of mixed fleets": "8de55d7c",
-    "`sb3_policy`, baselines beside a score, warnings of `recommend`, suggestions": (
-        "1e56ba45 14944a76 8d604a86 d87741df"
+    "`sb3_policy` and `credit_requests`, baselines beside a score, warnings of `recommend`, suggestions": (
+        "1e56ba45 14944a76 8d604a86 d87741df 26a83692"
     ),
     "`servegym policies`": "4a1e023e",
-    "trainings on a mixture of scenarios": "8458719f",
+    "trainings on a mixture of scenarios, `learned:fleets`": "8458719f 329367ce",
     "`calibrate --same-total` and a device's CPU overhead": "28eba3f5 849e42eb 5b3c73aa",
 }
 
