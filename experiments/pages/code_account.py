@@ -52,7 +52,7 @@ FEATURES: Mapping[str, str] = {
         "1e56ba45 14944a76 8d604a86 d87741df 26a83692"
     ),
     "`servegym policies`": "4a1e023e",
-    "trainings on a mixture of scenarios, `learned:fleets`": "8458719f 329367ce",
+    "trainings on a mixture of scenarios": "8458719f",
     "`calibrate --same-total` and a device's CPU overhead": "28eba3f5 849e42eb 5b3c73aa",
 }
 
