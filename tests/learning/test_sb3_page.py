@@ -20,9 +20,8 @@ learns = pytest.mark.skipif("SERVEGYM_LEARNING" not in os.environ, reason="takes
 
 def code_of(steps: int | None = None, seed: int = 0) -> str:
     """The block of the page, with another seed, and other steps if asked for."""
-    (code,) = [
-        code for code in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL) if "Sb3VecEnv(" in code
-    ]
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (code,) = [code for code in blocks if "Sb3VecEnv(" in code and "ENVIRONMENT" in code]
     assert code.count("seed=0") == 1 and len(re.findall(r"model\.learn\([\d_]+\)", code)) == 1
     code = code.replace("seed=0", f"seed={seed}")
     return code if steps is None else re.sub(r"model\.learn\([\d_]+\)", f"model.learn({steps})", code)
