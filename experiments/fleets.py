@@ -159,7 +159,7 @@ def page(found: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, 
 
 <!-- written by python -m experiments.fleets -->
 
-    servegym train {CONFIG} --seed {chosen}  # the policy that ships
+    servegym train {CONFIG} --seed {chosen}
     python -m experiments.fleets results/fleets docs/results/learned-fleets.md
 
 **Hypotheses.** {words["Hypotheses"]}

@@ -11,7 +11,6 @@ import pytest
 
 from servegym.baselines.artifact.document import read_document
 from servegym.baselines.artifact.files import load_policy
-from servegym.envs.cluster_routing import random_clusters
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.panels.provenance import TrainedOn
 from servegym.scenarios.demand import STEADY
@@ -23,7 +22,6 @@ FOLDER = Path(str(importlib.resources.files("servegym.baselines.learned.policies
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 # Of a policy trained when a scheduler had another default: where its configuration says so now, and what.
 THEN = {"cma-engine-batching": ("arguments", ",steps=ignore"), "cma-cluster-routing": ("scenarios", ":steps=ignore")}
-SERVES = {"fleets": "mixed-fleet"}  # presets of other names
 PANELS = {"scheduler": "held_out", "router": "held_out_routers"}
 
 
@@ -39,8 +37,7 @@ def test_it_is_what_its_configuration_trains(name):
     if name in THEN:
         part, settings = THEN[name]
         config[part]["scheduler"] += settings
-    said = dataclasses.replace(load_config(provenance["training"]), seed=provenance["seed"])
-    assert from_plain(TrainingConfig, config, "") == said
+    assert from_plain(TrainingConfig, config, "") == load_config(provenance["training"])
     assert provenance.get("cpu_minutes", provenance["minutes"]) < 20  # the first ones say only minutes by the clock
 
 
@@ -58,8 +55,8 @@ def test_it_gains_more_than_its_base_under_overload(name):
     policy = load_policy(FOLDER / f"{name}.json")
     engines = {"engines": 4, "router": "min-load"} if policy.kind == "router" else {}
     source = EPISODES.replaced(load=1.4, requests=400, load_profile=(STEADY,), **engines)
-    if (preset := SERVES.get(name, name)) in PRESETS:
-        source = random_clusters(4).with_overrides(spelled_out({"preset": preset, "split": "test"}))
+    if name in PRESETS:
+        source = EPISODES.with_overrides(spelled_out({"preset": name, "split": "test"}))
     differences = []
     for seed in range(970_000, 970_006):
         scenario = source(np.random.default_rng(seed))
