@@ -33,6 +33,7 @@ NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s", "ttf
 OPTIONAL = (
     "ttlt_slo_s", "priority", "weight", "adapter", "tokens_in_time", "outcome", "router", "engines",
 )  # fmt: skip
+TEXTS = ("adapter", "outcome", "router")  # all others are numbers
 FINISHED, UNKNOWN = "finished", "min-load"  # an outcome; the router of a log that names none
 LEAST = 40  # requests: fewer are not enough to fit and to judge
 NOTHING_BESIDE = EngineTerms("none", "the fitted profile has all")
@@ -232,6 +233,12 @@ def _table(path: Path, reading: Reading) -> pd.DataFrame:
         raise WorkloadError(
             f"{path}: {missing[0]} is missing; a log has {', '.join(NEEDED)}, or --columns says which columns these are"
         )
+    for name in table.columns.intersection([*NEEDED, *OPTIONAL]).difference(TEXTS):
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        wrong = table[name].notna() & (numbers.isna() | table[name].map(lambda cell: isinstance(cell, str | bool)))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise WorkloadError(f"{path}: line {at + 1}: {name} is {table[name][at]!r}; it should be a number")
     for name, value in (("outcome", FINISHED), ("router", UNKNOWN)):
         table[name] = table[name].fillna(value) if name in table else value
     return table.sort_values("arrival_s", kind="stable").reset_index(drop=True)

@@ -248,7 +248,11 @@ def _load_profile(given: Any) -> Any:
 def _pools(given: Any) -> Any:
     if not isinstance(given, list | tuple):
         raise SpecError(f"pools is {given!r}; it should be a list")
-    return tuple(pool if isinstance(pool, Pool) else _part("a pool", Pool, pool) for pool in given)
+    pools = tuple(pool if isinstance(pool, Pool) else _part("a pool", Pool, pool) for pool in given)
+    for pool in pools:
+        if isinstance(pool.engines, bool) or not isinstance(pool.engines, int | float):
+            raise SpecError(f"a pool has {pool.engines!r} engines; it should be a whole number, 1 or more")
+    return pools
 
 
 def _columns(given: Any) -> Any:
@@ -269,6 +273,9 @@ def _window(given: Any) -> Any:
 def _part(name: str, kind: Callable[..., Any], document: Any) -> Any:
     if not isinstance(document, Mapping):
         raise SpecError(f"{name} is {document!r}; it should be keys with values")
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    if strange := [key for key in document if key not in known]:
+        raise SpecError(unknown_name(f"key of {name}", str(strange[0]), known))
     try:
         return kind(**document)
     except TypeError as error:

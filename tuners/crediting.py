@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from servegym.envs.sb3 import MASKS, Sb3VecEnv
@@ -28,6 +30,10 @@ def credit_requests(
     for a model without a rollout buffer, another environment than `Sb3VecEnv`, or one without decisions about single
     requests.
     """
+    if not (0 < horizon_s < math.inf and 0 < trace_s < math.inf):
+        raise TrainingError(
+            f"credit by request: horizon_s {horizon_s}, trace_s {trace_s}; both should be above 0, in s"
+        )
     env, old = model.get_env(), getattr(model, "rollout_buffer", None)
     if not isinstance(env, Sb3VecEnv) or old is None:
         raise TrainingError("credit by request is for PPO or MaskablePPO on Sb3VecEnv(gym.make_vec(...))")

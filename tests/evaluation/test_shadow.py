@@ -158,6 +158,11 @@ def test_logs_that_are_none(tmp_path: Path, truth: dict[str, tuple[float, list[d
         path.write_text(text)
         with pytest.raises(WorkloadError, match=word):
             read_served(path)
+    rows = truth["round-robin"][1]
+    for name, cell in (("ttft_s", "fast"), ("ttft_s", "0.2"), ("arrival_s", "2026-11-28T20:00:00")):
+        wrong = [row | {name: cell} if number == 7 else row for number, row in enumerate(rows)]
+        with pytest.raises(WorkloadError, match=f"line 8: {name} is '{cell}'; it should be a number"):
+            read_served(written(tmp_path, wrong))
     with pytest.raises(WorkloadError, match="39 requests have finished"):
         read_served(written(tmp_path, truth["round-robin"][1][:39]))
     with pytest.raises(WorkloadError, match=r"nope:? cannot be read: No such file or directory$"):

@@ -154,6 +154,8 @@ def test_files_that_are_no_specs(tmp_path):
         ("fleet:\n  engines: 2\n  engines: 3\n", "line 3: the key 'engines' is given twice"),
         ("idle_w: 100\n", "idle_w is given and busy_w is not"),
         ("busy_w: 100\n", "busy_w is given and idle_w is not"),
+        ("fleet: {pools: [{engines: two}]}\n", "a pool has 'two' engines; it should be a whole number"),
+        ("fleet: {pools: [{engines: 1, devise: x}]}\n", "unknown key of a pool 'devise'.*did you mean 'device'"),
     ):  # fmt: skip
         path.write_text(text)
         with pytest.raises(SpecError, match=says):
@@ -186,7 +188,7 @@ def test_what_is_said_last_counts():
     ({"load": 1.0, "rate_per_s": 2.0}, "load and rate_per_s .* are both given"),
     ({"engines": 2, "prefill": 1, "decode": 1}, "give one of the two"),
     ({"pools": POOLS, "engines": 2}, "pools are given, and engines"),
-    ({"pools": [{"engine": 2}]}, "a pool: .*engine"),
+    ({"pools": [{"engine": 2}]}, "a pool .engine.*did you mean .engines"),
     ({"signal_delay_s": 0.1}, "there is one engine, without a router"),
     ({"decode_scheduler": "edf"}, "edf is the scheduler of decode engines, and there are none"),
     ({"link_gb_per_s": 3.0}, "a link between prefill and decode engines"),

@@ -95,6 +95,8 @@ def test_decisions_of_a_loop_of_ones_own_earn_what_their_requests_gain() -> None
     batches = gym.make_vec("servegym:EngineBatching-v0", num_envs=1, vectorization_mode="vector_entry_point", **WORDS)
     with pytest.raises(TrainingError, match="EngineBatching decides about no single requests"):
         servegym.credit_requests(PPO("MlpPolicy", Sb3VecEnv(batches), device="cpu"))
+    with pytest.raises(TrainingError, match=r"horizon_s nan, trace_s 1\.0; both should be above 0"):
+        servegym.credit_requests(model, horizon_s=float("nan"))
 
 
 def test_what_it_was_trained_on_is_written_and_looked_at(tmp_path: Path) -> None:
