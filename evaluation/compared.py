@@ -96,15 +96,15 @@ class Compared:
 
     @property
     def loads(self) -> tuple[float, ...]:
-        return listed(self.spec.demand.load)
+        return listed(self.spec.demand.load, "load")
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        return listed(self.spec.demand.rate_per_s)
+        return listed(self.spec.demand.rate_per_s, "rate_per_s")
 
     @property
     def clients(self) -> tuple[int, ...]:
-        return listed(self.spec.demand.clients)
+        return listed(self.spec.demand.clients, "clients")
 
     @property
     def axis(self) -> str:

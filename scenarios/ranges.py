@@ -46,8 +46,9 @@ def choose(rng: np.random.Generator, items: tuple[Item, ...]) -> Item:
     return items[0] if len(items) == 1 else items[int(rng.integers(len(items)))]
 
 
-def listed(value: Any) -> tuple[Any, ...]:
-    """Convert a value, or several, to a tuple. Raises SpecError for a range, which cannot be enumerated."""
+def listed(value: Any, name: str = "a value") -> tuple[Any, ...]:
+    """Convert the value of field `name`, or several, to a tuple. Raises SpecError for a range, which has no list."""
     if isinstance(value, Range):
-        raise SpecError(f"a range from {value.low:g} to {value.high:g}, where each value is used; list the values")
+        low, high = f"{value.low:g}", f"{value.high:g}"
+        raise SpecError(f"{name} is a range from {low} to {high}; here it should be values, such as {low}, {high}")
     return value if isinstance(value, tuple) else () if value is None else (value,)

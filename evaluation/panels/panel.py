@@ -57,7 +57,7 @@ class Panel:
                 f"panel {self.name}: clients are given, and a panel has loads; compare serves closed loops"
             )
         for what in GONE_THROUGH:
-            values = listed(self.spec[what])
+            values = listed(self.spec[what], what)
             if not values:
                 raise PanelError(f"panel {self.name}: {what} is missing; it should have at least one")
             names = [ENDING.sub("", Path(value).name) if isinstance(value, str) else value for value in values]
