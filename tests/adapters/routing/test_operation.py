@@ -216,7 +216,7 @@ def test_where_engines_are_said_to_be(tmp_path: Path) -> None:
 
 def test_it_ends_when_streams_have_ended(engines: list[FakeEngine]) -> None:
     engines[0].mood = "slower"
-    settings = dataclasses.replace(QUICK, drain_notice_s=0.5)
+    settings = dataclasses.replace(QUICK, drain_notice_s=2.0)
     with proxied([engines[0].url], settings) as proxy, ThreadPoolExecutor(2) as pool:
         first = pool.submit(stream, proxy.url)
         until(lambda: engines[0].bodies, "it is there")
