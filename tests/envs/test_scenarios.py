@@ -278,7 +278,7 @@ def test_values_that_make_no_source(values, says):
     ({"load": {"low": 0.3}}, "a range has low and high"),
     ({"load": {"low": 0.5, "high": 0.3}}, "from 0.5 to 0.3"),
     ({"load": {"low": "a", "high": 0.3}}, "a load of 'a'"),
-    ({"gain": {"weight": 2}}, "gain: .*weight"),
+    ({"gain": {"weight": 2}}, "unknown key of gain .weight"),
     ({"gain": {"name": "most"}}, "unknown gain function 'most'"),
     ({"incidents": [{"time_s": 1.0}]}, "an incident: .*missing"),
     ({"incidents": 3}, "incidents is 3"),
