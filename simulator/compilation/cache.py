@@ -124,7 +124,7 @@ def features_of(machine: str) -> set[str]:
     """Return the features of the processor here, with the names of LEVELS."""
     if machine == "x86_64":
         return {name for name, is_there in binding.get_host_cpu_features().items() if is_there}
-    # LLVM reports half of those of aarch64. Linux reports all, on a line for each core.
+    # Of aarch64 LLVM reports only half of the features; Linux lists all, on a line for each core.
     lines = [line.partition(":") for line in CPUINFO.read_text().splitlines()] if CPUINFO.exists() else []
     cores = [set(names.split()) for key, _, names in lines if key.strip() == "Features"]
     return set.intersection(*cores) if cores else set()
