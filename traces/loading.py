@@ -77,7 +77,7 @@ def load_trace(
         raise WorkloadError(
             f"{loaded.name} has {len(rows)} requests"
             + (f" within the token limits, of {len(loaded)}" if len(rows) < len(loaded) else "")
-            + f"; {requests or 1} are asked for"
+            + (f"; requests (--requests, or of the spec) is {requests}" if requests else "; it should have some")
         )
     start = window_start(window, seed, len(rows), requests or len(rows))
     if loaded.turns is not None:  # a window of sessions begins with the last session at or before its start

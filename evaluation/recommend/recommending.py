@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.errors import ExperimentError
+from servegym.evaluation.identity import document_digest
 from servegym.evaluation.plan import OF_A_FLEET, check_devices, price_per_hour
 from servegym.evaluation.recommend.choosing import Chosen, choose
 from servegym.evaluation.recommend.judging import curve, judged
@@ -29,6 +30,7 @@ from servegym.scenarios.fleets import title_of
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import fixed, plain
+from servegym.traces.files import sha256
 
 SLO = "ttft_s=2,tpot_s=0.1"  # where nothing else is asked for
 
@@ -41,9 +43,9 @@ class Question:
     SLOs, rate, and how the file is read; its policies and engines are not used, but for pools: that fleet is given, and
     setups serve with it as it is. engines: of the fleet; None: as few as do. schedulers, routers: that are tried
     instead of a list of ours. served: how the recording was served. prices: of an engine-hour, by device.
-    disaggregated: whether engines that only prefill or only decode are tried too.
+    disaggregated: whether engines that only prefill or only decode are tried too. spec_file: as commands name it.
 
-    Raises ExperimentError for devices named twice, prices of no device, and incidents.
+    Raises ExperimentError for devices named twice, prices of no device, incidents, and what pools rule out.
     """
 
     recording: str
@@ -55,13 +57,19 @@ class Question:
     served: Served = dataclasses.field(default_factory=Served)
     prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
     disaggregated: bool = False
+    spec_file: str = "FLEET.yaml"
 
     def __post_init__(self) -> None:
         check_devices(self.devices, self.prices)
         if self.spec.fleet.incidents:
             raise ExperimentError(f"a recommendation is of a steady fleet, without incidents; {OF_A_FLEET}")
-        if self.spec.fleet.pools and (self.prices or self.disaggregated):
-            raise ExperimentError("the fleet is given by its pools; leave --price and --disaggregated out")
+        pools = self.spec.fleet.pools
+        if pools and (self.prices or self.disaggregated or self.served.engines not in (1, self.given_engines)):
+            raise ExperimentError(
+                "the fleet is given by its pools; leave --price, --disaggregated and the engines of --served out"
+            )
+        if any(pool.scheduler for pool in pools):
+            raise ExperimentError("a pool has a scheduler of its own; leave it out, as schedulers are tried")
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -94,6 +102,21 @@ class Question:
             disaggregated=self.disaggregated,
             engines=self.given_engines,
         )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that the recommendation depends on."""
+        path = Path(self.recording)
+        return {
+            "recording": sha256(path) if path.is_file() else self.recording, "spec": self.spec.to_json(),
+            "target": self.target.text, "served": dataclasses.asdict(self.served), "prices": dict(self.prices),
+            "asked": [self.engines, self.schedulers, self.routers, self.disaggregated],
+        }  # fmt: skip
+
+    @property
+    def default_directory(self) -> Path:
+        """A folder of its own for each identity."""
+        return Path("results") / f"recommend-{Path(self.recording).name.split('.')[0]}-{document_digest(self.identity)}"
 
     def read(self) -> Recording:
         demand = self.spec.demand

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from shlex import quote
 from typing import Any
 
 from servegym.evaluation.intervals import Interval
@@ -134,10 +135,10 @@ def _cautions(found: Recommendation) -> list[str]:
     lines = []
     if question.spec.fleet.pools:
         lines.append(
-            f"How much load it carries: servegym goodput --spec FLEET.yaml --trace {question.recording} --slo "
-            f"{question.spec.demand.slo} --target {question.target.text} --scheduler {setup.policy} --router "
-            f"{setup.router} --max-num-batched-tokens {setup.max_num_batched_tokens} --max-num-seqs "
-            f"{setup.max_num_seqs}"
+            f"How much load it carries: servegym goodput --spec {quote(question.spec_file)} --trace "
+            f"{quote(question.recording)} --slo {question.spec.demand.slo} --target {question.target.text} "
+            f"--scheduler {setup.policy} --router {setup.router} --max-num-batched-tokens "
+            f"{setup.max_num_batched_tokens} --max-num-seqs {setup.max_num_seqs}"
         )
     over = found.windows.over
     lines.append(f"± 95 % interval over {over} that nothing was chosen by (differences paired by window).")

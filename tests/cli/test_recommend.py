@@ -41,7 +41,7 @@ def test_what_to_run(servegym, tmp_path, recording):
         "engines of a100-llama3-8b",
     ):  # fmt: skip
         assert words in done.stdout
-    document = json.loads((tmp_path / "results/recommend-mine/recommendation.json").read_text())
+    document = json.loads(next(tmp_path.glob("results/recommend-mine-*/recommendation.json")).read_text())
     best, device = document["recommended"], document["devices"][0]
     assert device["setups"][0]["role"] == "recommended" and device["setups"][0]["engines"] == best["engines"]
     assert device["least_engines"] <= best["engines"] and device["setups"][0]["cost_per_hour"] == 2 * best["engines"]
@@ -77,13 +77,15 @@ def test_a_fleet_of_unequal_engines(servegym, tmp_path, recording):
     assert best["setup"]["router"] == "predicted-cost" and {row["engines"] for row in (best, *others)} == {3}
     assert best["share"] > others[0]["share"]
     (command,) = [line for line in done.stderr.splitlines() if line.startswith("How much load it carries: servegym ")]
-    found = servegym(
-        *command.partition("servegym ")[2].replace("FLEET", "fleet").split(), "--seeds", "1", "--jobs", "1"
-    )
+    found = servegym(*command.partition("servegym ")[2].split(), "--seeds", "1", "--jobs", "1")
     assert found.status == 0 and "predicted-cost" in found.stdout, found.stderr
+    assert len(list(tmp_path.glob("results/recommend-mine-*"))) == 1
     for more, words in (
         (("--price", "h100-llama3-8b=4"), "given by its pools"),
         (("--export", "files"), "of equal engines"),
+        (("--served", "engines=2"), "leave --price, --disaggregated and the engines of --served out"),
+        (("--engines", "2"), "the pools of fleet.yaml have their own numbers of engines; leave --engines out"),
+        (("--device", "a100-llama3-8b"), "the pools of fleet.yaml have their own devices; leave --device out"),
     ):
         assert words in servegym(*fleet, *more).refusal
 

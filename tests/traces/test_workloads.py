@@ -87,7 +87,10 @@ def test_limits_leave_out_requests(own):
     path = own(TIMED)
     assert build_workload(path, max_prompt_tokens=100).table["prompt_tokens"].tolist() == [10, 30, 40]
     assert build_workload(path, max_total_tokens=33, requests=2).table["prompt_tokens"].tolist() == [10, 30]
-    with pytest.raises(WorkloadError, match="has 3 requests within the token limits, of 4; 4 are asked for"):
+    with pytest.raises(
+        WorkloadError,
+        match=r"has 3 requests within the token limits, of 4; requests \(--requests, or of the spec\) is 4",
+    ):
         build_workload(path, max_prompt_tokens=100, requests=4)
     table = build_workload("sharegpt", requests=2000, rate_per_s=1, max_prompt_tokens=512, max_total_tokens=700).table
     assert len(table) == 2000
@@ -119,7 +122,7 @@ def test_bad_options_of_a_file(own):
     for rate in (0, -2, float("nan"), float("inf")):
         with pytest.raises(WorkloadError, match="a rate is above 0"):
             build_workload(path, rate_per_s=rate)
-    with pytest.raises(WorkloadError, match="has 4 requests; 9 are asked for"):
+    with pytest.raises(WorkloadError, match=r"has 4 requests; requests \(--requests, or of the spec\) is 9"):
         build_workload(path, requests=9)
     with pytest.raises(WorkloadError, match="trace 'own': poisson arrivals need a rate"):
         build_workload(own(UNTIMED))

@@ -55,8 +55,12 @@ HELP = {
 
 
 @spec_options(many=("device", "scheduler", "router"), only=FIELDS, shown=SHOWN, help_texts=HELP)
-@work_options("results/recommend-RECORDING", "Folder for recommendation.json and the tables.", ("ray", "fresh"))
+@work_options(
+    "results/recommend-RECORDING-..., one for each question", "Folder for recommendation.json and the tables.",
+    ("ray", "fresh"),
+)  # fmt: skip
 def recommend(
+    context: typer.Context,
     words: Words,
     work: Work,
     recording: Annotated[
@@ -99,7 +103,6 @@ def recommend(
     compared with them. Then schedulers, routers and limits of the engine are tried on every second window of the
     recording, and the chosen setup is compared with vLLM's defaults on the other windows.
     """
-    directory = work.out or Path("results") / f"recommend-{Path(recording).name.split('.')[0]}"
     if export is not None:
         check_output_folder(export, "--export")
     from servegym.cli.recommend_tables import show, show_match
@@ -115,8 +118,9 @@ def recommend(
     spec = ServingSpec(Demand(slo=SLO, keep_slos=True)).with_overrides(words)
     question = Question(
         recording, spec, parse_target(target), engines, listed(schedulers), listed(routers), served_of(served),
-        prices_of(price or []), disaggregated,
+        prices_of(price or []), disaggregated, str(context.params["spec"]),
     )  # fmt: skip
+    directory = work.out or question.default_directory
     if export is not None and spec.fleet.pools:
         raise ExperimentError("--export is of equal engines, and this fleet has pools; leave it out")
     console = work.console

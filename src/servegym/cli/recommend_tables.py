@@ -53,4 +53,4 @@ def show(found: Recommendation, console: Console) -> None:
         tables[of.device] = rows
     show_tables(console, tables, LEAVING)
     for line in conclusions(found):
-        console.print(line)
+        console.print(line, soft_wrap="servegym goodput" in line)  # a command is copied whole

@@ -65,6 +65,7 @@ def spec_options(
                 from servegym.scenarios.documents import load_words
 
                 words = load_words(file)
+                _check_pools(file, words, of_options)
             if {"load", "rate_per_s"} <= of_options.keys():
                 raise SpecError("--rate and --load are both given; give one of them")
             return function(words=overridden(words, of_options), **arguments)
@@ -80,6 +81,16 @@ def spec_options(
         return with_parameters(command, function, [file, *made, *own_parameters(function, "words")])
 
     return decorate
+
+
+def _check_pools(file: Path, words: Words, of_options: Words) -> None:
+    """Raise SpecError for options that would drop the pools of a spec, or that none of its pools would heed."""
+    pools = words.get("pools") or ()
+    dropped = [name for name in ("engines", "prefill", "decode") if name in of_options]
+    ignored = [name for name in ("device", "scheduler") if name in of_options and all(getattr(p, name) for p in pools)]
+    if pools and (dropped or ignored):
+        own = "numbers of engines" if dropped else f"{ignored[0]}s"
+        raise SpecError(f"the pools of {file} have their own {own}; leave {_flag((dropped or ignored)[0])} out")
 
 
 def option_set(
