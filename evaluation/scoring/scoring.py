@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from servegym.errors import PolicyError
+from servegym.errors import ExperimentError, PolicyError
 from servegym.evaluation.policy_checks import checking
 from servegym.evaluation.scoring.client import JobOutput, ask
 from servegym.evaluation.scoring.results import Score, score_of, where
@@ -43,13 +43,14 @@ def score(
     name: of the policy, if the file registers several.
     baselines: two or more policies of its kind, which are run too.
     kind: of a named policy, if a scheduler and a router have that name.
-    limit_s: of its runs. memory_gib: of its process.
+    least: a score from 0 to 1. limit_s: of its runs. memory_gib: of its process.
 
     Raises PolicyError, with what the policy did and where, if its file contains what it may not, or if it fails its
     check, crashes, hangs, writes or reads outside its arrays, or takes too much memory; ExperimentError, SpecError for
     an invalid panel.
     """
     file = _file_of(policy)
+    _check(None if file else str(policy), panel, baselines, kind, least)
     with tempfile.TemporaryDirectory() as folder:
         job: dict[str, Any] = {
             "path": str(file) if file else None, "name": name if file else str(policy), "limit_s": limit_s,
@@ -78,6 +79,24 @@ def _file_of(policy: Path | str) -> Path | None:
     if not path.is_file():
         raise PolicyError(f"{path.name}: there is no such file in {path.resolve().parent}")
     return path.resolve()
+
+
+def _check(
+    policy: str | None, panel: Path | str | None, baselines: Sequence[str], kind: str | None, least: float
+) -> None:
+    """Raise as `score` for names and numbers that are wrong, before processes are started. policy: if it is named."""
+    from servegym.baselines import registry
+    from servegym.evaluation.panels.panel import load_panel
+
+    if not 0 <= least <= 1:
+        raise ExperimentError(f"least is {least:g}; it should be a score from 0 to 1")
+    if len(set(baselines)) == 1:
+        raise ExperimentError(f"{baselines[0]} is the only baseline; name two or more, or none")
+    kind = kind or (_kind_of(policy) if policy else None)
+    for text in [*baselines, *([policy] if policy else [])]:
+        {"scheduler": registry.scheduler, "router": registry.router}[kind or _kind_of(text)](text)
+    if panel is not None:
+        load_panel(panel)
 
 
 def _kind_of(text: str) -> str:

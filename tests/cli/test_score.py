@@ -32,7 +32,14 @@ def test_what_cannot_be_scored_ends_with_one_line(servegym, tmp_path):
     done = servegym("score", "mine.py")
     assert (done.status, done.stdout) == (2, "")
     assert done.stderr.startswith("servegym: mine.py, line 2: imports subprocess; a policy may import")
-    assert servegym("score", "edf", "--panel", "nowhere").status == 2
+    for more, words in (
+        (("--panel", "nowhere"), "unknown panel 'nowhere'"),
+        (("--baseline", "sjf", "--baseline", "nosuch"), "unknown scheduler 'nosuch'"),
+        (("--baseline", "sjf"), "sjf is the only baseline; name two or more, or none"),
+        (("--least", "nan"), "least is nan; it should be a score from 0 to 1"),
+        (("--least", "2"), "least is 2; it"),
+    ):
+        assert words in servegym("score", "edf", *more).refusal
     (tmp_path / "binary.yaml").write_bytes(b"\xff")
     done = servegym("score", "edf", "--panel", "binary.yaml")
     assert done.status == 2 and done.stderr.startswith("servegym: binary.yaml is no YAML: 'utf-8' codec")
