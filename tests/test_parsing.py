@@ -26,6 +26,12 @@ def test_numbers_that_yaml_reads_otherwise(number, read):
         parse_yaml(f"a: 1\nengines: {number}\n")
 
 
+@pytest.mark.parametrize("text", ["1_0", "1_0.5", "'1_0'", "[2, 1_0]", "slide-batching:gamma=1_0"])
+def test_numbers_with_underscores(text):
+    with pytest.raises(Malformed, match=r"line 2: .*1_0.*: it should be 10.*, without underscores"):
+        parse_yaml(f"a: mine_2.csv\nload: {text}\n")
+
+
 def test_where_a_text_is_wrong():
     with pytest.raises(Malformed, match=r"line 2 column 1: .*; is it cut off\?"):
         parse_json('{"a": 1,\n')
@@ -34,7 +40,7 @@ def test_where_a_text_is_wrong():
 
 
 def test_plain_data():
-    text = "base: &base {a: 1, b: -2}\nother: {<<: *base, b: 1_000}\nlist: [0, 1.5, yes, null, 2024-01-01x]\n"
+    text = "base: &base {a: 1, b: -2}\nother: {<<: *base, b: 1000}\nlist: [0, 1.5, yes, null, 2024-01-01x]\n"
     assert parse_yaml(text) == {
         "base": {"a": 1, "b": -2}, "other": {"a": 1, "b": 1000}, "list": [0, 1.5, True, None, "2024-01-01x"],
     }  # fmt: skip

@@ -219,7 +219,8 @@ def _parsed(cells: pd.Series[Any]) -> np.ndarray:
 
 
 def _number(cell: Any) -> float:
-    if isinstance(cell, bool) or not isinstance(cell, (str, int, float, np.number)):
+    is_number = isinstance(cell, (str, int, float, np.number)) and not isinstance(cell, bool)
+    if not is_number or (isinstance(cell, str) and "_" in cell):  # Python reads 1_0 as 10
         return np.nan
     try:
         return float(cell)
@@ -232,7 +233,7 @@ def _whole_numbers(cell: Any, most: int) -> np.ndarray:
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):
         return np.empty(0, "i8")
     items = [int(item) for item in cell.split()] if isinstance(cell, str) else [operator.index(item) for item in cell]
-    if items and not 0 <= min(items) <= max(items) <= most:
+    if (isinstance(cell, str) and "_" in cell) or (items and not 0 <= min(items) <= max(items) <= most):
         raise ValueError("out of range")
     return np.array(items, "u8").view("i8")
 

@@ -1,9 +1,14 @@
 """Every error a user can cause. Each message says what was wrong, where, and what would be right."""
 
 import difflib
+import re
 from collections.abc import Collection
 
 MOST_MEANT = 3  # most names suggested for an unknown one
+# Python reads 1_0 as 10. Numbers are words of their own, and parts of NAME:key=1,key=2, LOW..HIGH and KIND:1@2.
+UNDERSCORES = re.compile(
+    r"(?:^|[:=,@]|\.\.)([-+]?[0-9]*[.]?[0-9]+(?:_[0-9]+)+(?:[.][0-9]*)?(?:e[-+]?[0-9]+)?)(?=$|[:,@]|\.\.)"
+)
 
 
 def unknown_name(kind: str, name: str, names: Collection[str]) -> str:
@@ -22,6 +27,12 @@ def unknown_name(kind: str, name: str, names: Collection[str]) -> str:
 def why_unread(error: Exception) -> str:
     """Return on one line why a file could not be read, without its name."""
     return getattr(error, "strerror", None) or str(error).partition("\n")[0]
+
+
+def without_underscores(text: str) -> str:
+    """Compose the message for a text that has a number with underscores; "": it has none."""
+    found = UNDERSCORES.search(text)
+    return f"{text}: it should be {found[1].replace('_', '')}, without underscores" if found else ""
 
 
 class ServegymError(ValueError):

@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
-DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+from servegym.errors import without_underscores
+
+DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -48,6 +50,12 @@ def parse_yaml(text: str) -> Any:
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's for plain data, without what is never meant."""
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and (why := without_underscores(value)):
+            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
+        return value
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:

@@ -30,6 +30,8 @@ def refused(path) -> str:
     ("a,b\n1,2\n", "has columns a, b; a trace of your own needs prompt_tokens, output_tokens"),
     ("prompt_tokens\n1\n", "missing: output_tokens"),
     ("prompt_tokens,prompt_tokens,output_tokens\n1,2,3\n", "prompt_tokens more than once"),
+    (HEAD + "\n0,1_0,1\n", "row 1: prompt_tokens is '1_0'; it should be a whole number of tokens"),
+    (HEAD + ",prefix_blocks\n0,1,1,1 2_0\n", "row 1: prefix_blocks is '1 2_0'"),
     (HEAD + "\n0,x,1\n", "row 1: prompt_tokens is 'x'; it should be a whole number of tokens"),
     (HEAD + "\n0,1,1\n1,nan,1\n", "row 2: prompt_tokens is empty or NaN"),
     (HEAD + "\n0,1,1\n1,1\n", "row 2: output_tokens is empty"),

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from servegym.errors import ServegymError
+from servegym.errors import ServegymError, without_underscores
 
 
 class Interrupted(Exception):
@@ -24,10 +24,6 @@ class Interrupted(Exception):
 INTERRUPTED = 130  # exit status, as shells have it
 WRONG_INPUT = 2
 NOW_CALLED = re.compile(r"\w+ is now called ")
-# Python reads 1_0 as 10. Numbers are words of their own, and parts of NAME:key=1,key=2, LOW..HIGH and KIND:1@2.
-UNDERSCORES = re.compile(
-    r"(?:^|[:=,@]|\.\.)([-+]?[0-9]*[.]?[0-9]+(?:_[0-9]+)+(?:[.][0-9]*)?(?:e[-+]?[0-9]+)?)(?=$|[:,@]|\.\.)"
-)
 
 
 def run_app(app: typer.Typer) -> NoReturn:
@@ -56,9 +52,8 @@ def run_app(app: typer.Typer) -> NoReturn:
 def refuse_underscores(words: list[str]) -> None:
     """Raise ServegymError for a number with underscores among the words of a command."""
     for before, word in zip(["", *words], words, strict=False):
-        if found := UNDERSCORES.search(word):
-            option = f"{before} " if before.startswith("--") else ""
-            raise ServegymError(f"{option}{word}: it should be {found[1].replace('_', '')}, without underscores")
+        if why := without_underscores(word):
+            raise ServegymError((f"{before} " if before.startswith("--") else "") + why)
 
 
 def warn_of_earlier_names() -> None:
