@@ -8,11 +8,9 @@ off the simulation is; simulated under the others, what they would have gained.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,12 +19,15 @@ from servegym.errors import WorkloadError, why_unread
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.measured.engine_terms import EngineTerms
 from servegym.evaluation.measured.fitting import Fitted, fit
+from servegym.evaluation.measured.own_requests import TIMES, checked_times
 from servegym.evaluation.measured.runs import Run, mean_itl_s
 from servegym.evaluation.measured.serving import scenario_of
 from servegym.latency_models.profile import Profile
 from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.simulation import Simulation
+from servegym.traces.cells import Chunk
+from servegym.traces.files import field_of
 from servegym.traces.reading import NONE, Reading
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s", "ttft_slo_s", "tpot_slo_s")
@@ -164,7 +165,7 @@ def read_served(
         table = table[table["arrival_s"] >= table["arrival_s"].max() - last_s]
     changes = np.flatnonzero(table["router"].to_numpy()[1:] != table["router"].to_numpy()[:-1])
     table = table.iloc[changes[-1] + 1 if len(changes) else 0 :]
-    done = (table["outcome"] == FINISHED) & (table["output_tokens"] >= 1) & table["ttft_s"].notna()
+    done = _finished(table)
     left_out = {str(name): int(count) for name, count in table["outcome"][~done].value_counts().items()}
     served = table[done].reset_index(drop=True)
     if len(served) < LEAST:
@@ -199,18 +200,14 @@ def _evenly_in_time(requests: pd.DataFrame) -> pd.Series:
     return pd.Series(np.bincount(of, ttft_s + k * np.nan_to_num(itl_s) <= due_s))
 
 
-def _renamed(row: dict[str, Any], reading: Reading) -> dict[str, Any]:
-    """Return a line with servegym's names beside the file's; a dot reaches into nested fields. Raises KeyError."""
-    return row | {
-        name: functools.reduce(lambda part, key: part[key], column.split("."), row)
-        for name, column in reading.names.items()
-        if column != NONE
-    }
+def _finished(table: pd.DataFrame) -> pd.Series:
+    return (table["outcome"] == FINISHED) & (table["output_tokens"] >= 1) & table["ttft_s"].notna()
 
 
 def _table(path: Path, reading: Reading) -> pd.DataFrame:
     """Read all lines in order of arrival, but for an incomplete last line, which is still being written."""
     reading.check_known((*NEEDED, *OPTIONAL))
+    named = {name: column for name, column in reading.names.items() if column != NONE}
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -223,22 +220,20 @@ def _table(path: Path, reading: Reading) -> pd.DataFrame:
             row = None
         if not isinstance(row, dict):
             raise WorkloadError(f"{path}: line {number} is no JSON object; a log of servegym proxy has one a line")
-        try:
-            rows.append(_renamed(row, reading))
-        except (LookupError, TypeError):
-            raise WorkloadError(f"{path}: line {number} lacks a column that --columns names") from None
+        rows.append(row | {name: field_of(row, column) for name, column in named.items()})
     table = pd.DataFrame(rows)
+    for name, column in named.items():
+        if all(row[name] is None for row in rows):
+            raise WorkloadError(f"{path} has no field {column}, which --columns names for {name}")
     missing = [name for name in NEEDED if name not in table]
     if missing:
         raise WorkloadError(
             f"{path}: {missing[0]} is missing; a log has {', '.join(NEEDED)}, or --columns says which columns these are"
         )
-    for name in table.columns.intersection([*NEEDED, *OPTIONAL]).difference(TEXTS):
-        numbers = pd.to_numeric(table[name], errors="coerce")
-        wrong = table[name].notna() & (numbers.isna() | table[name].map(lambda cell: isinstance(cell, str | bool)))
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise WorkloadError(f"{path}: line {at + 1}: {name} is {table[name][at]!r}; it should be a number")
     for name, value in (("outcome", FINISHED), ("router", UNKNOWN)):
         table[name] = table[name].fillna(value) if name in table else value
+    chunk = Chunk(str(path), 1, table)
+    for name in table.columns.intersection([*NEEDED, *OPTIONAL]).difference([*TEXTS, *TIMES]):
+        table[name] = chunk.numbers(name, "a number", np.nan)
+    table = table.assign(**checked_times(chunk, _finished(table).to_numpy(), reading))
     return table.sort_values("arrival_s", kind="stable").reset_index(drop=True)

@@ -157,7 +157,8 @@ def adapters_of(fleet: Fleet) -> Adapters | None:
     missing = [name for name, number in numbers.items() if number is None and name != "max_cpu_loras"]
     if missing:
         raise SpecError(
-            f"LoRA adapters need max_loras, lora_load_s and lora_activate_s; {' and '.join(missing)} missing"
+            "LoRA adapters need max_loras, lora_load_s and lora_activate_s (--max-loras, --lora-load, --lora-activate);"
+            f" {' and '.join(missing)} missing"
         )
     load_s, activate_s = (float(time_s) for time_s in times.values())
     return Adapters(most["max_loras"] or 0, load_s, activate_s, most["max_cpu_loras"])

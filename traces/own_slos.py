@@ -39,7 +39,7 @@ def same(
     del rng
     given = {"ttft_s": ttft_s, "tpot_s": tpot_s, "ttlt_s": ttlt_s}
     slos = {key: value for key, value in given.items() if value is not None}
-    columns = {FIELD[key]: value for key, value in _slos(slos, SAME).items()} if slos else {}
+    columns = {FIELD[key]: value for key, value in _slos(slos, "the SLO").items()} if slos else {}
     return Assignment(columns, _overruled(trace))
 
 
@@ -72,9 +72,10 @@ def classes(trace: Trace, rng: np.random.Generator, /, **shares: str) -> Assignm
 
 def _slos(given: dict[str, float], what: str) -> dict[str, float]:
     """Check SLOs. Raises WorkloadError if one is missing or there are too many."""
+    checked = {key: checked_positive(value, f"{what}: {key}") for key, value in given.items()}
     if set(given) not in ({"ttft_s", "tpot_s"}, {"ttlt_s"}):
         raise WorkloadError(f"{what} has {' and '.join(given) or 'no SLO'}; {RIGHT}")
-    return {key: checked_positive(value, f"{what}: {key}") for key, value in given.items()}
+    return checked
 
 
 def _number(text: str, what: str) -> float:

@@ -20,6 +20,7 @@ OPTIONAL = (
     "failed", "prompt_id", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "prefix_blocks",
     "prefix_block_tokens",
 )  # fmt: skip
+SLOWEST_S = 2.0  # of a later token in most answers: slower ones are taken for milliseconds
 FINISHED = "finished"  # as `servegym replay` has it
 
 
@@ -57,17 +58,32 @@ def checked(rows: Chunk, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
         is_length = (numbers >= 1) & (numbers == np.floor(numbers))
         rows.check(name, ~failed & ~is_length, "a whole number of tokens, 1 or more")
         table[name], known = numbers, known & is_length
-    for name in TIMES:
-        table[name] = _seconds(rows, name, reading)
-    rows.check("arrival_s", ~np.isfinite(table["arrival_s"].to_numpy()), "a finite time")
-    e2e_s, ttft_s = table["e2e_s"].to_numpy(), table["ttft_s"].to_numpy()
-    rows.check("e2e_s", ~failed & ~((e2e_s >= 0) & np.isfinite(e2e_s)), "finite seconds of 0 or more")
-    rows.check("ttft_s", ~failed & ~((ttft_s >= 0) & (ttft_s <= e2e_s)), "finite seconds from 0 on, ttft_s <= e2e_s")
+    table = table.assign(**checked_times(rows, ~failed, reading))
     if failed.all():
         raise WorkloadError(f"{rows.file}: every request failed; there should be some that were served")
     notes = [f"{int((~known).sum())} requests that failed have no lengths, and are left out"] if not known.all() else []
     table = table.assign(failed=failed)[known]
     return table.astype(dict.fromkeys(LENGTHS, "i8")), notes
+
+
+def checked_times(rows: Chunk, served: np.ndarray, reading: Reading) -> dict[str, np.ndarray]:
+    """Read the TIMES of requests, float64[rows] of seconds; those of requests that were not served may be NaN.
+
+    Raises WorkloadError for times that cannot be, and for seconds that SLOWEST_S rules out, unless the unit is given.
+    """
+    times = {name: _seconds(rows, name, reading) for name in TIMES}
+    rows.check("arrival_s", ~np.isfinite(times["arrival_s"]), "a finite time")
+    ttft_s, e2e_s = times["ttft_s"], times["e2e_s"]
+    rows.check("e2e_s", served & ~((e2e_s >= 0) & np.isfinite(e2e_s)), "finite seconds of 0 or more")
+    rows.check("ttft_s", served & ~((ttft_s >= 0) & (ttft_s <= e2e_s)), "finite seconds from 0 on, ttft_s <= e2e_s")
+    later = rows.numbers("output_tokens", "a whole number of tokens", np.nan) - 1
+    slow = (e2e_s - ttft_s > SLOWEST_S * later)[served & (later > 0)]
+    if reading.time_unit is None and slow.sum() > len(slow) / 2:
+        raise WorkloadError(
+            f"{rows.file}: most answers take more than {SLOWEST_S:g} s a later token; give --time-unit, ms for times "
+            "in milliseconds, s if they are right"
+        )
+    return times
 
 
 def _frame(file: Path, names: list[str]) -> pd.DataFrame:

@@ -269,7 +269,8 @@ class Deployment:
             at = int(np.argmax(adapter > 0))
             raise DeploymentError(
                 f"workload '{workload.name}', request {at}: it names LoRA adapter {adapter[at]}, and {self.name} has "
-                "none; give its engines max_loras, and the times to load and to activate an adapter"
+                "none; give its engines max_loras, lora_load_s and lora_activate_s (--max-loras, --lora-load, "
+                "--lora-activate)"
             )
 
     def check_fits(self, workload: Workload, again: bool = False) -> None:

@@ -32,10 +32,11 @@ def test_what_it_says(servegym: Callable[..., Any], log: Path, tmp_path: Path, m
 @pytest.mark.parametrize(("arguments", "word"), [
     (("nope.jsonl", "--device", DEVICE, "--router", "min-load"), "nope.jsonl"),
     (("nope.jsonl", "--device", "nope", "--router", "min-load"), "nope"),
-    (("nope.jsonl", "--device", DEVICE, "--router", "x", "--max-loras", "4"), "lora_load_s and lora_activate_s"),
-    (("nope.jsonl", "--device", DEVICE, "--router", "x", "--columns", "size=n"), "unknown column 'size'"),
+    (("nope.jsonl", "--device", DEVICE, "--router", "x", "--scheduler", "edf"), "unknown router 'x'"),
+    (("nope.jsonl", "--device", DEVICE, "--scheduler", "edf", "--max-loras", "4"), "lora_load_s and lora_activate_s"),
+    (("nope.jsonl", "--device", DEVICE, "--router", "min-load", "--columns", "size=n"), "unknown column 'size'"),
     (("nope.jsonl", "--device", DEVICE), "--router NAME, or --scheduler NAME"),
-    (("nope.jsonl", "--device", DEVICE, "--router", "x", "--every", "5", "--json", "-"), "leave one of them out"),
+    (("nope.jsonl", "--device", DEVICE, "--router", "min-load", "--every", "5", "--json", "-"), "leave one of"),
 ])  # fmt: skip
 def test_wrong_input(servegym: Callable[..., Any], arguments: tuple[str, ...], word: str) -> None:
     assert word in servegym("shadow", *arguments).refusal

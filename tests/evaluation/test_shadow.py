@@ -144,7 +144,7 @@ def test_a_log_with_other_names(truth: dict[str, tuple[float, list[dict[str, obj
     assert served.in_time[0] == 3 and (served.run.router, served.left_out) == ("min-load", {})
     assert served.in_time[1:].sum() == pytest.approx(known.in_time[1:].sum(), rel=0.1)
     assert served.run.requests["prompt_tokens"].tolist() == known.run.requests["prompt_tokens"].tolist()
-    with pytest.raises(WorkloadError, match="line 1 lacks a column that --columns names"):
+    with pytest.raises(WorkloadError, match=r"has no field usage\.tokens, which --columns names for prompt_tokens"):
         read_served(written(tmp_path, other), reading=Reading("prompt=usage.tokens"))
 
 
@@ -159,10 +159,21 @@ def test_logs_that_are_none(tmp_path: Path, truth: dict[str, tuple[float, list[d
         with pytest.raises(WorkloadError, match=word):
             read_served(path)
     rows = truth["round-robin"][1]
-    for name, cell in (("ttft_s", "fast"), ("ttft_s", "0.2"), ("arrival_s", "2026-11-28T20:00:00")):
+    for name, cell, right in (
+        ("ttft_s", "fast", "seconds"), ("ttft_s", -0.1, "finite seconds from 0 on, ttft_s <= e2e_s"),
+        ("ttft_s", 1e3, "finite seconds from 0 on"), ("tpot_slo_s", "1_0", "a number"),
+    ):  # fmt: skip
         wrong = [row | {name: cell} if number == 7 else row for number, row in enumerate(rows)]
-        with pytest.raises(WorkloadError, match=f"line 8: {name} is '{cell}'; it should be a number"):
+        with pytest.raises(WorkloadError, match=f"row 8: {name} is .*; it should be {right}"):
             read_served(written(tmp_path, wrong))
+    in_ms = [row | {name: 1e3 * float(row[name]) for name in ("arrival_s", "ttft_s", "e2e_s")} for row in rows]
+    with pytest.raises(WorkloadError, match="more than 2 s a later token; give --time-unit, ms for times in milli"):
+        read_served(written(tmp_path, in_ms))
+    of_ms, known = (
+        read_served(written(tmp_path, log), reading=Reading(time_unit=unit)).run.requests["ttft_s"].tolist()
+        for log, unit in ((in_ms, "ms"), (rows, None))
+    )
+    assert of_ms == pytest.approx(known)
     with pytest.raises(WorkloadError, match="39 requests have finished"):
         read_served(written(tmp_path, truth["round-robin"][1][:39]))
     with pytest.raises(WorkloadError, match=r"nope:? cannot be read: No such file or directory$"):

@@ -80,6 +80,7 @@ def shadow(
     lora_load_s: Annotated[float | None, options.field_option("lora_load_s", options.ON_WHAT)] = None,
     lora_activate_s: Annotated[float | None, options.field_option("lora_activate_s", options.ON_WHAT)] = None,
     columns: options.Columns = None,
+    time_unit: options.TimeUnit = None,
     last_s: Annotated[
         float | None,
         option("SECONDS", "Only requests from this time of the log on.", options.ON_WHAT, "--last", min=1.0),
@@ -100,6 +101,7 @@ def shadow(
     The profile is fitted to the first half of the requests; the second half is simulated under the policy that ran, to
     measure the error of the simulation, and under the others. Nothing is sent to the proxy or to its engines.
     """
+    from servegym.baselines import registry
     from servegym.evaluation.shadow import Candidate, read_served
     from servegym.evaluation.shadow import shadow as shadow_of
     from servegym.latency_models.profile import load_profile
@@ -111,7 +113,11 @@ def shadow(
         raise ServegymError("name at least one policy to compare with: --router NAME, or --scheduler NAME")
     if every_s is not None and json is not None:
         raise ServegymError("--every has no end, and --json is one document; leave one of them out")
-    base, reading = load_profile(device), Reading(columns or ())
+    base, reading = load_profile(device), Reading(columns or (), time_unit)
+    for name in (*(router or ()), *filter(None, [running_router])):
+        registry.router(name)
+    for name in (*(scheduler or ()), running_scheduler):
+        registry.scheduler(name)
     adapters = adapters_of(
         Fleet(
             max_loras=max_loras, max_cpu_loras=max_cpu_loras, lora_load_s=lora_load_s, lora_activate_s=lora_activate_s
@@ -128,7 +134,7 @@ def shadow(
             raise ServegymError(f"{log}: there was one engine, so a router decides nothing; try --scheduler")
         found = shadow_of(served, base, candidates)
         show_tables(console, {f"{found.requests} requests": rows_of(found)}, ["TPOT, ms", "TTFT, ms"])
-        console.print(conclusions(found, served.left_out), soft_wrap=True)
+        console.print(conclusions(found, served.left_out))
         if profile is not None:
             _save(profile, device, served.run, found)
             console.print(f"written: {profile}", soft_wrap=True)
