@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from servegym.errors import ExperimentError, unknown_name
+from servegym.errors import ServegymError, unknown_name
 from servegym.parsing import parse_yaml
 
 
@@ -15,7 +15,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def load_mapping(
-    name: str | Path, folder: Path, kind: str, keys: str, error: type[ExperimentError]
+    name: str | Path, folder: Path, kind: str, keys: str, error: type[ServegymError]
 ) -> tuple[dict[str, Any], Path]:
     """What is in a file of the folder, by its name, or in that of a path; and the file.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.resources
 import math
 import types
 import typing
@@ -14,12 +13,12 @@ from typing import Any
 import yaml
 
 from servegym.baselines.learned.network import ACTIVATIONS
-from servegym.errors import TrainingError
-from servegym.parsing import Malformed, parse_yaml
+from servegym.errors import ServegymError, TrainingError
+from servegym.evaluation.shipped_files import load_mapping, names_in
 from servegym.scenarios.sampling import SPLITS
 from servegym.tuners.objective import GAIN_ALONE, Objective
 
-SHIPPED = "servegym.tuners.configs"
+CONFIGS = Path(__file__).parent / "configs"
 NAMESPACE = "servegym:"
 ALGORITHMS = ("ppo", "maskable-ppo", "cma", "bc")
 # What earlier versions had: the value that they wrote where it was not used, and why it went.
@@ -146,33 +145,17 @@ class TrainingConfig:
 
 def load_config(name: str | Path) -> TrainingConfig:
     """Load the training of a YAML file, or one that ships, by name. Raises TrainingError."""
-    path = Path(name)
-    if path.suffix not in (".yaml", ".yml"):
-        if str(name) not in config_names():
-            raise TrainingError(
-                f"unknown training {str(name)!r}; it should be a .yaml file, or one of {', '.join(config_names())}"
-            )
-        text, where = importlib.resources.files(SHIPPED).joinpath(f"{name}.yaml").read_text(encoding="utf-8"), str(name)
-    else:
-        try:
-            text, where = path.read_text(encoding="utf-8"), str(path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise TrainingError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        document = parse_yaml(text)
-    except Malformed as error:
-        raise TrainingError(f"{where}: not YAML: {error}") from None
+    document, path = load_mapping(name, CONFIGS, "training", "environment and algorithm", TrainingError)
     try:
         config: TrainingConfig = from_plain(TrainingConfig, document, "")
     except TrainingError as error:
-        raise TrainingError(f"{where}: {error}") from None
+        raise TrainingError(f"{path}: {error}") from None
     return config if config.name else dataclasses.replace(config, name=path.stem)
 
 
 def config_names() -> list[str]:
     """Names of the trainings that ship."""
-    files = importlib.resources.files(SHIPPED).iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+    return names_in(CONFIGS)
 
 
 def to_text(config: TrainingConfig) -> str:
@@ -189,21 +172,26 @@ def as_plain(value: Any) -> Any:
     return [as_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def from_plain(kind: Any, document: Any, where: str) -> Any:
-    """Convert YAML or JSON to a type: a dataclass, a tuple of one type, a number, a text, or a union of these.
+def from_plain(kind: Any, document: Any, where: str, error: type[ServegymError] = TrainingError) -> Any:
+    """Convert YAML or JSON to a type: a dataclass, a mapping or tuple of one type, a number, a text, or a union of
+    these.
 
-    where: place in the document, for errors. Raises TrainingError.
+    where: place in the document, for errors. Raises `error`.
     """
+    if kind is Any:
+        return document
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _dataclass_of(kind, document, where)
+        return _dataclass_of(kind, document, where, error)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if document is None and type(None) in arguments:
             return None
         kinds = [argument for argument in arguments if argument is not type(None)]
-        return from_plain(kinds[0], document, where)
+        return from_plain(kinds[0], document, where, error)
     if origin is tuple and isinstance(document, list | tuple):
-        return tuple(from_plain(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(document))
+        return tuple(from_plain(arguments[0], item, f"{where}[{i}]", error) for i, item in enumerate(document))
+    if origin is Mapping and isinstance(document, Mapping):
+        return {str(key): from_plain(arguments[1], item, f"{where}.{key}", error) for key, item in document.items()}
     if kind is float and isinstance(document, str):
         document = _number_of(document)  # YAML reads 3e-4 as a string
     if kind is float and isinstance(document, int) and not isinstance(document, bool):
@@ -211,30 +199,30 @@ def from_plain(kind: Any, document: Any, where: str) -> Any:
     wanted = origin or kind
     if not isinstance(document, wanted) or (isinstance(document, bool) and wanted is not bool):
         names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", tuple: "a list"}
-        raise TrainingError(f"{where} is {document!r}; it should be {names.get(wanted, 'keys with values')}")
+        raise error(f"{where} is {document!r}; it should be {names.get(wanted, 'keys with values')}")
     return document
 
 
-def _dataclass_of(kind: type, document: Any, where: str) -> Any:
+def _dataclass_of(kind: type, document: Any, where: str, error: type[ServegymError]) -> Any:
     if not isinstance(document, Mapping):
-        raise TrainingError(f"{where or 'a training'} is {document!r}; it should be keys with values")
+        raise error(f"{where} is {document!r}; it should be keys with values")
     hints, prefix = typing.get_type_hints(kind), f"{where}." if where else ""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in [key for key in document if f"{prefix}{key}" in REMOVED]:
         unused, why = REMOVED[f"{prefix}{key}"]
         if document[key] != unused:
-            raise TrainingError(f"{prefix}{key} was removed: {why}")
+            raise error(f"{prefix}{key} was removed: {why}")
         document = {name: value for name, value in document.items() if name != key}
     if unknown := [key for key in document if key not in fields]:
-        raise TrainingError(f"{prefix}{unknown[0]}: unknown key; known are {', '.join(fields)}")
+        raise error(f"{prefix}{unknown[0]}: unknown key; known are {', '.join(fields)}")
     needed = [
         name
         for name, field in fields.items()
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     if missing := [name for name in needed if name not in document]:
-        raise TrainingError(f"{prefix}{missing[0]} is missing")
-    return kind(**{key: from_plain(hints[key], value, f"{prefix}{key}") for key, value in document.items()})
+        raise error(f"{prefix}{missing[0]} is missing")
+    return kind(**{key: from_plain(hints[key], value, f"{prefix}{key}", error) for key, value in document.items()})
 
 
 def _number_of(text: str) -> float | str:

@@ -55,8 +55,8 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_pa
 
 @pytest.mark.parametrize(("arguments", "problem"), [
     ((), "name a training: a .yaml file, or one of "),
-    (("ppo-engine-routing",), "unknown training 'ppo-engine-routing'; it should be a .yaml file, or one of "),
-    (("none.yaml",), "none.yaml: No such file"),
+    (("ppo-engine-routing",), "(did you mean 'cma-engine-batching'?); there are: bc-"),
+    (("none.yaml",), "there is no file none.yaml; it should be a YAML file"),
     (("bad.yaml",), "bad.yaml: environment is missing"),
     (("bc-cluster-routing", "--algorithm", "dqn"), "algorithm is 'dqn'; it should be one of ppo, maskable-ppo"),
     (("ppo-scheduling-overload", "--algorithm", "maskable-ppo"), "for Scheduling-v0 it should be ppo"),

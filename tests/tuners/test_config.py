@@ -70,7 +70,6 @@ def test_either_budget_replaces_the_other(tmp_path: Path) -> None:
     ({"budget": "{minutes: soon}"}, "budget.minutes is 'soon'; it should be a number"),
     ({"validation": "{scenarios: 1}"}, "validation.scenarios is 1; it should be 2 or more"),
     ({"hyperparameters": "3"}, "hyperparameters is 3; it should be keys with values"),
-    ({"budget": "{steps: 10"}, "not YAML: line 4: "),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_in_a_line(changes: dict, problem: str, tmp_path: Path) -> None:
     path = written(tmp_path / "mine.yaml", **changes)
@@ -81,10 +80,12 @@ def test_what_is_wrong_is_said_in_a_line(changes: dict, problem: str, tmp_path: 
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"unknown training 'mine'; it should be a .yaml file, or one of .*ppo-s"):
+    with pytest.raises(TrainingError, match=r"unknown training 'mine'; there are: .*ppo-s.*, or name a YAML file"):
         load_config("mine")
-    with pytest.raises(TrainingError, match=r"none.yaml: No such file"):
+    with pytest.raises(
+        TrainingError, match=r"there is no file .*none\.yaml; it should be a YAML file with environment"
+    ):
         load_config(tmp_path / "none.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n")
-    with pytest.raises(TrainingError, match=r"list.yaml: a training is \[1\]; it should be keys with values"):
+    with pytest.raises(TrainingError, match=r"list\.yaml should be a mapping with environment and algorithm"):
         load_config(tmp_path / "list.yaml")
