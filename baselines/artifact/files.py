@@ -56,8 +56,8 @@ def save_artifact(artifact: Artifact, path: str | Path) -> Path:
 def load_artifact(path: str | Path, name: str = "") -> Artifact:
     """Return the artifact in a file. name: of a policy with a network; by default learned:STEM.
 
-    It reads files of version 1, with one policy, too. Raises ArtifactError for weights that were changed since they
-    were saved, and for names that this version does not know.
+    Raises ArtifactError for weights that were changed since they were saved, and for names that this version does not
+    know.
     """
     path = Path(path)
     document = read_document(path)
