@@ -21,15 +21,6 @@ from servegym.tuners.objective import GAIN_ALONE, Objective
 CONFIGS = Path(__file__).parent / "configs"
 NAMESPACE = "servegym:"
 ALGORITHMS = ("ppo", "maskable-ppo", "cma", "bc")
-# What earlier versions had: the value that they wrote where it was not used, and why it went.
-NO_USE = "no policy trained with it was ahead of the base on held-out traces"
-REMOVED: Mapping[str, tuple[Any, str]] = {
-    "curriculum": ({"references": [], "pool": 256, "even": 0.2}, f"{NO_USE}; leave it out"),
-    "objective.attainment_floor": (None, f"{NO_USE}; objective.attainment is a weight of SLO attainment"),
-    "objective.wait_cap_s": (None, f"{NO_USE}; leave it out"),
-    "objective.penalty": (1.0, "it weighed attainment_floor and wait_cap_s, which were removed; leave it out"),
-}
-REMOVED_ALGORITHMS = {"sac": "it fell behind its base; take ppo or cma, or export what you train with export_sb3"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +91,6 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "environment", self.environment.removeprefix(NAMESPACE))
-        if self.algorithm in REMOVED_ALGORITHMS:
-            raise TrainingError(f"algorithm {self.algorithm} was removed: {REMOVED_ALGORITHMS[self.algorithm]}")
         checks = [
             ("algorithm", self.algorithm in ALGORITHMS, f"one of {', '.join(ALGORITHMS)}"),
             ("environments", self.environments >= 1, "1 or more"),
@@ -208,11 +197,6 @@ def _dataclass_of(kind: type, document: Any, where: str, error: type[ServegymErr
         raise error(f"{where} is {document!r}; it should be keys with values")
     hints, prefix = typing.get_type_hints(kind), f"{where}." if where else ""
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    for key in [key for key in document if f"{prefix}{key}" in REMOVED]:
-        unused, why = REMOVED[f"{prefix}{key}"]
-        if document[key] != unused:
-            raise error(f"{prefix}{key} was removed: {why}")
-        document = {name: value for name, value in document.items() if name != key}
     if unknown := [key for key in document if key not in fields]:
         raise error(f"{prefix}{unknown[0]}: unknown key; known are {', '.join(fields)}")
     needed = [

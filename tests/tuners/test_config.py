@@ -30,15 +30,6 @@ def test_what_ships_can_be_read_and_written(name: str, tmp_path: Path) -> None:
     assert load_config(copy) == config
 
 
-def test_an_earlier_folder_is_read_where_it_used_nothing_that_was_removed(tmp_path: Path) -> None:
-    unused = {
-        "curriculum": "{references: [], pool: 256, even: 0.2}",
-        "objective": "{paired: true, attainment_floor: null, wait_cap_s: null, penalty: 1.0}",
-    }
-    path = written(tmp_path / "a.yaml", objective="{paired: true}")
-    assert load_config(path) == load_config(written(tmp_path / "earlier/a.yaml", **unused))
-
-
 def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
     assert load_config(written(tmp_path / "a.yaml", reward_scale="1e2")).reward_scale == 100.0
 
@@ -55,9 +46,6 @@ def test_either_budget_replaces_the_other(tmp_path: Path) -> None:
     ({"environment": "3"}, "environment is 3; it should be a text"),
     ({"speed": "3"}, "speed: unknown key; known are environment, algorithm,"),
     ({"algorithm": "dqn"}, "algorithm is 'dqn'; it should be one of ppo, maskable-ppo, cma, bc"),
-    ({"algorithm": "sac"}, "algorithm sac was removed: it fell behind its base; take ppo or cma, or export what"),
-    ({"curriculum": "{references: [sjf]}"}, "curriculum was removed: no policy trained with it was ahead of"),
-    ({"objective": "{attainment_floor: 0.9}"}, "objective.attainment_floor was removed: no policy trained with"),
     ({"environments": "4.5"}, "environments is 4.5; it should be a whole number"),
     ({"environments": "0"}, "environments is 0; it should be 1 or more"),
     ({"environments": "true"}, "environments is True; it should be a whole number"),
