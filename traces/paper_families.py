@@ -76,31 +76,14 @@ for _name, (_prompts, _outputs) in POLYSERVE_TRACES.items():
         )
     )
 
-FAMILIES.register("qoserve-conv")(
-    _independent(
-        distributions.lognormal_by_quantiles(928, 3830),
-        distributions.lognormal_by_quantiles(41, 342),
-        "QoServe, Table 2, Az-Conv (median and 90 % quantile; lognormal is ours)",
-    )
-)
-FAMILIES.register("qoserve-code")(
-    _independent(
-        distributions.lognormal_by_quantiles(1930, 6251),
-        distributions.lognormal_by_quantiles(8, 43),
-        "QoServe, Table 2, Az-Code (median and 90 % quantile; lognormal is ours)",
-    )
-)
-FAMILIES.register("qoserve-long")(
-    _independent(
-        distributions.uniform(10_000, 10_000),
-        distributions.uniform(500, 500),
-        "QoServe, section 4.5.1 (10K prompt and 500 output tokens in every request)",
-    )
-)
-FAMILIES.register("semantic")(
-    _independent(
-        distributions.uniform(1, 499),
-        distributions.uniform(1, 499),
-        "semantic scheduling, section 4.1; Wenyueh/latency_optimization_with_priority_constraints (simulation)",
-    )
-)
+for _name, _prompt, _output, _source in (
+    ("qoserve-conv", distributions.lognormal_by_quantiles(928, 3830), distributions.lognormal_by_quantiles(41, 342),
+     "QoServe, Table 2, Az-Conv (median and 90 % quantile; lognormal is ours)"),
+    ("qoserve-code", distributions.lognormal_by_quantiles(1930, 6251), distributions.lognormal_by_quantiles(8, 43),
+     "QoServe, Table 2, Az-Code (median and 90 % quantile; lognormal is ours)"),
+    ("qoserve-long", distributions.uniform(10_000, 10_000), distributions.uniform(500, 500),
+     "QoServe, section 4.5.1 (10K prompt and 500 output tokens in every request)"),
+    ("semantic", distributions.uniform(1, 499), distributions.uniform(1, 499),
+     "semantic scheduling, section 4.1; Wenyueh/latency_optimization_with_priority_constraints (simulation)"),
+):  # fmt: skip
+    FAMILIES.register(_name)(_independent(_prompt, _output, _source))

@@ -63,66 +63,52 @@ def given(trace: Trace, rng: np.random.Generator) -> Assignment:
     return Assignment({})
 
 
-@RECIPES.register("proserve")
-def proserve(
-    trace: Trace,
-    rng: np.random.Generator,
-    *,
-    ttft_s: float = PROSERVE_TTFT_S,
-    tpot_s: float | None = None,
-    high_share: float = 0.5,
-    clients: int = 0,
-    idle_tpot_s: float | None = None,
-) -> Assignment:
+def _register_proserve(name: str, usual_ttft_s: float, usual_tpot_s: float, doc: str) -> None:
+    """Register a recipe of ProServe's evaluation: two priorities, weights 2 : 1, and one TTFT and TPOT SLO."""
+
+    def recipe(
+        trace: Trace,
+        rng: np.random.Generator,
+        *,
+        ttft_s: float = usual_ttft_s,
+        tpot_s: float | None = None,
+        high_share: float = 0.5,
+        clients: int = 0,
+        idle_tpot_s: float | None = None,
+    ) -> Assignment:
+        priorities = _two_priorities(trace, rng, checked_share(high_share, f"{name}: high_share"))
+        columns = priorities | _clients(priorities["priority"], rng, clients)
+        return _one_class(name, columns, ttft_s, tpot_s, usual_tpot_s, idle_tpot_s)
+
+    recipe.__doc__ = doc
+    RECIPES.register(name)(recipe)
+
+
+_register_proserve(
+    "proserve", PROSERVE_TTFT_S, PROSERVE_TPOT_S,
     """Two priorities at random, half and half, weights 2 : 1; TTFT 1 s, TPOT 50 ms (8B-class models).
 
     high_share: share of priority 0. clients: number of clients that send the requests (`_clients`); 0: no client
     column.
     Source: ProServe, evaluation. The paper prints no SLO values: these are the defaults of its engine.
-    """
-    priorities = _two_priorities(trace, rng, checked_share(high_share, "proserve: high_share"))
-    columns = priorities | _clients(priorities["priority"], rng, clients)
-    return _one_class("proserve", columns, ttft_s, tpot_s, PROSERVE_TPOT_S, idle_tpot_s)
-
-
-@RECIPES.register("proserve-32b")
-def proserve_32b(
-    trace: Trace,
-    rng: np.random.Generator,
-    *,
-    ttft_s: float = PROSERVE_32B_TTFT_S,
-    tpot_s: float | None = None,
-    high_share: float = 0.5,
-    clients: int = 0,
-    idle_tpot_s: float | None = None,
-) -> Assignment:
+    """,
+)  # fmt: skip
+_register_proserve(
+    "proserve-32b", PROSERVE_32B_TTFT_S, PROSERVE_32B_TPOT_S,
     """As `proserve`, with TTFT 2 s and TPOT 100 ms (32B-class models).
 
     Source: ProServe, evaluation. The paper prints no SLO values: these are its engine's defaults, doubled.
-    """
-    priorities = _two_priorities(trace, rng, checked_share(high_share, "proserve-32b: high_share"))
-    columns = priorities | _clients(priorities["priority"], rng, clients)
-    return _one_class("proserve-32b", columns, ttft_s, tpot_s, PROSERVE_32B_TPOT_S, idle_tpot_s)
-
-
-@RECIPES.register("industrial")
-def industrial(
-    trace: Trace,
-    rng: np.random.Generator,
-    *,
-    ttft_s: float = PROSERVE_32B_TTFT_S,
-    tpot_s: float | None = None,
-    high_share: float = 0.5,
-    idle_tpot_s: float | None = None,
-) -> Assignment:
+    """,
+)  # fmt: skip
+_register_proserve(
+    "industrial", PROSERVE_32B_TTFT_S, PROSERVE_32B_TPOT_S,
     """As `proserve-32b`; meant for industrial-day arrivals.
 
     Priorities do not depend on the time, so that both have the same shape of arrivals (Fig. 1).
 
     Source: ProServe, sections 1 and 5.7 (Qwen3-32B). Its weights are not published: 2 : 1 is ours.
-    """
-    columns = _two_priorities(trace, rng, checked_share(high_share, "industrial: high_share"))
-    return _one_class("industrial", columns, ttft_s, tpot_s, PROSERVE_32B_TPOT_S, idle_tpot_s)
+    """,
+)  # fmt: skip
 
 
 @RECIPES.register("flowprefill")

@@ -55,23 +55,15 @@ class Decisions:
         most = max(1, min(request.max_tokens, most_context_tokens - prompt))
         return self.mirror.add(arrival_s, prompt, most, request.priority, terms)
 
-    def plan(
-        self,
-        now_s: float,
-        free_blocks: int,
-        most_tokens: int,
-        most_chunk_tokens: int,
-        max_num_seqs: int,
-        under_way: bool = False,
-    ) -> Plan | None:
-        """Return the batch that the policy wants now (see `Mirror.plan`); None: vLLM decides, or nothing can run."""
+    def plan(self, *limits: Any, **more: Any) -> Plan | None:
+        """Return the batch that the policy wants now, as `Mirror.plan` does; None: vLLM decides, or nothing can run."""
         if self.steps_alone > 0:
             self.steps_alone -= 1
             self.metrics.add("fallback_steps")
             return None
         begin = time.perf_counter()
         try:
-            plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way)
+            plan = self.mirror.plan(*limits, **more)
         except Exception as error:  # no error of a policy may stop the engine
             self._failed("failures", f"failed ({error})")
             return None

@@ -14,9 +14,9 @@ from servegym.evaluation.intervals import BETTER, SAME, WORSE
 from servegym.evaluation.intervals import UNKNOWN as ONE_SEED
 from servegym.evaluation.markdown import header, row
 from servegym.evaluation.panels.evaluation import Evaluation, judged_policies
-from servegym.evaluation.panels.provenance import SEEN, UNKNOWN, TrainedOn
+from servegym.evaluation.panels.provenance import TrainedOn
 from servegym.evaluation.panels.tables import ALL, TDG, accounts, scores_in, select
-from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, percent, range_of
+from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, novelty, percent, range_of
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.page import flat, text_of
 from servegym.evaluation.summary import REFERENCE
@@ -107,15 +107,11 @@ def _trained_on(trained: TrainedOn) -> list[str]:
 def _cases(evaluation: Evaluation, own: pd.DataFrame) -> list[str]:
     """The traces and devices of an evaluation, and the numbers of cells with new ones."""
     parts = evaluation.parts
-    counts = own["held_out"].value_counts(sort=False)
-    lines = [
+    return [
         f"Traces: {', '.join(dict.fromkeys(part.trace_name for part in parts))}.",
         f"Devices: {', '.join(dict.fromkeys(part.profile.name for part in parts))}.",
-        f"New to it: {', '.join(f'{what} in {count} of {len(own)} cells' for what, count in counts.items())}.",
+        novelty(own["policy"].iloc[0], own),
     ]
-    if {SEEN, UNKNOWN} & set(counts.index):
-        lines.append("Seen or unknown cells are not held out: figures over all cells are not those of new cases.")
-    return lines
 
 
 def _results(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.DataFrame) -> str:

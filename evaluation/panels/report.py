@@ -10,9 +10,8 @@ import pandas as pd
 
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.panels.evaluation import Evaluation
-from servegym.evaluation.panels.provenance import SEEN, UNKNOWN
 from servegym.evaluation.panels.tables import GROUPS, TDG, accounts, conclusions, select
-from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, percent, range_of
+from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, novelty, percent, range_of
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.summary import REFERENCE
@@ -41,33 +40,18 @@ def evaluation_report(
         ),
         page.section(
             "In short",
-            page.bullets([*conclusions(evaluation, groups), *_held_out(evaluation, cells)]),
-            page.figure(page.inline_png(differences, DIFFERENCES_CAPTION), DIFFERENCES_CAPTION),
-            page.figure(page.inline_png(profile, PROFILE_CAPTION), PROFILE_CAPTION),
+            page.bullets([*conclusions(evaluation, groups), *(novelty(label, cells) for label in evaluation.learned)]),
+            page.image(differences, DIFFERENCES_CAPTION),
+            page.image(profile, PROFILE_CAPTION),
         ),
         page.section("Cells together", *_groups(groups)),
-        page.section("At whose cost", page.paragraph(STARVED), page.table(_frame(accounts(cells)), "whole")),
+        page.section("At whose cost", page.paragraph(STARVED), page.table(pd.DataFrame(accounts(cells)), "whole")),
         page.section("Every cell", *_cells(cells)),
         page.section("What these figures are not", page.bullets([*limits(evaluation), *_devices(evaluation)])),
         page.section("What was run", page.facts(evaluation.identity)),
     ]
     path.write_text(page.page(evaluation.title, body), encoding="utf-8")
     return path
-
-
-def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
-    return pd.DataFrame(rows)
-
-
-def _held_out(evaluation: Evaluation, cells: pd.DataFrame) -> list[str]:
-    """For each learned policy how many cells are new to it, and in what."""
-    lines = []
-    for label in evaluation.learned:
-        counts = cells[cells["policy"] == label]["held_out"].value_counts(sort=False)
-        counted = ", ".join(f"{what} in {count} cells" for what, count in counts.items())
-        warn = " Those are not held out." if {SEEN, UNKNOWN} & set(counts.index) else ""
-        lines.append(f"New to {label}: {counted}.{warn}")
-    return lines
 
 
 def _groups(groups: pd.DataFrame) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pandas as pd
 from servegym.evaluation.intervals import Interval
 from servegym.evaluation.measures import BY_COLUMN
 from servegym.evaluation.panels.evaluation import Evaluation
+from servegym.evaluation.panels.provenance import SEEN, UNKNOWN
 from servegym.evaluation.panels.tables import ATTAINMENT, TDG
 from servegym.evaluation.summary import SHARE_OF_BEST, SHARE_OF_BOUND
 from servegym.scenarios.values import load_title
@@ -47,6 +48,14 @@ def percent(row: pd.Series, name: str) -> str:
     if math.isnan(share.mean):
         return "-"
     return f"{share.mean:.0f} %" + (f" ({share.bounds('.0f')})" if share.has_width else "")
+
+
+def novelty(label: str, cells: pd.DataFrame) -> str:
+    """In how many cells what is new to a learned policy."""
+    counts = cells[cells["policy"] == label]["held_out"].value_counts(sort=False)
+    counted = ", ".join(f"{what} in {count} of {counts.sum()} cells" for what, count in counts.items())
+    warn = " Seen or unknown cells are not held out." if {SEEN, UNKNOWN} & set(counts.index) else ""
+    return f"New to {label}: {counted}.{warn}"
 
 
 def limits(evaluation: Evaluation) -> list[str]:

@@ -122,13 +122,10 @@ def recommend_report(found: Recommendation, path: str | Path) -> Path:
     )
     body = [
         page.section("In short", page.bullets(conclusions(found))),
-        page.section(
-            "How many engines", page.figure(page.inline_svg(plot_curve(best, target), "engines", CURVE), CURVE)
-        ),
+        page.section("How many engines", page.drawing(plot_curve(best, target), "engines", CURVE)),
         *tables,
         *(
-            [page.section("What each setup adds",
-                          page.figure(page.inline_svg(plot_setups(best, target), "setups", SETUPS), SETUPS))]
+            [page.section("What each setup adds", page.drawing(plot_setups(best, target), "setups", SETUPS))]
             if len(best.table) > 1 else []
         ),
         _match_section(found),
@@ -143,8 +140,9 @@ def _match_section(found: Recommendation) -> str:
     heading = "How near the simulation comes"
     if found.match is None:
         return page.section(heading, page.paragraph(NOT_MEASURED))
-    picture = page.inline_svg(plot_match(found.match), "match", MATCH)
-    return page.section(heading, page.bullets(found.match.lines()), page.figure(picture, MATCH))
+    return page.section(
+        heading, page.bullets(found.match.lines()), page.drawing(plot_match(found.match), "match", MATCH)
+    )
 
 
 def _asked(found: Recommendation) -> dict[str, object]:

@@ -41,7 +41,7 @@ def compare_report(comparison: Comparison, summary: pd.DataFrame, cells: pd.Data
         page.section(
             "In short",
             page.bullets(conclusion(at_point) for _, at_point in at_points),
-            page.figure(page.inline_svg(comparison_figure(summary, comparison.title), "comparison", caption), caption),
+            page.drawing(comparison_figure(summary, comparison.title), "comparison", caption),
         ),
         *(_section(point_title(axis, point), at_point, comparison.slo) for point, at_point in at_points),
         page.section("What these figures are not", page.bullets(notes)),

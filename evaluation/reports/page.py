@@ -80,6 +80,16 @@ def figure(picture: str, caption: str) -> str:
     return f"<figure>\n{picture}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 
+def drawing(picture: Figure, name: str, caption: str) -> str:
+    """Return a picture with its caption, drawn in the page. name: as of `inline_svg`."""
+    return figure(inline_svg(picture, name, caption), caption)
+
+
+def image(path: str | Path, caption: str) -> str:
+    """Return the picture in a PNG file with its caption."""
+    return figure(inline_png(path, caption), caption)
+
+
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """Return a picture as an <svg> element, in the colour of the text.
 

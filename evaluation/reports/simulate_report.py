@@ -177,8 +177,7 @@ def _pictures(result: Result) -> Iterator[str]:
     recorded = bool(result.arrays.status[0].recording)
     drawn = list(CAPTIONS) if recorded else [plot_latencies]
     for number, plot in enumerate(drawn):
-        svg = page.inline_svg(plot(result), f"picture{number}", CAPTIONS[plot])
-        yield page.figure(svg, CAPTIONS[plot])
+        yield page.drawing(plot(result), f"picture{number}", CAPTIONS[plot])
         if plot is plot_requests and result.scenario.scheduler.urgent_tier is not None:
             yield _urgency_picture(result)
     if not recorded:
@@ -195,7 +194,7 @@ def _urgency_picture(result: Result) -> str:
         counts = urgency(result)
     except ExperimentError as error:
         return page.paragraph(f"Urgent and normal requests are not drawn: {error}.")
-    return page.figure(page.inline_svg(plot_urgency(result, counts), "urgency", URGENCY_CAPTION), URGENCY_CAPTION)
+    return page.drawing(plot_urgency(result, counts), "urgency", URGENCY_CAPTION)
 
 
 def _what_was_run(result: Result, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from servegym.errors import TuningError
 from servegym.evaluation.intervals import Interval
-from servegym.evaluation.plots import DOTS_PER_INCH
+from servegym.evaluation.plots import DOTS_PER_INCH, dress
 from servegym.tuners.studies.candidates import DEFAULTS, WINNER
-from servegym.tuners.studies.plots import GREY, INK, name_of_figure, plain
+from servegym.tuners.studies.plots import GREY, INK, name_of_figure
 from servegym.tuners.studies.results import OUTCOME_FILE, TABLES, StudyResults, of_candidate, paired
 from servegym.tuners.studies.tuning import CONFIG_FILE
 
@@ -89,7 +89,8 @@ def plot_studies(studies: list[StudyResults], path: Path) -> Path:
     changes.xaxis.set_major_locator(MaxNLocator(5))
     changes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
     for axes in (means, changes):
-        plain(axes, "x")
+        dress(axes, "x")
+        axes.tick_params(labelsize=8)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     figure.suptitle(
         f"Each with its own parameters and {ranked[0].document['trials']['asked_for']} trials; requests nothing was "

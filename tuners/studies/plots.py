@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from servegym.evaluation.intervals import Interval
-from servegym.evaluation.plots import DOTS_PER_INCH
+from servegym.evaluation.plots import DOTS_PER_INCH, dress
 from servegym.scenarios.values import load_title
 from servegym.tuners.studies.analysis import sliced
 from servegym.tuners.studies.candidates import DEFAULTS, SCHEDULE, WINNER, pareto_front
@@ -168,8 +168,6 @@ def name_of_figure(results: StudyResults) -> str:
     return f"{name}, {results.objective.unit}" if results.objective.unit else name
 
 
-def plain(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
-    axes.grid(axis=grid, color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
+def plain(axes: Axes) -> None:
+    dress(axes)
     axes.tick_params(labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -35,18 +35,18 @@ def study_report(results: StudyResults, folder: Path) -> list[Path]:
     front: list[str] = []
     if len(results.objectives) > 1:
         pictures.append(plot_front(results, folder / "front.png"))
-        front = [page.figure(page.inline_png(pictures[-1], FRONT_CAPTION), FRONT_CAPTION)]
+        front = [page.image(pictures[-1], FRONT_CAPTION)]
     body = [
         page.paragraph(what_ran(results.config), "lead"),
         *(page.paragraph(text) for text in [str(results.document["description"])] if text),
         page.section(
             "In short",
             page.bullets(conclusions(results)),
-            page.figure(page.inline_png(loads, LOADS_CAPTION), LOADS_CAPTION),
+            page.image(loads, LOADS_CAPTION),
             *front,
         ),
         page.section("Parameters", page.table(pd.DataFrame(parameters_of(results)), "facts")),
-        page.section("How sensitive", page.figure(page.inline_png(slices, SLICES_CAPTION), SLICES_CAPTION)),
+        page.section("How sensitive", page.image(slices, SLICES_CAPTION)),
         page.section("The test", *_test(results)),
         page.section("What these figures are not", page.bullets(_limits(results))),
         page.section("What was run", page.facts(_facts(results))),

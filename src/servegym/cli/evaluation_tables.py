@@ -35,18 +35,16 @@ def show_evaluation(
 
 def notes(evaluation: Evaluation, cells: pd.DataFrame) -> list[str]:
     """List the lines below the tables that explain them."""
+    from servegym.evaluation.panels.wording import novelty
+
     interval = f"intervals are 95 % of a stratified bootstrap over {evaluation.over}"
-    lines = [
+    return [
         f"Differences are to {evaluation.baseline_label}, the reference, on the same requests; "
         f"{interval if evaluation.has_intervals else 'one run of each, so no intervals'}. Better in: share of the runs "
         "that are better than the baseline's.",
         *evaluation.notes,
+        *(novelty(label, cells) for label in evaluation.learned),
     ]
-    for label in evaluation.learned:
-        counts = cells[cells["policy"] == label]["held_out"].value_counts(sort=False)
-        cells_with = (f"{what} in {count} cell{'s' * (count > 1)}" for what, count in counts.items())
-        lines.append(f"New to {label}: {', '.join(cells_with)}.")
-    return lines
 
 
 def _overview(evaluation: Evaluation, runs: pd.DataFrame, groups: pd.DataFrame, console: Console) -> None:
