@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -85,6 +86,9 @@ def stream(spec: ServingSpec, out: str | os.PathLike[str]) -> Streamed:
     `sketch.ERROR`), sums of gains are rounded in another order, and what is by length or by class of SLOs is left out.
     Raises SpecError, WorkloadError and DeploymentError for what cannot be streamed.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     check_spec(spec)
     trace = StreamedTrace(spec.demand.trace, spec.demand.reading)  # type: ignore[arg-type]
     whole = trace.whole()
@@ -93,10 +97,13 @@ def stream(spec: ServingSpec, out: str | os.PathLike[str]) -> Streamed:
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     requests, engines = folder / "requests.parquet", folder / "engines.parquet"
-    with Rows(requests) as rows:
+    with contextlib.ExitStack() as files:
+        writer = None
         for part in simulation.stream(trace.chunks()):
             table = part.requests
-            rows.write(table)
+            rows = pa.Table.from_pandas(table, preserve_index=False)
+            writer = writer or files.enter_context(pq.ParquetWriter(requests, rows.schema))
+            writer.write_table(rows)
             sums.add(table)
     result = simulation.whole()
     sums.engines_of(result).to_parquet(engines, index=False)
@@ -115,30 +122,6 @@ def check_spec(spec: ServingSpec) -> None:
                 f"{name} is {spec[name]}, for which all requests are needed at once: a trace is streamed with {right}, "
                 "at its own times and with its own SLOs"
             )
-
-
-class Rows:
-    """A Parquet file of a table that is written in parts."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.writer: Any = None  # of pyarrow, once there is something to write
-
-    def __enter__(self) -> Rows:
-        return self
-
-    def write(self, table: pd.DataFrame) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        part = pa.Table.from_pandas(table, preserve_index=False)
-        if self.writer is None:
-            self.writer = pq.ParquetWriter(self.path, part.schema)
-        self.writer.write_table(part)
-
-    def __exit__(self, *_: object) -> None:
-        if self.writer is not None:
-            self.writer.close()
 
 
 class Sums:

@@ -125,11 +125,3 @@ def network_of(layers: list[nn.Linear], shape: Shape) -> Network:
     """Convert an actor to a network with the same outputs in float64, to 1e-9. Raises PolicyError if they differ."""
     arrays = [(layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()) for layer in layers]
     return Network.from_layers(shape, arrays)
-
-
-def actor_in_float64(layers: list[nn.Linear], shape: Shape) -> Actor:
-    """The PyTorch actor cast to float64, with which a network is compared."""
-    actor = Actor(shape).double()
-    for own, layer in zip(actor.layers, layers, strict=True):
-        own.load_state_dict(layer.state_dict())
-    return actor

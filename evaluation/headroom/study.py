@@ -16,7 +16,7 @@ from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.headroom.cases import Case, case_of
 from servegym.evaluation.headroom.kept import Found, run_again
 from servegym.evaluation.identity import document_digest, versions
-from servegym.evaluation.panels.evaluation import counted_on, part_directory
+from servegym.evaluation.panels.evaluation import of_parts, part_directory
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.panels.part import Part, parts_of
 from servegym.evaluation.repeats import times_of
@@ -97,26 +97,20 @@ def run_schedulers(
     asked: Headroom, directory: Path, progress: Progress, runner: Runner, fresh: bool = False
 ) -> pd.DataFrame:
     """The rows of `run_comparison` of each part; kept in folders of the directory, as those of an evaluation."""
-    tables: list[pd.DataFrame] = []
-    done = 0
-    for part in asked.parts:
-        counted = counted_on(progress, done, asked.runs)
-        rows = run_comparison(part, part_directory(directory, part), counted, runner=runner, fresh=fresh)
-        done += len(rows)
-        tables.append(rows.assign(trace=part.trace_name, device=part.profile.name))
-    return pd.concat(tables, ignore_index=True)
+
+    def run(part: Part, progress: Progress) -> pd.DataFrame:
+        rows = run_comparison(part, part_directory(directory, part), progress, runner=runner, fresh=fresh)
+        return rows.assign(trace=part.trace_name, device=part.profile.name)
+
+    return pd.concat(of_parts(asked.parts, run, progress, asked.runs), ignore_index=True)
 
 
 def bounds_of(asked: Headroom, directory: Path, progress: Progress) -> list[Bounds]:
     """The bounds of each part. Raises ExperimentError, with the reason, where there is none."""
-    found: list[Bounds] = []
     for part in asked.parts:
         if (reason := why_no_bounds(part)) is not None:
             raise ExperimentError(reason)
-    for part in asked.parts:
-        done = sum(map(len, found))
-        found.append(find_bounds(part, directory, counted_on(progress, done, len(asked.cases))))
-    return found
+    return of_parts(asked.parts, lambda part, on: find_bounds(part, directory, on), progress, len(asked.cases))
 
 
 def headroom_rows(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -28,6 +29,7 @@ from servegym.scenarios.values import load_title
 from servegym.simulator.policies.policy import Policy
 
 KINDS = ("scheduler", "router", "scaler")
+Found = TypeVar("Found", bound=Sized)  # of a part: its runs, its bounds
 RUNS_FOLDER = "runs"
 TRAINED_ON = (
     '"trained_on": {"traces": ["azure-conv"], "devices": ["a100-llama3-8b"], "loads": [0.7, 1.4], '
@@ -268,7 +270,6 @@ def run_evaluation(
     directory: str | Path,
     progress: Progress = lambda done, runs: None,
     *,
-    jobs: int = 1,
     runner: Runner | None = None,
     fresh: bool = False,
 ) -> pd.DataFrame:
@@ -278,27 +279,26 @@ def run_evaluation(
     interrupt leaves as there; each part has its own ledger in a folder of `directory`.
     """
     evaluation.check_repeats()
-    done, tables = 0, []
-    for part in evaluation.parts:
-        rows = run_comparison(
-            part,
-            part_directory(Path(directory), part),
-            counted_on(progress, done, evaluation.runs),
-            jobs=jobs,
-            runner=runner,
-            fresh=fresh,
-        )
-        done += len(rows)
+
+    def run(part: Part, progress: Progress) -> pd.DataFrame:
+        rows = run_comparison(part, part_directory(Path(directory), part), progress, runner=runner, fresh=fresh)
         rows = rows.rename(columns={"scheduler": "policy"})
         rows.insert(0, "trace", part.trace_name)
         rows.insert(1, "device", part.profile.name)
-        tables.append(rows)
-    return pd.concat(tables, ignore_index=True)
+        return rows
+
+    return pd.concat(of_parts(evaluation.parts, run, progress, evaluation.runs), ignore_index=True)
 
 
-def counted_on(progress: Progress, before: int, in_all: int) -> Progress:
-    """A progress callback for one part that reports the progress of the whole; before: runs done in earlier parts."""
-    return lambda done, _: progress(before + done, in_all)
+def of_parts(
+    parts: Iterable[Part], run: Callable[[Part, Progress], Found], progress: Progress, in_all: int
+) -> list[Found]:
+    """What `run` returns of each part, one after the other; it reports its progress, which counts on over the parts."""
+    found: list[Found] = []
+    for part in parts:
+        before = sum(map(len, found))
+        found.append(run(part, lambda done, _, before=before: progress(before + done, in_all)))  # type: ignore[misc]
+    return found
 
 
 def part_directory(directory: Path, part: Part) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 from servegym.errors import ExperimentError, SpecError
 from servegym.evaluation.candidates import ROUTER
-from servegym.evaluation.shipped_files import load_mapping, names_in
+from servegym.evaluation.shipped_files import load_mapping
 from servegym.scenarios.demand import Demand
 from servegym.scenarios.parts import Policies
 from servegym.scenarios.ranges import listed
@@ -111,13 +111,8 @@ class Panel:
         return {name: getattr(self, name) for name in OWN} | self.spec.overrides() | several
 
 
-def panel_names() -> list[str]:
-    """Panels that come with the package."""
-    return names_in(PANELS)
-
-
 def load_panel(name: str | Path) -> Panel:
-    """A panel by its name in `panel_names()`, or from the path of a YAML file. Raises PanelError, SpecError."""
+    """A panel by its name, or from the path of a YAML file. Raises PanelError, SpecError."""
     document, path = load_mapping(name, PANELS, "panel", "trace, device and load", PanelError)
     return parse_panel({"name": path.stem, **document}, path.name)
 

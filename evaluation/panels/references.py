@@ -11,7 +11,7 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.bounds.shares import find_bounds, why_no_bounds, with_shares
 from servegym.evaluation.headroom.cases import case_of
 from servegym.evaluation.headroom.kept import kept_best
-from servegym.evaluation.panels.evaluation import Evaluation, counted_on
+from servegym.evaluation.panels.evaluation import Evaluation, of_parts
 from servegym.evaluation.running import Progress
 from servegym.evaluation.summary import SHARE_OF_BEST
 
@@ -28,10 +28,9 @@ def with_bounds(
 
     Raises ExperimentError where a workload has none.
     """
-    in_all, done, tables = sum(len(part.workloads) for part in evaluation.parts), 0, []
-    for part in evaluation.parts:
-        bounds = find_bounds(part, directory, counted_on(progress, done, in_all))
-        done += len(bounds)
+    in_all, tables = sum(len(part.workloads) for part in evaluation.parts), []
+    found = of_parts(evaluation.parts, lambda part, on: find_bounds(part, directory, on), progress, in_all)
+    for part, bounds in zip(evaluation.parts, found, strict=True):
         rows = runs[(runs["trace"] == part.trace_name) & (runs["device"] == part.profile.name)]
         tables.append(with_shares(part, rows, bounds))
     return pd.concat(tables, ignore_index=True)

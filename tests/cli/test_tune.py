@@ -114,7 +114,7 @@ def test_a_folder_of_its_own_that_more_trials_share(servegym, tmp_path):
     (("proserve-a100", "--tune", "gamma"), "--tune is for one study, and proserve-a100 has engine"),
     (("--tune", "gama"), "no policy has a parameter gama; scheduler slide-batching has gamma"),
     (("--tune", "gamma=2..3"), "scheduler.gamma: its default 1 is outside of the searched range"),
-    (("--constraint", "tdg"), "--constraint 'tdg': it should be NAME=NUMBER"),
+    (("--constraint", "tdg"), "a constraint of 'tdg': it should be NAME=NUMBER"),
     (("--sampler", "gp", "--pruner", "wilcoxon"), "gp learns from complete trials only"),
     (("--engines", "1"), "router gorouting is given, and the panel has one engine"),
     (("--storage", "mysql://x"), "no storage of the kind 'mysql'"),

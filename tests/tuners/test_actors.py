@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from servegym.baselines.learned.network import Network
+from servegym.baselines.learned.network import Network, Shape
 from servegym.envs.env import ServingEnv
 from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
 from servegym.simulator.runs.simulation import Simulation
-from servegym.tuners.actors import Actor, actor_in_float64, actor_layers, begin_with_base, load_network, network_of
+from servegym.tuners.actors import Actor, actor_layers, begin_with_base, load_network, network_of
 from servegym.tuners.decision_head import NetworkAgent
 from servegym.tuners.learners import new_model
 from servegym.tuners.problem import Problem, problem_of
@@ -37,6 +37,14 @@ def shaken(problem: Problem) -> Any:
             layer.weight.add_(torch.randn_like(layer.weight))
             layer.bias.add_(torch.randn_like(layer.bias))
     return model
+
+
+def actor_in_float64(layers: list[torch.nn.Linear], shape: Shape) -> Actor:
+    """The PyTorch actor cast to float64, with which a network is compared."""
+    actor = Actor(shape).double()
+    for own, layer in zip(actor.layers, layers, strict=True):
+        own.load_state_dict(layer.state_dict())
+    return actor
 
 
 class TorchAgent(NetworkAgent):

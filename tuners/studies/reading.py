@@ -9,7 +9,7 @@ from typing import Any
 
 from servegym.errors import ServegymError, TuningError
 from servegym.evaluation.panels.panel import Panel, flat, load_panel, parse_panel
-from servegym.evaluation.shipped_files import load_mapping, names_in
+from servegym.evaluation.shipped_files import load_mapping
 from servegym.tuners.config import from_plain
 from servegym.tuners.search.choosing import Range
 from servegym.tuners.studies.config import FIRST_SEEDS, PANELS, TuningConfig
@@ -18,13 +18,8 @@ STUDIES = Path(__file__).parent / "shipped"
 DEFAULT = "default"
 
 
-def tuning_names() -> list[str]:
-    """List the tunings that come with the package."""
-    return names_in(STUDIES)
-
-
 def load_tuning(name: str | Path) -> TuningConfig:
-    """Read a tuning by its name in `tuning_names()`, or from the path of a YAML file. Raises TuningError."""
+    """Read a tuning by its name, or from the path of a YAML file. Raises TuningError."""
     document, path = load_mapping(name, STUDIES, "tuning", "panel and studies", TuningError)
     return parse_tuning(document, path.stem)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from servegym.errors import ExperimentError
 from servegym.scenarios.spec import LEAVES
 
 ON_WHAT, WHAT, HOW_MUCH, OUTPUT = "What is served", "Policies and models", "How much", "Output"
@@ -52,6 +53,24 @@ def check_target(path: Path, right: str) -> None:
         raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} to")
 
 
+def numbers_of(texts: list[str] | None, what: str, right: str) -> dict[str, float]:
+    """Parse NAME=NUMBER, each name once. what: such as "price"; right: what it should be. Raises ExperimentError."""
+    found: dict[str, float] = {}
+    for text in texts or []:
+        name, _, value = text.rpartition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            name = ""
+        if not name:
+            raise ExperimentError(f"a {what} of {text!r}: it should be {right}")
+        if name in found:
+            raise ExperimentError(f"two {what}s of {name}; give one")
+        found[name] = number
+    return found
+
+
+PRICE = ("price", "DEVICE=PER_HOUR, such as a100-llama3-8b=2")
 Arrivals = Annotated[str | None, field_option("arrivals", ON_WHAT)]
 Requests = Annotated[int | None, field_option("requests", HOW_MUCH, min=1)]
 Columns = Annotated[str | None, field_option("columns", ON_WHAT)]

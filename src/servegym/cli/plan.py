@@ -75,7 +75,7 @@ def plan(
     if "rate_per_s" in words and "engines" in words:
         raise ExperimentError("--rate and --engines are both given; give one of them, and the other is found")
     spec = ServingSpec(policies=Policies(scheduler=SCHEDULER, router=options.ROUTER)).with_overrides(words)
-    asked = Plan(spec, parse_target(target), seeds, duration, precision, prices_of(price or []))
+    asked = Plan(spec, parse_target(target), seeds, duration, precision, options.numbers_of(price, *options.PRICE))
     directory = work.out or asked.default_directory
     with work.kept("searches", len(asked.cells), directory / ROWS_FILE) as (runner, progress):
         rows = make_plan(asked, directory, progress, runner=runner, fresh=work.fresh)
@@ -87,23 +87,6 @@ def plan(
     show(asked, summary, work.console)
     work.written(files)
     work.write_json(document(asked, summary, rows, files))
-
-
-def prices_of(texts: list[str]) -> dict[str, float]:
-    """Parse prices by device. Raises ExperimentError."""
-    prices: dict[str, float] = {}
-    for text in texts:
-        device, _, value = text.rpartition("=")
-        try:
-            price = float(value)
-        except ValueError:
-            device = ""
-        if not device:
-            raise ExperimentError(f"a price of {text!r}: it should be DEVICE=PER_HOUR, such as a100-llama3-8b=2")
-        if device in prices:
-            raise ExperimentError(f"two prices of {device}; give one")
-        prices[device] = price
-    return prices
 
 
 def show(asked: Plan, summary: pd.DataFrame, console: Console) -> None:

@@ -11,7 +11,6 @@ import typer
 from servegym.cli import options
 from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, write_json
-from servegym.cli.plan import prices_of
 from servegym.cli.progress import bar_of
 from servegym.cli.runners import Work, runner_of, work_options
 from servegym.cli.spec_options import Words, spec_options
@@ -118,7 +117,7 @@ def recommend(
     spec = ServingSpec(Demand(slo=SLO, keep_slos=True)).with_overrides(words)
     question = Question(
         recording, spec, parse_target(target), engines, listed(schedulers), listed(routers), served_of(served),
-        prices_of(price or []), disaggregated, str(context.params["spec"]),
+        options.numbers_of(price, *options.PRICE), disaggregated, str(context.params["spec"]),
     )  # fmt: skip
     directory = work.out or question.default_directory
     if export is not None and spec.fleet.pools:

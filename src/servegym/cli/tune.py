@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from servegym.cli import options
 from servegym.cli import tune_options as tuning_options
 from servegym.cli.ending import Interrupted, needs
 from servegym.cli.output import number, progress_console
@@ -98,7 +99,7 @@ def tune(
     chosen = with_panels(chosen, words, test_trace, seeds).replaced(
         name=name, trials=trials, top_k=top_k, seed=seed, sampler=sampler, pruner=pruner,
         objectives=tuple(objective) if objective else None,
-        constraints=parse_constraints(constraint) if constraint else None,
+        constraints=options.numbers_of(constraint, "constraint", "NAME=NUMBER") or None,
     )  # fmt: skip
     directory = work.out or Path("results") / f"tune-{chosen.name}-{digest(chosen)}"
     with runner_of(work.jobs, work.ray, work.load_policies) as runner, warnings_in_a_line():
@@ -141,18 +142,6 @@ def with_panels(config: TuningConfig, words: Words, test_traces: list[str] | Non
         validation=changed(config.validation, {}),
         test=changed(config.test, {"trace": tuple(test_traces)} if test_traces else {}),
     )
-
-
-def parse_constraints(texts: list[str]) -> dict[str, float]:
-    """Parse --constraint NAME=X. Raises ServegymError."""
-    found = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        try:
-            found[name] = float(value)
-        except ValueError:
-            raise ServegymError(f"--constraint {text!r}: it should be NAME=NUMBER") from None
-    return found
 
 
 def digest(config: TuningConfig) -> str:

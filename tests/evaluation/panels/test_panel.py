@@ -6,7 +6,8 @@ import pytest
 
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import ServegymError
-from servegym.evaluation.panels.panel import FIRST_SEED, PanelError, load_panel, panel_names
+from servegym.evaluation.panels.panel import FIRST_SEED, PANELS, PanelError, load_panel
+from servegym.evaluation.shipped_files import names_in
 from servegym.latency_models.profile import load_profile
 from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.ranges import listed
@@ -19,7 +20,7 @@ SEEDS_ONLY |= {"session_fleet", "session_fleet_training", "lora_fleet"}
 SMALL = "trace: [azure-code]\ndevice: [a100-llama3-8b]\nload: [light, 1.2]\n"
 
 
-@pytest.mark.parametrize("name", panel_names())
+@pytest.mark.parametrize("name", names_in(PANELS))
 def test_the_panels_of_the_package_are_held_out_and_need_no_files(name):
     panel = load_panel(name)
     assert panel.name == name and panel.description

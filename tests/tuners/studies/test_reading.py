@@ -3,16 +3,17 @@
 import pytest
 
 from servegym.errors import TuningError
+from servegym.evaluation.shipped_files import names_in
 from servegym.tuners.search.choosing import Range
 from servegym.tuners.studies.config import seeds_of
-from servegym.tuners.studies.reading import load_tuning, parse_tune, parse_tuning, tuning_names
+from servegym.tuners.studies.reading import STUDIES, load_tuning, parse_tune, parse_tuning
 from servegym.tuners.studies.search import Search
 from tests.tuners.studies.small import DOCUMENT, small
 
 SEEDS_ONLY = {"session-fleet", "scaler-day"}  # tested on the trace they are tuned on, with other seeds
 
 
-@pytest.mark.parametrize("name", tuning_names())
+@pytest.mark.parametrize("name", names_in(STUDIES))
 def test_those_that_ship_can_be_searched_and_have_seeds_of_their_own(name):
     config = load_tuning(name)
     for study in config.studies:
