@@ -215,10 +215,11 @@ class Labels:
 
 def _parsed(cells: pd.Series[Any]) -> np.ndarray:
     """Convert cells to float64; NaN for a cell that is not a number."""
-    return np.array([_number(cell) for cell in cells], "f8")
+    return np.array([number_of(cell) for cell in cells], "f8")
 
 
-def _number(cell: Any) -> float:
+def number_of(cell: Any) -> float:
+    """Read a number, of a text too; NaN for anything else."""
     is_number = isinstance(cell, (str, int, float, np.number)) and not isinstance(cell, bool)
     if not is_number or (isinstance(cell, str) and "_" in cell):  # Python reads 1_0 as 10
         return np.nan

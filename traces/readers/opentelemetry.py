@@ -9,7 +9,7 @@ import numpy as np
 
 from servegym.errors import WorkloadError
 from servegym.simulator.inputs.workload import MAX_TOKENS
-from servegym.traces.cells import Chunk
+from servegym.traces.cells import Chunk, number_of
 from servegym.traces.readers.base import LONGEST_SPAN_S, Columns, reader
 from servegym.traces.readers.public import PublicReader
 
@@ -63,10 +63,7 @@ def _attributes(span: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _value(key: str, value: Any, where: str) -> float:
     is_length = ATTRIBUTES[key] in ("prompt_tokens", "output_tokens")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
+    number = number_of(value)
     if not 0 <= number <= (MAX_TOKENS if is_length else LONGEST_SPAN_S) or (is_length and number != int(number)):
         right = f"a whole number of tokens, 0 to {MAX_TOKENS}" if is_length else "seconds"
         raise WorkloadError(f"{where}: {key} is {value!r}; it should be {right}")
