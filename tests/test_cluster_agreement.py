@@ -60,6 +60,12 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"queue": 0.0, "late": 0.0, "pace_barrier": 50.0, "memory_limit": 0.2, "memory_barrier": 40.0},
         {"refuse": 0.4},
     ],
+    "lost-gain": [
+        {},
+        {"others": 3.0, "own": 0.5, "pace_limit": 0.3, "pace_sharpness": 5.0, "window_s": 0.2, "load": 1.0},
+        {"late": 0.2, "sharpness": 20.0, "queue": 0.3, "pace": 4.0, "memory": 40.0},
+        {"refuse": 0.7, "pace_limit": 0.3},
+    ],
     "prefix-affinity": [{}, {"refuse": 1.0}],
     "kv-aware": [{}, {"overlap_weight": 3.0}, {"overlap_weight": 0.25, "temperature": 0.5, "seed": 5}],
     "session-hash": [{}, {"seed": 3}],

@@ -51,6 +51,7 @@ def test_agrees_with_lora_adapters(seed: int) -> None:
     [
         ("lora-affinity", ("affinity_weight", "queue_weight", "kv_weight")),
         ("predicted-cost", ("queue", "stall", "adapter")),
+        ("lost-gain", ("queue", "others", "late")),
     ],
 )
 def test_agrees_with_lora_adapters_that_routers_look_at(name: str, weights: tuple[str, ...], seed: int) -> None:
@@ -71,7 +72,7 @@ def test_agrees_with_prefix_stores(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(15))
-@pytest.mark.parametrize("name", ["kv-aware", "predicted-cost", "prefix-affinity"])
+@pytest.mark.parametrize("name", ["kv-aware", "lost-gain", "predicted-cost", "prefix-affinity"])
 def test_agrees_when_engines_tell_which_blocks_they_have(name: str, seed: int) -> None:
     random = np.random.default_rng([seed, 14])
     scene = random_scene(random, *both_routers(name, {}), sensible_scheduler, prefixes=True)

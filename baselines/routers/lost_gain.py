@@ -1,8 +1,8 @@
 """A router of this project: send a request where the least gain is expected to be lost, its own and that of others.
 
-ProServe's router counts the gain that a request adds and takes from queued prompts. This one also counts decodes, and a
-chance instead of a yes or no. A request that will be late anyway costs nothing where nearly all are late already; so
-what a fleet cannot serve in time collects on few engines, and the others stay within their SLOs.
+ProServe's router counts the gain that a request adds, less what queued prompts lose. This one counts decodes too, and a
+chance in place of yes or no. A request that will be late anyway takes nothing from an engine where nearly all are late
+already. So what a fleet cannot serve in time collects on few engines, and the others stay within their SLOs.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
@@ -10,7 +10,8 @@ The steps are those of "Rule, exactly" in docs/systems/routers.md.
 import math
 
 from servegym.baselines.routers.predicted_cost import mean_requests
-from servegym.baselines.routers.prefix_affinity import OWN_S, STATE, add_to_queue, decodes_s, prefill_s, queue_s
+from servegym.baselines.routers.prefix_affinity import OWN_S, add_to_queue, decodes_s, prefill_s, queue_s
+from servegym.baselines.routers.prefix_affinity import STATE as QUEUE_STATE
 from servegym.baselines.routers.ties import MEASURE, least_of_takers, send_to
 from servegym.policy import (
     REFUSE,
@@ -27,28 +28,29 @@ from servegym.policy import (
 )
 
 P = Parameters(
-    Parameter("others", 0.4, "weight of each request there that it is expected to make miss its TPOT SLO", 0, 10),
+    Parameter("others", 0.4, "weight of each request there that is expected to miss its TPOT SLO because of it", 0, 10),
     Parameter("own", 2.0, "weight of the chance that it misses its own TPOT SLO", 0, 20),
     Parameter("late", 2.0, "weight of the chance that its first token is late", 0, 20),
     Parameter("sharpness", 3.0, "how fast the chance of a late first token grows with lateness, per TTFT SLO", 0.5, 50,
               log=True),
-    Parameter("pace_limit", 0.9, "time between tokens, in TPOT SLOs, at which half the requests miss theirs", 0, 2),
+    Parameter("pace_limit", 0.85, "time between tokens, in TPOT SLOs, at which half the requests miss theirs", 0, 2),
     Parameter("pace_sharpness", 40.0, "how fast that share grows with the time between tokens, per TPOT SLO", 1, 200,
               log=True),
-    Parameter("window_s", 4.0, "time over which the share of an engine's time that prefills take is averaged", 0.1, 100,
+    Parameter("window_s", 6.0, "time over which the share of an engine's time that prefills take is averaged", 0.1, 100,
               "s", log=True),
     Parameter("queue", 1.0, "weight of the wait for prompts queued before it; its own prefill has the weight 1", 0, 10),
     Parameter("pace", 1.0, "weight of the time between tokens, in TPOT SLOs", 0, 10),
-    Parameter("memory", 3.0, "weight of KV blocks that it and queued prompts need above all there are, as a share", 0,
-              100),
-    Parameter("load", 0.1, "weight of the number of requests there over its mean over the engines", 0, 10),
-    Parameter("refuse", 0.0, "a request whose chance to meet its SLOs is below this on the chosen engine is refused; "
-              "0: none is", 0, 1),
+    Parameter("memory", 3.0, "weight of the KV blocks that it and queued prompts need beyond the free ones, as a share "
+              "of all", 0, 100),
+    Parameter("load", 0.3, "weight of the number of requests there over its mean over the engines", 0, 10),
+    Parameter("refuse", 0.0, "a request whose chance to meet its SLOs on the chosen engine is below this is refused, "
+              "unless its session has had one before; 0: none is", 0, 1),
 )  # fmt: skip
-# recent_s: the estimated prefill times of requests sent there, each times e^(-its age / window_s), at recent_at_s.
-STATE = StateFields(engine=(*STATE.engine, "recent_s", "recent_at_s"))
+# recent_s: the prefill times of requests sent there, each times e^(-its age / window_s), as of recent_at_s.
+STATE = StateFields(engine=(*QUEUE_STATE.engine, "recent_s", "recent_at_s"))
 RECENT_S, RECENT_AT_S = range(OWN_S + 1, OWN_S + 3)
 MOST_PREFILLING = 0.9  # cap on the share of an engine's time that prefills take
+LARGEST_PREFILL = 0.1  # cap on a prefill in recent_s, as a share of window_s: it delays the tokens of an answer once
 
 
 @kernel
@@ -64,21 +66,31 @@ def recent_s(context, e):
 
 
 @kernel
-def slos_a_token(context, e, record, more, more_tokens, prefills_s):
-    """Return the expected time between tokens on engine e, in TPOT SLOs of the request.
-
-    more, more_tokens: requests beside its decodes, and their context. prefills_s: `recent_s`. A batch of decodes is
-    delayed by the prefills between batches: its time / (1 - share of the time that prefills take).
-    """
-    prefilling = min(MOST_PREFILLING, prefills_s / P.read(context).window_s)
-    return decodes_s(context, e, more, more_tokens) / (1.0 - prefilling) / record.tpot_slo_s
+def counted_s(context, e):
+    """Return what the request, whose OWN_S is set, adds to `recent_s` of engine e, s."""
+    return min(context.state[e, OWN_S], LARGEST_PREFILL * P.read(context).window_s)
 
 
 @kernel
-def chance_of_slow(context, slos):
-    """Return the chance that a request misses its TPOT SLO where a token takes so many SLOs."""
+def pace_at(context, e, record, own, tokens):
+    """Return the expected time between tokens on engine e, in TPOT SLOs of the request; 0 where nothing will decode.
+
+    own: 1 with the request, whose context is `tokens` and whose OWN_S is set; 0 without it, where `tokens` is 0.
+    """
+    snapshot = context.known.snapshots[e]
+    if snapshot.role == ROLE_PREFILL or snapshot.decodes + snapshot.prefills + own == 0:
+        return 0.0
+    batch_s = decodes_s(context, e, snapshot.prefills + own, snapshot.prefill_tokens + tokens)
+    # A batch of decodes waits for the prefills before it: its time / (1 - share of the time that prefills take).
+    prefilling = (recent_s(context, e) + own * counted_s(context, e)) / P.read(context).window_s
+    return batch_s / (1.0 - min(MOST_PREFILLING, prefilling)) / record.tpot_slo_s
+
+
+@kernel
+def chance_of_slow(context, pace):
+    """Return the chance that a request misses its TPOT SLO at this pace, as of `pace_at`."""
     p = P.read(context)
-    return logistic(p.pace_sharpness * (slos - p.pace_limit))
+    return logistic(p.pace_sharpness * (pace - p.pace_limit)) if pace > 0.0 else 0.0
 
 
 @kernel
@@ -90,31 +102,11 @@ def chance_of_late(context, e, record):
 
 
 @kernel
-def pace_with(context, e, record, tokens):
-    """Return `slos_a_token` with the request, whose context is `tokens`; 0 on an engine that prefills only."""
-    snapshot = context.known.snapshots[e]
-    if snapshot.role == ROLE_PREFILL:
-        return 0.0
-    prefills_s = recent_s(context, e) + context.state[e, OWN_S]
-    return slos_a_token(context, e, record, 1 + snapshot.prefills, snapshot.prefill_tokens + tokens, prefills_s)
-
-
-@kernel
-def slow_without(context, e, record):
-    """Return the share of the requests on engine e that miss their TPOT SLO without the request."""
-    snapshot = context.known.snapshots[e]
-    if snapshot.role == ROLE_PREFILL or snapshot.decodes + snapshot.prefills == 0:
-        return 0.0
-    tokens, prefills_s = snapshot.prefill_tokens, recent_s(context, e)
-    return chance_of_slow(context, slos_a_token(context, e, record, snapshot.prefills, tokens, prefills_s))
-
-
-@kernel
 def cost(context, e, record, tokens, mean):
     """Return the cost of the request on engine e, whose OWN_S is set. tokens: its context. mean: `mean_requests`."""
     p, snapshot, slo_s = P.read(context), context.known.snapshots[e], record.first_deadline_s - record.arrival_s
-    pace, before = pace_with(context, e, record, tokens), slow_without(context, e, record)
-    slow = chance_of_slow(context, pace)
+    pace = pace_at(context, e, record, 1, tokens)
+    slow, before = chance_of_slow(context, pace), chance_of_slow(context, pace_at(context, e, record, 0, 0))
     lost = p.own * slow + p.others * (snapshot.decodes + snapshot.prefills) * (slow - before)
     # What later requests lose: the time, the pace and the memory that this one takes.
     blocks = (snapshot.prefill_tokens + tokens) / snapshot.block_tokens
@@ -127,12 +119,15 @@ def cost(context, e, record, tokens, mean):
 
 @kernel
 def is_hopeless(context, e, record, tokens):
-    """Return whether the request's chance to meet its SLOs on engine e, whose OWN_S is set, is below `refuse`."""
-    p = P.read(context)
-    if p.refuse == 0.0 or record.num_output_tokens > 0:
+    """Return whether the request is refused on engine e, whose OWN_S is set: it is not likely to meet its SLOs there.
+
+    Of a session only the first one is: with a later turn the rest of the session would be lost, and what was computed.
+    """
+    refuse = P.read(context).refuse
+    if refuse == 0.0 or record.num_output_tokens > 0 or record.session_engine >= 0:
         return False
-    slow = chance_of_slow(context, pace_with(context, e, record, tokens))
-    return (1.0 - slow) * (1.0 - chance_of_late(context, e, record)) < p.refuse
+    slow = chance_of_slow(context, pace_at(context, e, record, 1, tokens))
+    return (1.0 - slow) * (1.0 - chance_of_late(context, e, record)) < refuse
 
 
 @router
@@ -153,7 +148,7 @@ def lost_gain(context, request, route):
     send_to(e, state, route)
     if record.computed_tokens == 0:
         add_to_queue(context, e, tokens)
-        state[e, RECENT_S] = recent_s(context, e) + state[e, OWN_S]
+        state[e, RECENT_S] = recent_s(context, e) + counted_s(context, e)
         state[e, RECENT_AT_S] = context.now_s
 
 

@@ -152,6 +152,75 @@ class PredictedCost(PrefixAffinity):
         return 0.5 + 0.5 * math.tanh(self.sharpness * lateness / 2)
 
 
+class LostGain(PredictedCost):
+    def __init__(
+        self,
+        others: float = 0.4,
+        own: float = 2.0,
+        late: float = 2.0,
+        sharpness: float = 3.0,
+        pace_limit: float = 0.85,
+        pace_sharpness: float = 40.0,
+        window_s: float = 6.0,
+        queue: float = 1.0,
+        pace: float = 1.0,
+        memory: float = 3.0,
+        load: float = 0.3,
+        refuse: float = 0.0,
+    ) -> None:
+        super().__init__(queue, late, sharpness, pace, pace_limit, load=load, refuse=refuse)
+        self.others, self.own, self.pace_sharpness = others, own, pace_sharpness
+        self.window_s, self.memory = window_s, memory
+
+    def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
+        super().prepare(requests, snapshots)
+        self.sent: dict[int, list[tuple[float, float]]] = {snapshot.index: [] for snapshot in snapshots}
+        self.begun: set[int] = set()  # sessions
+
+    def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
+        route = super().route(r, taking, now_s)
+        if r.kv_at is None and route.engine is not None:
+            self.begun.add(r.session)
+            chosen = next(snapshot for snapshot in taking if snapshot.index == route.engine)
+            self.sent[chosen.index].append((now_s, self.counted_s(r, chosen)))
+        return route
+
+    def refuses(self, r: Request, chosen: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> bool:
+        in_time = (1 - self.slow(self.pace_at(r, chosen, now_s, True))) * (1 - self.chance(r, chosen, now_s))
+        return in_time < self.refuse and (r.session < 0 or r.session not in self.begun)
+
+    def measure(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> float:
+        pace = self.pace_at(r, snapshot, now_s, True)
+        before = self.slow(self.pace_at(r, snapshot, now_s, False))
+        made_slow = self.slow(pace) - before
+        lost = self.own * self.slow(pace) + self.others * (snapshot.decodes + len(snapshot.record)) * made_slow
+        blocks = (snapshot.record_tokens + r.context) / snapshot.block_tokens
+        later = self.pace * pace + self.memory * max(0.0, (blocks - snapshot.free_blocks) / snapshot.total_blocks)
+        if r.kv_at is None:
+            lost += self.late * self.chance(r, snapshot, now_s)
+            waits_s = self.own_s(r, snapshot) + self.queue * self.queue_s(snapshot, now_s)
+            later += waits_s / (r.deadline(1) - r.arrival_s)
+        return lost + (1 - before) * later + self.load_cost(snapshot, taking)
+
+    def slow(self, pace: float) -> float:
+        return 0.5 + 0.5 * math.tanh(self.pace_sharpness * (pace - self.pace_limit) / 2) if pace > 0 else 0.0
+
+    def pace_at(self, r: Request, snapshot: EngineSnapshot, now_s: float, with_r: bool) -> float:
+        decodes, tokens = snapshot.decodes + len(snapshot.record), snapshot.decode_tokens + snapshot.record_tokens
+        sent = list(self.sent[snapshot.index])
+        if with_r:
+            decodes, tokens = decodes + 1, tokens + r.context
+            if r.kv_at is None:
+                sent.append((now_s, self.counted_s(r, snapshot)))
+        if snapshot.role == "prefill" or decodes == 0:
+            return 0.0
+        recent_s = sum(counted_s * math.exp(-(now_s - at_s) / self.window_s) for at_s, counted_s in sent)
+        return self.batch_s(snapshot, decodes, tokens) / (1 - min(0.9, recent_s / self.window_s)) / r.tpot_slo_s
+
+    def counted_s(self, r: Request, snapshot: EngineSnapshot) -> float:
+        return min(self.own_s(r, snapshot), 0.1 * self.window_s)
+
+
 class KvAware(Router):
     def __init__(self, overlap_weight: float = 1.0, temperature: float = 0.0, seed: int = 0) -> None:
         self.overlap_weight, self.temperature, self.seed = overlap_weight, temperature, seed

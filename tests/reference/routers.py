@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from servegym.simulator.records.random import uniform
 
-from .cache_routers import KvAware, LoraAffinity, PredictedCost, PrefixAffinity, SessionHash
+from .cache_routers import KvAware, LoraAffinity, LostGain, PredictedCost, PrefixAffinity, SessionHash
 from .polyserve import PolyServe
 from .requests import INF, Request
 from .routing import Route as Route
@@ -180,7 +180,7 @@ class Llumnix(Router):
 
 ROUTERS: dict[str, type[Router]] = {
     "gorouting": GoRouting, "kv-aware": KvAware, "llumnix": Llumnix, "lora-affinity": LoraAffinity,
-    "min-cycle-time": MinCycleTime, "min-load": MinLoad, "min-tokens": MinTokens, "polyserve": PolyServe,
-    "predicted-cost": PredictedCost, "prefix-affinity": PrefixAffinity, "random": Random, "round-robin": RoundRobin,
-    "session-hash": SessionHash, "silo": Silo,
+    "lost-gain": LostGain, "min-cycle-time": MinCycleTime, "min-load": MinLoad, "min-tokens": MinTokens,
+    "polyserve": PolyServe, "predicted-cost": PredictedCost, "prefix-affinity": PrefixAffinity, "random": Random,
+    "round-robin": RoundRobin, "session-hash": SessionHash, "silo": Silo,
 }  # fmt: skip

@@ -19,7 +19,7 @@ def sessions(name: str, watched: bool) -> Simulation:
 def test_it_is_kept_for_those_that_read_it():
     for name in ("min-load", "round-robin", "gorouting", "polyserve"):
         assert not sessions(name, False).settings.indexed, name
-    for name in ("kv-aware", "predicted-cost", "prefix-affinity"):
+    for name in ("kv-aware", "lost-gain", "predicted-cost", "prefix-affinity"):
         assert sessions(name, False).settings.indexed, name
 
 

@@ -88,7 +88,8 @@ class GatewayReplay(LiveReplay):
         return ByGateway()
 
 
-NAMES = ("predicted-cost", "learned:session-fleet", "gorouting", "min-load", "kv-aware", "lora-affinity", "refusing")
+ADAPTERS = ("predicted-cost", "lora-affinity", "lost-gain")
+NAMES = (*ADAPTERS, "learned:session-fleet", "gorouting", "min-load", "kv-aware", "refusing")
 
 
 @pytest.mark.slow
@@ -98,7 +99,7 @@ def test_a_gateway_is_told_what_the_simulated_router_decided(name: str, tmp_path
     policy = router("min-load" if name == "refusing" else name)
     if name == "refusing":
         policy = load_policy(save_policy(refusing_where_late(policy), tmp_path / "mine.json", {}))
-    of = scenario(policy, workload(len(name), requests=80, adapters=name in ("predicted-cost", "lora-affinity")))
+    of = scenario(policy, workload(len(name), requests=80, adapters=name in ADAPTERS))
     items, at_end = recorded(of)
     simulated = [item for item in items if isinstance(item, Decision)]
     with picking(URLS, UNCHECKED) as picker:

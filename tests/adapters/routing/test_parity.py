@@ -22,7 +22,7 @@ from tests.baselines.learned.cases import refusing_where_late
 SAME = [name for name in router_names() if name != "polyserve"]
 # These number requests by row: they decide the same as long as no row is used again.
 BY_NUMBER = {"round-robin", "random"}
-READ_PREFIXES = ("prefix-affinity", "predicted-cost", "kv-aware", "session-hash")
+READ_PREFIXES = ("prefix-affinity", "predicted-cost", "lost-gain", "kv-aware", "session-hash")
 TROUBLE = (
     Incident(0.5, 1, "fail"), Incident(1.0, 2, "drain"), Incident(1.5, 1, "return"), Incident(2.0, 0, "fail"),
     Incident(2.0, 3, "fail"), Incident(2.5, 2, "return"), Incident(3.0, 0, "return"),
@@ -65,7 +65,10 @@ def test_they_do_where_requests_are_turns_of_sessions_and_engines_cache(name: st
     assert (replayed.router.snapshots["index_uses"].sum() > 0) == prefixes
 
 
-NAMED = ("lora-affinity", "predicted-cost", "lora-affinity:affinity_weight=3", "learned:session-fleet", "kv-aware")
+NAMED = (
+    "lora-affinity", "predicted-cost", "lora-affinity:affinity_weight=3", "learned:session-fleet", "kv-aware",
+    "lost-gain",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("incidents", [(), TROUBLE], ids=["calm", "trouble"])
