@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -22,7 +22,7 @@ from servegym.latency_models.forms import estimator_forms
 from servegym.latency_models.model import LatencyModel
 from servegym.latency_models.operators import Operators
 from servegym.latency_models.step_models.naming import is_served
-from servegym.parsing import Malformed, parse_json
+from servegym.parsing import Malformed, parse_json, schema_problem
 from servegym.simulator.features.front_end import FrontEnd
 from servegym.simulator.inputs.costs import Costs
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
@@ -209,7 +209,8 @@ def _where(name: str | Path) -> str:
 
 def parse_profile(document: Any, where: str) -> Profile:
     """Make the profile of a JSON document. Raises the errors of `load_profile`, with `where` in front."""
-    _check_shape(document, where)
+    if problem := schema_problem(document, json.loads((FOLDER / SCHEMA).read_text(encoding="utf-8")), SCHEMA):
+        raise ProfileError(f"{where}: {problem}")
     return _made_of(document, where)
 
 
@@ -260,31 +261,6 @@ def _front_end(part: Mapping[str, Any], where: str) -> FrontEnd:
         return FrontEnd(**{name: value for name, value in part.items() if name not in ("source", "error")})
     except DeploymentError as error:
         raise ProfileError(f"{where}: {error}") from None
-
-
-def _check_shape(document: Any, where: str) -> None:
-    import jsonschema
-
-    for path, number in _numbers(document, ""):
-        if not math.isfinite(number):
-            raise ProfileError(f"{where}: {path} is {number}; it must be a finite number")
-    schema = json.loads((FOLDER / SCHEMA).read_text(encoding="utf-8"))
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(document))
-    if error is not None:
-        at = ".".join(str(part) for part in error.absolute_path)
-        raise ProfileError(f"{where}: {at + ': ' if at else ''}{error.message} (see {SCHEMA})")
-
-
-def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
-    """Every float of a JSON document with its path, as a.b[2]."""
-    if isinstance(value, float):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _numbers(item, f"{path}.{key}" if path else key)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _numbers(item, f"{path}[{index}]")
 
 
 DEVICES_FILE = resources.files("servegym.latency_models") / "devices.json"

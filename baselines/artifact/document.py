@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-import itertools
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 from servegym.baselines.artifact.artifact import ArtifactError
+from servegym.parsing import schema_problem
 
 VERSION, SCHEMA = 2, "artifact.schema.json"
 LARGEST_BYTES = 2**23
-LARGEST_INTEGER = 2**63  # the limit of other JSON readers
-LONGEST_MESSAGE = 400
-MOST_ERRORS = 100  # the error to report is the best of these
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -48,39 +44,11 @@ def parse_document(data: bytes, where: str) -> dict[str, Any]:
 
 def check_document(document: Any, where: str) -> None:
     """Raise ArtifactError unless the document follows the schema and its numbers are finite."""
-    import jsonschema
-
-    _check_numbers(document, where)
-    try:
-        errors = itertools.islice(_validator().iter_errors(document), MOST_ERRORS)
-        error = jsonschema.exceptions.best_match(errors)
-    except RecursionError:
-        raise ArtifactError(f"{where}: it is nested too deep") from None
-    if error is not None:
-        at = ".".join(str(part) for part in error.absolute_path)
-        message = f"{at:.99}: {error.message}" if at else error.message
-        if len(message) > LONGEST_MESSAGE:
-            message = f"{message[: LONGEST_MESSAGE - 3]}..."
-        raise ArtifactError(f"{where}: {message} (see {SCHEMA})")
+    if problem := schema_problem(document, schema(), SCHEMA):
+        raise ArtifactError(f"{where}: {problem}")
 
 
 @functools.cache
-def _validator() -> Any:
-    import jsonschema
-
-    text = importlib.resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
-    return jsonschema.Draft202012Validator(json.loads(text))
-
-
-def _check_numbers(document: Any, where: str) -> None:
-    left: list[tuple[str, Any]] = [("", document)]
-    while left:
-        at, value = left.pop()
-        if isinstance(value, dict):
-            left += [(f"{at}.{key}" if at else str(key), item) for key, item in value.items()]
-        elif isinstance(value, list | tuple):
-            left += [(f"{at}[{index}]", item) for index, item in enumerate(value)]
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ArtifactError(f"{where}: {at:.99} is {value}; it should be a finite number")
-        elif isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
-            raise ArtifactError(f"{where}: {at:.99} is a whole number of {value.bit_length()} bits; 63 are the most")
+def schema() -> Any:
+    """Return the JSON Schema of artifacts."""
+    return json.loads(importlib.resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -12,6 +15,9 @@ from servegym.errors import without_underscores
 
 DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 MERGE = "tag:yaml.org,2002:merge"
+LARGEST_INTEGER = 2**63  # the limit of other JSON readers
+LONGEST_MESSAGE = 400
+MOST_ERRORS = 100  # of a schema; the one to report is the best of these
 
 
 class Malformed(ValueError):
@@ -81,3 +87,33 @@ def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 _Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+
+
+def schema_problem(document: Any, schema: Mapping[str, Any], name: str) -> str:
+    """Describe what is wrong with a JSON document: a number that is not finite or too large for other readers, or a
+    part that a JSON Schema does not allow; "": nothing. name: of the schema's file."""
+    import jsonschema
+
+    left: list[tuple[str, Any]] = [("", document)]
+    while left:
+        at, value = left.pop()
+        if isinstance(value, dict):
+            left += [(f"{at}.{key}" if at else str(key), item) for key, item in value.items()]
+        elif isinstance(value, list | tuple):
+            left += [(f"{at}[{index}]", item) for index, item in enumerate(value)]
+        elif isinstance(value, float) and not math.isfinite(value):
+            return f"{at:.99} is {value}; it should be a finite number"
+        elif isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
+            return f"{at:.99} is a whole number of {value.bit_length()} bits; 63 are the most"
+    try:
+        errors = jsonschema.Draft202012Validator(schema).iter_errors(document)
+        error = jsonschema.exceptions.best_match(itertools.islice(errors, MOST_ERRORS))
+    except RecursionError:
+        return "it is nested too deep"
+    if error is None:
+        return ""
+    at = ".".join(str(part) for part in error.absolute_path)
+    message = f"{at:.99}: {error.message}" if at else error.message
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[: LONGEST_MESSAGE - 3]}..."
+    return f"{message} (see {name})"

@@ -124,7 +124,7 @@ def test_a_front_end_has_a_source_and_an_error(document):
             parse_profile(document | {"front_end": without}, "mine")
     for key, value, message in (
         ("back_s", -1.0, "front_end.back_s: -1.0 is less than the minimum of 0"),
-        ("back_s", float("inf"), "front_end.back_s is inf; it must be a finite number"),
+        ("back_s", float("inf"), "front_end.back_s is inf; it should be a finite number"),
         ("back_s", 1e20, r"front end: back_s is 1e\+20; it should be a time"),
         ("speed", 1, "front_end: .*'speed' was unexpected"),
     ):
@@ -165,7 +165,7 @@ def change(document, path, value):
 
 @pytest.mark.parametrize(("path", "value", "message"), [
     ("cpu_overhead_s", -1.0, r"mine: cpu_overhead_s: -1.0 is less than the minimum of 0 \("),
-    ("cpu_overhead_s", float("nan"), r"mine: cpu_overhead_s is nan; it must be a finite number"),
+    ("cpu_overhead_s", float("nan"), r"mine: cpu_overhead_s is nan; it should be a finite number"),
     ("basis", "a guess", r"mine: basis: 'a guess' is not one of"),
     ("device.coefficients.a_p", -1e-9, r"mine: device: a_p is -1e-09; it must be"),
     ("device.coefficients.a_p", float("nan"), r"mine: device.coefficients.a_p is nan"),

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from servegym.baselines.artifact import Artifact, ArtifactError, load_artifact, save_artifact
-from servegym.baselines.artifact.document import _validator
+from servegym.baselines.artifact.document import schema
 from servegym.baselines.artifact.entries import entry_of
 from servegym.baselines.artifact.files import load_policy, save_policy
 from servegym.baselines.registry import (
@@ -139,7 +139,7 @@ def test_a_document_from_before_a_parameter_decides_as_then(tmp_path):
 
 
 def test_the_schema_is_a_schema():
-    jsonschema.Draft202012Validator.check_schema(_validator().schema)
+    jsonschema.Draft202012Validator.check_schema(schema())
 
 
 @pytest.mark.slow
