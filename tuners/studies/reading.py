@@ -50,12 +50,14 @@ def parse_tuning(document: Mapping[str, Any], name: str) -> TuningConfig:
 
 def _with_ranges(study: Any) -> Any:
     """Write the short forms of a study as keys with values: no range: null; words of a parameter: a list."""
-    tune = (study.get("tune") or {}) if isinstance(study := study or {}, Mapping) else None
-    tune = dict.fromkeys(tune) if isinstance(tune, list) else tune
-    if not isinstance(tune, Mapping):
+    study = study or {}
+    if not isinstance(study, Mapping):
         return study
-    ranges = {key: {"choices": given} if isinstance(given, list) else given or {} for key, given in tune.items()}
-    return {**study, "tune": ranges}
+    tune = study.get("tune") or {}
+    tune = dict.fromkeys(tune) if isinstance(tune, list) else tune
+    if isinstance(tune, Mapping):
+        tune = {key: {"choices": given} if isinstance(given, list) else given or {} for key, given in tune.items()}
+    return {**study, "tune": tune}
 
 
 def _panel_document(given: Any, name: str, which: str) -> dict[str, Any]:
