@@ -1,4 +1,4 @@
-"""A learned router for fleets at overload, requests without sessions: trained on many fleets, judged on others.
+"""A learned router for many fleets: trained upon lost-gain on some, judged on others.
 
     python -m experiments.fleets results/fleets docs/results/learned-fleets.md
 
@@ -13,51 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.lost_gain import FLEETS, MIXED, P99_TTFT, SEEDS, carried, judged, measured, places_table
+from experiments.lost_gain import OURS as BASE
 from experiments.prose import sections
-from experiments.session_fleet import (
-    A100,
-    A6000,
-    ATTAINMENT,
-    H100,
-    TDG,
-    Outcomes,
-    all_routers,
-    by_router,
-    closest,
-    routers,
-    scenarios_of,
-    verdict,
-)
-from experiments.session_fleet import OURS as SPECIALIST
-from experiments.session_fleet import PLACES as SESSION_PLACES
+from experiments.session_fleet import ATTAINMENT, TDG, Outcomes, all_routers, closest, routers
 from servegym.baselines.artifact.files import load_artifact
 from servegym.evaluation.intervals import student_interval
 from servegym.evaluation.markdown import table
-from servegym.scenarios.ranges import Range
-from servegym.scenarios.values import Pool
-from servegym.simulator.fleet.incidents import Incident
-from servegym.simulator.policies.policy import Policy
 from servegym.tuners import evolution
 from servegym.tuners.config import load_config
 
 CONFIG, OURS = "cma-fleets", "learned:fleets"  # OURS: of the training that was best in validation
 TRAINING_SEEDS = (0, 100_000, 200_000)  # the scenarios of a training have the seeds from its own on
 FIRST_SEED = 9_700_000
-SESSIONS, MIXED = "session-fleet", "mixed-fleet"
-SCENARIOS = {SESSIONS: 12, MIXED: 64}
-P99_TTFT, STARVED = 2, 4  # of `FIGURES`
-MIXED_PLACES: dict[str, dict[str, Any]] = {
-    "as in the preset, load 1.2 to 1.8": {},
-    "load 0.7 to 1.2": {"load": Range(0.7, 1.2)},
-    "two H100, four A6000": {"pools": (Pool(H100, 2), Pool(A6000, 4)), "requests": 600},
-    "eight engines": {"pools": (Pool(H100, 2), Pool(A100, 4), Pool(A6000, 2)), "requests": 800},
-    "sixteen engines": {"pools": (Pool(H100, 4), Pool(A100, 8), Pool(A6000, 4)), "requests": 1600},
-    "an A100 fails for 10 s": {"incidents": (Incident(5.0, 2, "fail"), Incident(15.0, 2, "return"))},
-    "engines with expected-gain": {"scheduler": "expected-gain:steps=ignore"},
-    "routers hear 1 s late": {"signal_delay_s": 1.0},
-    "four equal A100": {"pools": (Pool(A100, 4),)},
-}
-PLACES = {MIXED: MIXED_PLACES, SESSIONS: SESSION_PLACES}  # the first of each is the panel
 
 
 def trainings(folder: Path) -> list[dict[str, Any]]:
@@ -101,66 +69,33 @@ def panels_table(panels: Mapping[str, Outcomes], names: Sequence[str]) -> str:
     return table(("panel", "attainment", "TDG", "p99 TTFT, s"), rows)
 
 
-def places_table(places: Mapping[str, Outcomes]) -> str:
-    """A row a place: ours, less the best heuristic of each figure there, less the specialist, and the verdict."""
-    rows = []
-    for place, outcomes in places.items():
-        ours, cells = outcomes[OURS], [place]
-        for figure, style in ((ATTAINMENT, ".3f"), (TDG, ".4f")):
-            best = closest(outcomes, figure)
-            cells += [f"{ours[:, figure].mean():{style}}", f"`{best}` {outcomes[best][:, figure].mean():{style}}"]
-            cells.append(student_interval((ours - outcomes[best])[:, figure]).text(f"+{style}"))
-        cells.append(student_interval((ours - outcomes[SPECIALIST])[:, ATTAINMENT]).text("+.3f"))
-        waits = (outcomes[name][:, P99_TTFT].mean() for name in (OURS, closest(outcomes, ATTAINMENT)))
-        cells += [" / ".join(f"{wait:.1f}" for wait in waits), f"{ours[:, STARVED].mean():.3f}"]
-        rows.append((*cells, verdict(outcomes, OURS)))
-    names = ("attainment", "best heuristic", "less it", "TDG", "best heuristic", "less it")
-    last = (f"attainment less `{SPECIALIST}`", "p99 TTFT, s: ours / theirs", "starved", "verdict")
-    return table(("where", *names, *last), rows)
-
-
-def judged(found: Sequence[Mapping[str, Any]], scenarios: Mapping[str, int]) -> dict[str, dict[str, Outcomes]]:
-    """By preset and place. On the panels themselves the policies of all trainings, elsewhere the chosen one."""
-    policies = {one["name"]: load_artifact(one["path"]).policy("router") for one in found}
-    best = policies[max(found, key=lambda one: one["score"])["name"]]
-    shipped: dict[str, Policy] = routers() | {OURS: best}
-    results: dict[str, dict[str, Outcomes]] = {}
-    for preset, places in PLACES.items():
-        results[preset] = {}
-        for place, changes in places.items():
-            drawn = scenarios_of(changes, scenarios[preset], preset, FIRST_SEED)
-            outcomes = by_router(shipped | (policies if place == next(iter(places)) else {}), drawn)
-            results[preset][place] = outcomes
-            print(f"{preset}, {place}: {verdict(outcomes, OURS)}", flush=True)
-    return results
-
-
-def panel_part(preset: str, places: Mapping[str, Outcomes], hidden: Sequence[str]) -> str:
-    """The part of the page about one preset. hidden: of the trainings, which have a table of their own."""
-    outcomes = {name: one for name, one in next(iter(places.values())).items() if name not in hidden}
-    return f"""### {preset}
-
-{len(outcomes[OURS])} scenarios
-
-{all_routers(outcomes)}
-{places_table(places)}"""
-
-
-def page(found: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, Outcomes]]) -> str:
+def page(
+    found: Sequence[Mapping[str, Any]],
+    results: Mapping[str, Mapping[str, Outcomes]],
+    fleets: Sequence[tuple[str, ...]],
+) -> str:
+    """found: of `trainings`. results: of `measured`. fleets: what these carry under OURS and under BASE."""
     chosen = max(found, key=lambda one: one["score"])["seed"]
     words, names = sections(Path(__file__).with_suffix(".md")), [one["name"] for one in found]
     panels = {preset: next(iter(places.values())) for preset, places in results.items()}
-    verdicts = {place: verdict(one, OURS) for place, one in results[MIXED].items()}
-    failed = "; ".join(f"{place} ({one})" for place, one in verdicts.items() if one != "holds")
-    held = f"{sum(one == 'holds' for one in verdicts.values())} of {len(verdicts)} places without sessions"
-    held += f"; not at: {failed}" if failed else ""
-    parts = "\n".join(panel_part(preset, places, names) for preset, places in results.items())
-    return f"""# A learned router for fleets at overload
+    verdicts = {place: judged(OURS, one) for places in results.values() for place, one in places.items()}
+    failed = "; ".join(f"{place} ({one})" for place, one in verdicts.items() if one != "holds") or "none"
+    held = f"{sum(one == 'holds' for one in verdicts.values())} of {len(verdicts)} places; not at: {failed}"
+    parts = "\n".join(
+        f"""### {preset}
+
+{places_table(OURS, places)}
+All routers at the first of these places:
+
+{all_routers({name: one for name, one in panels[preset].items() if name not in names})}"""
+        for preset, places in results.items()
+    )
+    return f"""# A learned router for many fleets
 
 <!-- written by python -m experiments.fleets -->
 
+    servegym compare --spec {MIXED} --scheduler vllm-v1 --load 1.3 --router {BASE} --router {OURS}
     servegym train {CONFIG} --seed {chosen}
-    python -m experiments.fleets results/fleets docs/results/learned-fleets.md
 
 **Hypotheses.** {words["Hypotheses"]}
 
@@ -174,9 +109,12 @@ def page(found: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, 
 {words["Panels"]}
 
 {panels_table(panels, names)}
-{words["Why"]}
+## What fleets carry
 
-## Every router that ships, and other places
+{words["Carry"]}
+
+{table(("fleet", "SLOs", f"`{OURS}`", f"`{BASE}`"), fleets)}
+## Places
 
 {words["Places"]}
 
@@ -189,7 +127,11 @@ def main() -> None:
     parser.add_argument("page", type=Path)
     options = parser.parse_args()
     found = trainings(options.folder)
-    options.page.write_text(page(found, judged(found, SCENARIOS)), encoding="utf-8")
+    policies = {one["name"]: load_artifact(one["path"]).policy("router") for one in found}
+    best = max(found, key=lambda one: one["score"])
+    results = measured(routers() | policies | {OURS: policies[best["name"]]}, SEEDS, FIRST_SEED, OURS)
+    fleets = [carried(fleet, (f"learned:{best['path']}", BASE)) for fleet in FLEETS]
+    options.page.write_text(page(found, results, fleets), encoding="utf-8")
 
 
 if __name__ == "__main__":

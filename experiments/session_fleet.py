@@ -104,7 +104,7 @@ def closest(outcomes: Outcomes, figure: int) -> str:
 def verdict(outcomes: Outcomes, name: str = OURS) -> str:
     """Whether the hypothesis holds of a router at a place: ahead of every heuristic, and behind none."""
     ours, ahead, behind = outcomes[name], [], []
-    for other in heuristics(outcomes):
+    for other in set(heuristics(outcomes)) - {name}:
         less = ours - outcomes[other]
         tdg, attainment = student_interval(less[:, TDG]), less[:, ATTAINMENT].mean()
         ahead.append(attainment >= AHEAD or tdg.low > 0)

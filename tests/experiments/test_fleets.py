@@ -1,24 +1,28 @@
-"""The study of the learned router for fleets: what is trained, chosen and said of each place."""
+"""The studies of lost-gain and of the learned router upon it: what is trained, chosen and said of each place."""
 
 import json
 
 import numpy as np
 import pytest
 
-from experiments import fleets
-from experiments.fleets import MIXED, OURS, PLACES, SESSIONS, SPECIALIST, TRAINING_SEEDS
+from experiments import fleets, lost_gain
+from experiments.fleets import OURS, TRAINING_SEEDS
+from experiments.lost_gain import MIXED, PLACES, REFUSING, SESSIONS
 from experiments.session_fleet import TUNED
 from servegym.envs.cluster_routing import random_clusters
 from servegym.scenarios.presets import spelled_out
 from servegym.tuners.config import load_config
 
+HEURISTIC = "lost-gain"
 
-def outcomes(tdg: float, attainment: float) -> dict[str, np.ndarray]:
-    """Of ours, with what it has more than a heuristic of TDG 0.9 and attainment 0.8, on three scenarios."""
+
+def outcomes(tdg: float, attainment: float, name: str = OURS) -> dict[str, np.ndarray]:
+    """Of a router, with what it has more than others of TDG 0.9 and attainment 0.8, on three scenarios."""
     other = np.zeros((3, 5))
     other[:, 0], other[:, 1], other[:, 2] = (0.90, 0.91, 0.89), (0.80, 0.79, 0.81), 2.0
+    refusing = dict.fromkeys(REFUSING, other + np.array([0.02, 0.02, 0.0, 0.0, 0.0]))
     ours = other + np.array([tdg, attainment, 1.0, 0.0, 0.25])
-    return {OURS: ours, "min-load": other, TUNED: other + 1, SPECIALIST: other + np.array([0.0, 0.05, 0.0, 0.0, 0.0])}
+    return {HEURISTIC: other, "min-load": other, TUNED: other + 1, **refusing, name: ours}
 
 
 @pytest.fixture
@@ -49,26 +53,38 @@ def test_the_other_places_are_not_among_those_that_it_is_trained_on() -> None:
 
 
 def test_a_row_has_both_figures_waits_and_the_verdict() -> None:
-    row = fleets.places_table({"here": outcomes(0.01, 0.04)}).splitlines()[-1]
-    assert row.startswith("| here | 0.840 | `min-load` 0.800 | +0.040 | 0.9100 | `min-load` 0.9000 | +0.0100")
-    assert row.endswith("| -0.010 | 3.0 / 2.0 | 0.250 | holds |")
-    assert fleets.places_table({"here": outcomes(-0.01, 0.04)}).endswith("| behind |\n")
+    row = lost_gain.places_table(OURS, {"here": outcomes(0.01, 0.04)}).splitlines()[-1]
+    assert row.startswith("| here | 0.840 | `lost-gain` 0.800 | +0.040 | 0.9100 | `lost-gain` 0.9000 | +0.0100")
+    assert row.endswith("| 3.0 / 2.0 | 0.250 / 0.000 | holds |")
+    assert lost_gain.places_table(OURS, {"here": outcomes(-0.01, 0.04)}).endswith("| behind |\n")
+
+
+def test_a_router_is_judged_beside_those_that_refuse_only_if_it_refuses() -> None:
+    found = outcomes(0.0, 0.0)
+    assert list(lost_gain.others_of(HEURISTIC, found)) == ["min-load"]
+    assert list(lost_gain.others_of(REFUSING[0], found)) == ["min-load", *REFUSING[1:]]
+    assert lost_gain.judged(HEURISTIC, outcomes(0.01, 0.04, HEURISTIC)) == "holds"
+    assert lost_gain.judged(HEURISTIC, found) == "not ahead of all"
+    assert lost_gain.judged(REFUSING[0], outcomes(0.01, 0.01, REFUSING[0])) == "behind"  # beside others that refuse
 
 
 def test_panels_are_over_trainings() -> None:
     found = outcomes(0.0, 0.0)
     found |= {"learned:0": found["min-load"] + 0.01, "learned:1": found["min-load"] + 0.03}
     row = fleets.panels_table({MIXED: found}, ["learned:0", "learned:1"]).splitlines()[-1]
-    assert row.startswith("| mixed-fleet | +0.020 ± 0.127 | +0.0200 ± 0.1271 |")
+    assert row.startswith("| mixed-fleet | +0.000 ± 0.127 | +0.0000 ± 0.1271 |")
 
 
-def test_the_page_names_the_places_where_a_hypothesis_fails(folder) -> None:
+def test_the_pages_name_the_places_where_a_hypothesis_fails(folder) -> None:
     results = {preset: {place: outcomes(0.01, 0.04) for place in places} for preset, places in PLACES.items()}
-    results[MIXED]["eight engines"] = outcomes(-0.01, -0.04)
-    results[SESSIONS]["6 requests/s"] = outcomes(-0.01, -0.04)  # of no hypothesis
+    behind = "eight engines, load 0.8 to 1.3"
+    results[MIXED][behind] = outcomes(-0.01, -0.04)
     for preset in PLACES:
         first = next(iter(PLACES[preset]))
         results[preset][first] |= {f"learned:cma-fleets-{n}": results[preset][first][OURS] for n in TRAINING_SEEDS}
-    text = fleets.page(fleets.trainings(folder), results)
-    assert "at 8 of 9 places without sessions; not at: eight engines (behind)." in text
+    text = fleets.page(fleets.trainings(folder), results, [("two", "own", "1.0", "2.0")])
+    count = len(PLACES[MIXED]) + len(PLACES[SESSIONS])
+    assert f"at {count - 1} of {count} places; not at: {behind} (behind)." in text
     assert "| `learned:cma-fleets-100000` |" not in text and f"| `{OURS}` |" in text
+    text = lost_gain.page(results, [("two", "own", *"1234567")], 3)
+    assert f"at 0 of {count} places; behind one at: none." in text and "3 scenarios a place" in text
