@@ -8,10 +8,12 @@ import pandas as pd
 
 from servegym.evaluation.comparison import Cell, Comparison
 from servegym.evaluation.ledger import Ledger, Row, kept_rows
-from servegym.evaluation.measures import axis_of
+from servegym.evaluation.measures import CLIENTS, axis_of
 from servegym.evaluation.repeats import COLUMN
 from servegym.evaluation.running import Progress, Runner, ThreadRunner
-from servegym.simulator.inputs.scenario import Scenario
+from servegym.scenarios.building import scenario_of
+from servegym.scenarios.fleets import deployment_of
+from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.runs.simulation import Simulation
 
@@ -49,15 +51,13 @@ def cell_of(row: Row) -> Cell:
 
 
 def compile_kernels(comparison: Comparison) -> None:
-    """Run each candidate once on two requests: kernels are compiled here, in one thread, before the work."""
+    """Serve two requests under each candidate: kernels are compiled here, in one thread, before the work."""
     for candidate in comparison.candidates.values():
-        workload = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
-        Simulation(
-            Scenario(
-                workload,
-                comparison.deployment_of(candidate),
-                candidate.scheduler,
-                router=candidate.router,
-                scaler=candidate.scaler,
-            )
-        ).run()
+        one = comparison.spec_of(candidate)
+        serve_two(one.with_values({CLIENTS: comparison.points[0]}) if comparison.axis == CLIENTS else one)
+
+
+def serve_two(spec: ServingSpec) -> None:
+    """Serve two short requests, which compiles the kernels that the spec needs."""
+    two = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
+    Simulation(scenario_of(spec, two, deployment_of(spec), noise_seed=0)).run()

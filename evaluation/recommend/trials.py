@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from servegym.evaluation.comparing import serve_two
 from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.running import Progress, Runner
 from servegym.evaluation.targets import Target
@@ -98,11 +99,9 @@ def judged_arrivals(arrival_s: np.ndarray, known: int) -> np.ndarray:
 
 def compile_policies(trials: Trials, setups: Iterable[Setup]) -> None:
     """Run each scheduler and router once on two requests: kernels are compiled here, in one thread, before the work."""
-    two = Workload.from_columns({"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]})
     seen = set[tuple[str, bool]]()
     for setup in setups:
         names = {(setup.scheduler, setup.prefill_share is None), (setup.router, setup.prefill_share is None)}
         if not names <= seen:
             seen |= names
-            spec = trials.spec_of(setup, 2)
-            Simulation(scenario_of(spec, two, deployment_of(spec), noise_seed=0)).run()
+            serve_two(trials.spec_of(setup, 2))

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from servegym.baselines import registry
 from servegym.errors import TuningError
 from servegym.evaluation.candidates import ROUTER, Candidate
+from servegym.evaluation.comparing import serve_two
 from servegym.evaluation.figures import figures
 from servegym.evaluation.identity import code_digests, deployment_digest
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.panels.part import Part, parts_of
-from servegym.scenarios.building import front_end_in, scenario_of
-from servegym.scenarios.fleets import DECODE_SCHEDULER, deployment_of
+from servegym.scenarios.building import front_end_in
+from servegym.scenarios.fleets import DECODE_SCHEDULER
 from servegym.scenarios.values import fixed, plain
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
@@ -79,10 +80,8 @@ class Instances:
 
     def compile(self, policies: Policies) -> None:
         """Run two requests, so that kernels are compiled here, in one thread, before the work."""
-        columns: dict[str, list[float]] = {"arrival_s": [0.0, 0.0], "prompt_tokens": [1, 1], "output_tokens": [2, 2]}
         for part in self.parts:
-            one = part.spec_of(candidate_of(part, policies))
-            Simulation(scenario_of(one, Workload.from_columns(columns), deployment_of(one), 0)).run()
+            serve_two(part.spec_of(candidate_of(part, policies)))
 
     def fact(self, role: str, name: str) -> float:
         """Compute a fact that a default depends on: the median over the instances, for engines of the role's pool."""
