@@ -9,6 +9,8 @@ The steps are those of "Rule, exactly" in docs/systems/routers.md.
 
 import math
 
+import numpy as np
+
 from servegym.baselines.routers.predicted_cost import mean_requests
 from servegym.baselines.routers.prefix_affinity import OWN_S, add_to_queue, decodes_s, prefill_s, queue_s
 from servegym.baselines.routers.prefix_affinity import STATE as QUEUE_STATE
@@ -47,8 +49,9 @@ P = Parameters(
               "unless its session has had one before; 0: none is", 0, 1),
 )  # fmt: skip
 # recent_s: the prefill times of requests sent there, each times e^(-its age / window_s), as of recent_at_s.
-STATE = StateFields(engine=(*QUEUE_STATE.engine, "recent_s", "recent_at_s"))
-RECENT_S, RECENT_AT_S = range(OWN_S + 1, OWN_S + 3)
+# tpot_slo_s: mean TPOT SLO of the requests there, as far as the router knows; 0: it has sent none.
+STATE = StateFields(engine=(*QUEUE_STATE.engine, "recent_s", "recent_at_s", "tpot_slo_s"))
+RECENT_S, RECENT_AT_S, TPOT_SLO_S = range(OWN_S + 1, OWN_S + 4)
 MOST_PREFILLING = 0.9  # cap on the share of an engine's time that prefills take
 LARGEST_PREFILL = 0.1  # cap on a prefill in recent_s, as a share of window_s: it delays the tokens of an answer once
 
@@ -72,8 +75,8 @@ def counted_s(context, e):
 
 
 @kernel
-def pace_at(context, e, record, own, tokens):
-    """Return the expected time between tokens on engine e, in TPOT SLOs of the request; 0 where nothing will decode.
+def token_s(context, e, own, tokens):
+    """Return the expected time between tokens on engine e, s; 0 where nothing will decode.
 
     own: 1 with the request, whose context is `tokens` and whose OWN_S is set; 0 without it, where `tokens` is 0.
     """
@@ -83,12 +86,12 @@ def pace_at(context, e, record, own, tokens):
     batch_s = decodes_s(context, e, snapshot.prefills + own, snapshot.prefill_tokens + tokens)
     # A batch of decodes waits for the prefills before it: its time / (1 - share of the time that prefills take).
     prefilling = (recent_s(context, e) + own * counted_s(context, e)) / P.read(context).window_s
-    return batch_s / (1.0 - min(MOST_PREFILLING, prefilling)) / record.tpot_slo_s
+    return batch_s / (1.0 - min(MOST_PREFILLING, prefilling))
 
 
 @kernel
 def chance_of_slow(context, pace):
-    """Return the chance that a request misses its TPOT SLO at this pace, as of `pace_at`."""
+    """Return the chance that a request misses its TPOT SLO. pace: time between tokens in SLOs; 0: it has no decodes."""
     p = P.read(context)
     return logistic(p.pace_sharpness * (pace - p.pace_limit)) if pace > 0.0 else 0.0
 
@@ -105,9 +108,11 @@ def chance_of_late(context, e, record):
 def cost(context, e, record, tokens, mean):
     """Return the cost of the request on engine e, whose OWN_S is set. tokens: its context. mean: `mean_requests`."""
     p, snapshot, slo_s = P.read(context), context.known.snapshots[e], record.first_deadline_s - record.arrival_s
-    pace = pace_at(context, e, record, 1, tokens)
-    slow, before = chance_of_slow(context, pace), chance_of_slow(context, pace_at(context, e, record, 0, 0))
-    lost = p.own * slow + p.others * (snapshot.decodes + snapshot.prefills) * (slow - before)
+    without_s, with_s = token_s(context, e, 0, 0), token_s(context, e, 1, tokens)
+    there_s = context.state[e, TPOT_SLO_S] if context.state[e, TPOT_SLO_S] > 0.0 else record.tpot_slo_s
+    before, after = chance_of_slow(context, without_s / there_s), chance_of_slow(context, with_s / there_s)
+    pace = with_s / record.tpot_slo_s
+    lost = p.own * chance_of_slow(context, pace) + p.others * (snapshot.decodes + snapshot.prefills) * (after - before)
     # What later requests lose: the time, the pace and the memory that this one takes.
     blocks = (snapshot.prefill_tokens + tokens) / snapshot.block_tokens
     later = p.pace * pace + p.memory * max(0.0, (blocks - snapshot.free_blocks) / snapshot.total_blocks)
@@ -126,8 +131,17 @@ def is_hopeless(context, e, record, tokens):
     refuse = P.read(context).refuse
     if refuse == 0.0 or record.num_output_tokens > 0 or record.session_engine >= 0:
         return False
-    slow = chance_of_slow(context, pace_at(context, e, record, 1, tokens))
+    slow = chance_of_slow(context, token_s(context, e, 1, tokens) / record.tpot_slo_s)
     return (1.0 - slow) * (1.0 - chance_of_late(context, e, record)) < refuse
+
+
+@kernel
+def count_slo(context, e, record):
+    """Count the TPOT SLO of the request, which is sent to engine e, in the mean there."""
+    known, state = context.state[e, TPOT_SLO_S] > 0.0, context.state
+    if record.tpot_slo_s < np.inf:
+        requests = context.known.snapshots[e].requests if known else 0
+        state[e, TPOT_SLO_S] += (record.tpot_slo_s - state[e, TPOT_SLO_S]) / (1 + requests)
 
 
 @router
@@ -146,6 +160,7 @@ def lost_gain(context, request, route):
         route.engine = REFUSE
         return
     send_to(e, state, route)
+    count_slo(context, e, record)
     if record.computed_tokens == 0:
         add_to_queue(context, e, tokens)
         state[e, RECENT_S] = recent_s(context, e) + counted_s(context, e)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from servegym.baselines.routers.lost_gain import RECENT_AT_S, RECENT_S
+from servegym.baselines.routers.lost_gain import RECENT_AT_S, RECENT_S, TPOT_SLO_S
 from servegym.policy import REFUSE
 from servegym.simulator.features.adapters import Adapters
 from tests.baselines.router_cases import asked, engine, engines_of_adapters, waits
@@ -87,3 +87,12 @@ def test_the_time_to_bring_in_its_adapter_is_its_own():
     # 4 s of prefill, 3 s more for an adapter that is nowhere, 1 s for one that is in host memory; ties by turns.
     adapters = [1, 2, 1, 2, 3, 1, 2, 3, 4, 2]
     assert engines_of_adapters(only(), adapters, Adapters(1, 2.0, 1.0, 2), 100.0) == [0, 1, 0, 1, 0, 0, 1, 0, 1, 1]
+
+
+def test_others_are_slow_by_their_own_slos():
+    # 9 decodes / 0.9: 0.1 SLOs of the request, and half an SLO of those there, 20 s; 8 x (0.5 - 0.018) are made slow.
+    slack = new(tpot_slo_s=100.0)
+    busy, slow = engine(decodes=8, decode_tokens=8, state={TPOT_SLO_S: 20.0}), engine(model=SLOW)
+    assert asked(only(others=0.026), slack, busy, slow) == 0
+    assert asked(only(others=0.027), slack, busy, slow) == 1
+    assert asked(only(others=0.027), slack, engine(decodes=8, decode_tokens=8), slow) == 0  # nothing known: as its own

@@ -176,23 +176,30 @@ class LostGain(PredictedCost):
         super().prepare(requests, snapshots)
         self.sent: dict[int, list[tuple[float, float]]] = {snapshot.index: [] for snapshot in snapshots}
         self.begun: set[int] = set()  # sessions
+        self.there_s: dict[int, float] = {}  # mean TPOT SLO by engine
 
     def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         route = super().route(r, taking, now_s)
-        if r.kv_at is None and route.engine is not None:
+        if route.engine is None:
+            return route
+        chosen = next(snapshot for snapshot in taking if snapshot.index == route.engine)
+        if r.tpot_slo_s < math.inf:
+            mean_s = self.there_s.get(chosen.index, r.tpot_slo_s)
+            self.there_s[chosen.index] = mean_s + (r.tpot_slo_s - mean_s) / (1 + chosen.requests)
+        if r.kv_at is None:
             self.begun.add(r.session)
-            chosen = next(snapshot for snapshot in taking if snapshot.index == route.engine)
             self.sent[chosen.index].append((now_s, self.counted_s(r, chosen)))
         return route
 
     def refuses(self, r: Request, chosen: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> bool:
-        in_time = (1 - self.slow(self.pace_at(r, chosen, now_s, True))) * (1 - self.chance(r, chosen, now_s))
+        pace = self.token_s(r, chosen, now_s, True) / r.tpot_slo_s
+        in_time = (1 - self.slow(pace)) * (1 - self.chance(r, chosen, now_s))
         return in_time < self.refuse and (r.session < 0 or r.session not in self.begun)
 
     def measure(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> float:
-        pace = self.pace_at(r, snapshot, now_s, True)
-        before = self.slow(self.pace_at(r, snapshot, now_s, False))
-        made_slow = self.slow(pace) - before
+        with_s, there_s = self.token_s(r, snapshot, now_s, True), self.there_s.get(snapshot.index, r.tpot_slo_s)
+        pace, before = with_s / r.tpot_slo_s, self.slow(self.token_s(r, snapshot, now_s, False) / there_s)
+        made_slow = self.slow(with_s / there_s) - before
         lost = self.own * self.slow(pace) + self.others * (snapshot.decodes + len(snapshot.record)) * made_slow
         blocks = (snapshot.record_tokens + r.context) / snapshot.block_tokens
         later = self.pace * pace + self.memory * max(0.0, (blocks - snapshot.free_blocks) / snapshot.total_blocks)
@@ -205,7 +212,7 @@ class LostGain(PredictedCost):
     def slow(self, pace: float) -> float:
         return 0.5 + 0.5 * math.tanh(self.pace_sharpness * (pace - self.pace_limit) / 2) if pace > 0 else 0.0
 
-    def pace_at(self, r: Request, snapshot: EngineSnapshot, now_s: float, with_r: bool) -> float:
+    def token_s(self, r: Request, snapshot: EngineSnapshot, now_s: float, with_r: bool) -> float:
         decodes, tokens = snapshot.decodes + len(snapshot.record), snapshot.decode_tokens + snapshot.record_tokens
         sent = list(self.sent[snapshot.index])
         if with_r:
@@ -215,7 +222,7 @@ class LostGain(PredictedCost):
         if snapshot.role == "prefill" or decodes == 0:
             return 0.0
         recent_s = sum(counted_s * math.exp(-(now_s - at_s) / self.window_s) for at_s, counted_s in sent)
-        return self.batch_s(snapshot, decodes, tokens) / (1 - min(0.9, recent_s / self.window_s)) / r.tpot_slo_s
+        return self.batch_s(snapshot, decodes, tokens) / (1 - min(0.9, recent_s / self.window_s))
 
     def counted_s(self, r: Request, snapshot: EngineSnapshot) -> float:
         return min(self.own_s(r, snapshot), 0.1 * self.window_s)
