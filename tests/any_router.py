@@ -8,7 +8,7 @@ them roles.
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.policies.policy import Parameter, Policy
 from servegym.simulator.records.signatures import router, scaler
-from servegym.simulator.records.types import REFUSE, ROLE_DECODE
+from servegym.simulator.records.types import REFUSE, ROLE_DECODE, WAYS
 from tests.reference.requests import Request
 from tests.reference.routers import Route, Router
 from tests.reference.scalers import Change, Scaler
@@ -44,9 +44,8 @@ def all_known(known):
     sent = known.prefixes.sent
     for e in range(sent.shape[0]):
         for s in range(sent.shape[1]):
-            for way in range(sent.shape[2]):
-                if sent[e, s, way].used > 0:
-                    total += (e + 2) * (sent[e, s, way].chunk + 1)
+            for way in range(WAYS):
+                total -= (e + 2) * sent[e, s].chunk[way]
     return total
 
 

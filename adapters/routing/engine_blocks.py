@@ -17,7 +17,7 @@ from servegym.adapters.routing.kv_events import AllBlocksCleared, BlockRemoved, 
 from servegym.adapters.routing.request_terms import LARGEST_NUMBER, first_number
 from servegym.errors import RoutingError
 from servegym.simulator.memory.kv_groups import KvCacheGroup
-from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks
+from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks, no_names
 from servegym.simulator.records.signatures import Known
 
 MOST_PREFIXES = 4  # hashes whose tokens are remembered, for each block that is there
@@ -261,6 +261,8 @@ def _emptied(known: Known, e: int, rows: int) -> Known:
     if published.shape[1] < rows:
         longer = empty_named_blocks([rows] * len(published))
         longer[:, : published.shape[1]] = published
-        known = known._replace(prefixes=known.prefixes._replace(published=longer))
+        known = known._replace(prefixes=known.prefixes._replace(published=longer, places=no_names(longer)))
+        kernels.place_names.entry(known)
     known.prefixes.published[e] = empty_named_blocks([known.prefixes.published.shape[1]])[0]
+    known.prefixes.places[e] = 0
     return known

@@ -15,7 +15,7 @@ from servegym.simulator.memory.grouped_prefixes import refused_with
 from servegym.simulator.memory.kv_groups import KvCacheGroup, kinds_of
 from servegym.simulator.memory.prefixes import empty_stores, sets_of
 from servegym.simulator.records.fields import fresh, longer
-from servegym.simulator.records.named_blocks import empty_named_blocks
+from servegym.simulator.records.named_blocks import empty_named_blocks, no_names
 from servegym.simulator.records.signatures import Estimates, Known, Prefixes
 from servegym.simulator.records.types import ENGINE_KV_GROUPS, ENGINE_SNAPSHOT, POOL, ROLE_BOTH
 from servegym.simulator.runs.arrays import fresh_estimates, fresh_tiers
@@ -87,7 +87,8 @@ def known_of(
             raise RoutingError(f"engine {engine.name}: KV events are not read of {what}; leave out --kv-events-port")
         kinds_of_kv[e] = kinds_of(engine.kv_groups, f"engine {engine.name}", caching=True)
     sent = empty_stores(snapshots["index_sets"])
-    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), sent, nothing_published, kinds_of_kv)
+    of_engines = (sent, nothing_published, no_names(nothing_published), kinds_of_kv)
+    prefixes = Prefixes(chunk_tokens, offsets, np.zeros(0, "i4"), *of_engines)
     loras = loras_noted(snapshots, MOST_LORAS["max_loras"])  # how many requests will name is not known
     sizes = {"engines": len(engines), "capacity": capacity, "loras": loras}
     return fresh(
@@ -103,7 +104,7 @@ def with_index(known: Known, e: int, sets: int) -> Known:
     snapshots["index_sets"][e] = sets
     sent = empty_stores(np.maximum(snapshots["index_sets"], prefixes.sent.shape[1]))
     sent[:, : prefixes.sent.shape[1]] = prefixes.sent
-    sent[e]["used"] = 0
+    sent[e] = np.zeros((), sent.dtype)
     return known._replace(prefixes=prefixes._replace(sent=sent))
 
 

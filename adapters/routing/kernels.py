@@ -10,7 +10,9 @@ from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.fleet.held_queues import append, drop_from, tier_of
 from servegym.simulator.fleet.routing import apply_signal, empty, remove_decode, send
 from servegym.simulator.memory.kv_events import set_known_block
+from servegym.simulator.memory.prefixes import forget
 from servegym.simulator.records.fields import array
+from servegym.simulator.records.named_blocks import give_name
 from servegym.simulator.records.signatures import KNOWN, REQUESTS
 from servegym.simulator.records.types import FIRST_TOKEN, LAST_TOKEN, OUTCOME, TIER
 
@@ -88,9 +90,7 @@ def lose_engine(known, e, now_s):
     snapshot, store = known.snapshots[e], known.prefixes.sent[e]
     snapshot.up = 0
     empty(snapshot, snapshot.total_blocks, now_s)
-    for s in range(store.shape[0]):
-        for way in range(store.shape[1]):
-            store[s, way].used = 0
+    forget(store, store.shape[0])
 
 
 @compiled(types.void(KNOWN, types.int64, types.int64, types.int64))
@@ -99,4 +99,14 @@ def set_name(known, e, row, name):
     set_known_block(known, e, row, name)
 
 
-ALL = (tier_of_row, hold, drop_held, send_row, emit_tokens, leave_engine, lose_engine, set_name)
+@compiled(types.void(KNOWN))
+def place_names(known):
+    """Fill the hash tables of the names of all published blocks, which are empty."""
+    for e in range(known.prefixes.published.shape[0]):
+        places, published = known.prefixes.places[e], known.prefixes.published[e]
+        for block in range(published.shape[0]):
+            if published[block].name != 0:
+                give_name(places, published, block, published[block].name)
+
+
+ALL = (tier_of_row, hold, drop_held, send_row, emit_tokens, leave_engine, lose_engine, set_name, place_names)

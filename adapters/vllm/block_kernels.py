@@ -33,7 +33,7 @@ def replay(run, planned_tables, moved, operations):
     empty. planned_tables: the tables that plans work on, updated too. moved: list of the blocks that the operations
     have moved (planned_blocks.py).
     """
-    engine, cache, blocks = run.engines[0], run.cache, run.cache.blocks[0]
+    engine, cache, blocks, places = run.engines[0], run.cache, run.cache.blocks[0], run.cache.places[0]
     for k in range(operations.shape[0]):
         what, at, value = operations[k, 0], operations[k, 1], operations[k, 2]
         if what in (TAKEN, TOUCHED, FREED, NAMED, UNNAMED):
@@ -41,7 +41,7 @@ def replay(run, planned_tables, moved, operations):
         if what == TAKEN:
             leave_queue(engine, blocks, at)
             if blocks[at].name != 0:
-                take_name(engine, blocks, at)
+                take_name(places, blocks, at)
             blocks[at].references = 1
         elif what == TOUCHED:
             hold_block(engine, blocks, at)
@@ -50,11 +50,11 @@ def replay(run, planned_tables, moved, operations):
         elif what == NAMED:
             if blocks[at].name != value:
                 if blocks[at].name != 0:
-                    take_name(engine, blocks, at)
-                give_name(engine, blocks, at, value)
+                    take_name(places, blocks, at)
+                give_name(places, blocks, at, value)
         elif what == UNNAMED:
             if blocks[at].name != 0:
-                take_name(engine, blocks, at)
+                take_name(places, blocks, at)
         elif what == HELD:
             request, cell = run.requests[at], run.outcomes[at].table + run.requests[at].blocks
             cache.tables[cell] = value
@@ -67,6 +67,6 @@ def replay(run, planned_tables, moved, operations):
             request.blocks = 0
             request.computed_tokens = 0
         else:
-            lose_names(engine, blocks)
+            lose_names(places, blocks)
             for block in range(engine.total_blocks):
                 note_moved(moved, block)

@@ -15,7 +15,7 @@ from servegym.adapters.vllm import block_kernels, planned_blocks
 from servegym.adapters.vllm.mirror import Mirror, Plan
 from servegym.adapters.vllm.terms import Terms
 from servegym.simulator.records.fields import longer
-from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks
+from servegym.simulator.records.named_blocks import NAMES_OF_A_CHUNK, empty_named_blocks, no_names
 
 NO_OPERATIONS = np.zeros((0, 3), "i8")
 
@@ -85,9 +85,8 @@ class CachingMirror(Mirror):
         if cache.blocks.size == 0:
             engine = self.run.engines[0]
             engine.cache.on, engine.cache.considered, engine.cache.last_free = 1, -1, self.total_blocks - 1
-            cache = cache._replace(
-                blocks=empty_named_blocks([self.total_blocks]), chunk_tokens=int(engine.block_tokens)
-            )
+            blocks = empty_named_blocks([self.total_blocks])
+            cache = cache._replace(blocks=blocks, places=no_names(blocks), chunk_tokens=int(engine.block_tokens))
         cache = longer(cache, {"cells": cells, "chunks": cells})
         self.run = self.run._replace(cache=cache._replace(offsets=np.arange(count + 1) * self.context_blocks))
         super()._make_rows(count)
@@ -95,7 +94,7 @@ class CachingMirror(Mirror):
     def _see(self) -> None:
         super()._see()
         cache = self.run.cache
-        own = cache._replace(blocks=cache.blocks.copy(), tables=cache.tables.copy())
+        own = cache._replace(blocks=cache.blocks.copy(), places=cache.places.copy(), tables=cache.tables.copy())
         self.scratch = self.scratch._replace(cache=own)
         self.moved = planned_blocks.nothing_moved(self.total_blocks)
         self._park()

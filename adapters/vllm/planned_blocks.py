@@ -1,9 +1,9 @@
 """The kernels that make the pool of blocks that plans work on equal to the mirror's again.
 
 A plan takes, shares and frees few blocks, and so does vLLM in a step. Blocks that neither has moved keep their order in
-every list, so a block whose row differs between the two pools either was moved or is next to a moved block in one of
-them. Moved blocks are noted; before the next plan, they and their neighbours in both pools are copied, and nothing
-else.
+every list. So a block whose row differs between the two pools was moved, or in one of them it is next to a moved block
+in the free queue or in the chain of its name. Moved blocks are noted; before the next plan, they and these others are
+copied, with the places of their names, and nothing else.
 
 moved: int32[total_blocks + 1], a linked list of blocks: cell `block` holds the next block, the last cell the first one.
 END: end of the list; NOT_NOTED: the block is not in the list.
@@ -14,6 +14,7 @@ from numba import types
 
 from servegym.simulator.compilation.kernels import compiled, kernel
 from servegym.simulator.memory.kv_memory import blocks_for
+from servegym.simulator.records.named_blocks import place_of_name
 from servegym.simulator.records.signatures import QUEUE
 from servegym.simulator.records.state import SIMULATION_STATE
 
@@ -38,15 +39,26 @@ def note_moved(moved, block):
 
 @kernel
 def note_neighbours(moved, blocks, block):
-    """Put the neighbours of a block in the free queue and in the list of its name, and the slot of its name, into the
-    list."""
-    one = blocks[block]
-    note_moved(moved, one.before)
-    note_moved(moved, one.after)
-    note_moved(moved, one.older)
-    note_moved(moved, one.newer)
-    if one.name != 0:
-        note_moved(moved, one.name % (moved.shape[0] - 1))
+    """Put the neighbours of a block in the free queue into the list."""
+    note_moved(moved, blocks[block].before)
+    note_moved(moved, blocks[block].after)
+
+
+@kernel
+def note_chain(moved, places, blocks, name):
+    """Put the blocks in the chain of a name into the list; 0: no name."""
+    block = places[place_of_name(places, name)] - 1 if name != 0 else -1
+    while block >= 0:
+        note_moved(moved, block)
+        block = blocks[block].newer
+
+
+@kernel
+def copy_place(ours, theirs, name):
+    """Copy the place of a name; 0: no name."""
+    if name != 0:
+        place = place_of_name(theirs, name)
+        ours[place] = theirs[place]
 
 
 up_to_date_signature = types.void(SIMULATION_STATE, SIMULATION_STATE, QUEUE)
@@ -54,15 +66,21 @@ up_to_date_signature = types.void(SIMULATION_STATE, SIMULATION_STATE, QUEUE)
 
 @compiled(up_to_date_signature)
 def bring_up_to_date(planned, run, moved):
-    """Copy the blocks in `moved`, moved in either pool, and their neighbours from the mirror to the planned pool."""
+    """Copy the blocks in `moved`, moved in either pool, and those beside them from the mirror to the planned pool."""
     ours, theirs, first = planned.cache.blocks[0], run.cache.blocks[0], moved.shape[0] - 1
+    our_places, their_places = planned.cache.places[0], run.cache.places[0]
     block = moved[first]
-    while block >= 0:  # neighbours are put in front of the list, so this loop does not reach them
+    while block >= 0:  # others are put in front of the list, so this loop does not reach them
         note_neighbours(moved, ours, block)
         note_neighbours(moved, theirs, block)
+        for name in (ours[block].name, theirs[block].name):
+            note_chain(moved, our_places, ours, name)
+            note_chain(moved, their_places, theirs, name)
         block = moved[block]
     block = moved[first]
     while block >= 0:
+        copy_place(our_places, their_places, ours[block].name)
+        copy_place(our_places, their_places, theirs[block].name)
         ours[block] = theirs[block]
         following = moved[block]
         moved[block] = NOT_NOTED

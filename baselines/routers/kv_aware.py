@@ -36,7 +36,7 @@ STREAM = 0x6B766177  # random stream of this router alone
 LOW_WEIGHT = 1e-3  # below it, rounding hides the tokens in a cost
 # State per engine, after the FIELDS of ties. uncached: tokens of queued prompts that were not cached when they were
 # sent. of_tokens: all tokens of queued prompts when `uncached` was exact. own: uncached tokens of the request, valid in
-# one decision.
+# one decision; before that, the cached tokens that the engine needs (`tokens_to_beat`).
 UNCACHED, OF_TOKENS, OWN = range(3, 6)
 P = Parameters(
     Parameter("overlap_weight", 1.0, "cost of a block to be prefilled; a block in use costs 1", 0, 1e6,
@@ -140,20 +140,19 @@ def tokens_to_beat(context, request, overlap_weight, e, best):
 
 
 @kernel
-def better(context, request, overlap_weight, e, best, all_of_them):
+def better(context, request, overlap_weight, e, best, tokens):
     """Return the better of engine e, which is looked up only if it may be, and `best` (-1: none yet).
 
-    A look-up visits a hundred chunks. Engine e is ruled out without one if it lacks the one chunk that it would need;
-    it gets a cost between the least and its own.
+    tokens: cached tokens that it needs (`tokens_to_beat`); 0: it is looked up in any case. A look-up visits a hundred
+    chunks. Engine e is ruled out without one if it lacks the one chunk that it would need; it gets a cost between the
+    least and its own.
     """
     snapshots, state = context.known.snapshots, context.state
     if not takes(snapshots[e], context.requests[request]):
         return best
-    if best >= 0 and not all_of_them:
-        tokens = tokens_to_beat(context, request, overlap_weight, e, best)
-        if not may_have(context.known, request, e, tokens):
-            state[e, MEASURE] = cost_with(context, request, overlap_weight, e, tokens - 1)
-            return best
+    if not may_have(context.known, request, e, tokens):
+        state[e, MEASURE] = cost_with(context, request, overlap_weight, e, tokens - 1)
+        return best
     look_up(context, request, overlap_weight, e)
     return e if best < 0 or is_below(snapshots, state, e, best, MEASURE) else best
 
@@ -169,17 +168,24 @@ def look_up_near(context, request, overlap_weight, nearest, all_of_them):
     if nearest < 0:
         return -1
     last = record.session_engine if 0 <= record.session_engine < n else nearest
-    best = better(context, request, overlap_weight, last, -1, all_of_them)
+    best = better(context, request, overlap_weight, last, -1, 0)
     if nearest != last:
-        best = better(context, request, overlap_weight, nearest, best, all_of_them)
+        tokens = 0 if best < 0 or all_of_them else tokens_to_beat(context, request, overlap_weight, nearest, best)
+        best = better(context, request, overlap_weight, nearest, best, tokens)
+    since = ENGINES_AHEAD  # from this engine on, OWN is what it needs to come before `best`
     for e in range(n):
         ahead = e + ENGINES_AHEAD  # prefetch for its look-up
-        if ahead < n and state[ahead, MEASURE] <= state[best, MEASURE]:
-            tokens = tokens_to_beat(context, request, overlap_weight, ahead, best)
-            ask_for_known(context.known, request, ahead, tokens)
-        may_cost_less = all_of_them or state[e, MEASURE] <= state[best, MEASURE]
-        if e != last and e != nearest and may_cost_less:
-            best = better(context, request, overlap_weight, e, best, all_of_them)
+        if ahead < n and ahead not in (last, nearest) and state[ahead, MEASURE] <= state[best, MEASURE]:
+            state[ahead, OWN] = tokens_to_beat(context, request, overlap_weight, ahead, best)
+            ask_for_known(context.known, request, ahead, int(state[ahead, OWN]))
+        if e in (last, nearest) or not (all_of_them or state[e, MEASURE] <= state[best, MEASURE]):
+            continue
+        tokens = 0
+        if not all_of_them:
+            tokens = int(state[e, OWN]) if e >= since else tokens_to_beat(context, request, overlap_weight, e, best)
+        found = better(context, request, overlap_weight, e, best, tokens)
+        if found != best:
+            best, since = found, ahead + 1
     return best
 
 

@@ -206,7 +206,8 @@ def known_copy(variant: Variant, known: Known) -> Known:
     for e, snapshot in enumerate(known.snapshots):
         for table, used in ((prefilling, snapshot.prefills), (decoding, snapshot.decodes)):
             table[e, used:] = variant.random.integers(0, 2, table.shape[1] - used)
-    prefixes = known.prefixes._replace(sent=known.prefixes.sent.copy(), published=known.prefixes.published.copy())
+    own = {name: getattr(known.prefixes, name).copy() for name in ("sent", "published", "places")}
+    prefixes = known.prefixes._replace(**own)
     adapters = known.adapters.copy()
     return Known(known.snapshots.copy(), prefilling, decoding, known.tiers.copy(), prefixes, adapters)
 

@@ -92,10 +92,10 @@ def names_at_end(run, engine):
 def give_to_decode(run, e, r, now_s):
     """Give running decode r the block that it lacks for its next token, and name the one that the token fills."""
     request, engine = run.requests[r], run.engines[e]
-    tokens = request.computed_tokens + 1
+    left = request.blocks * engine.block_tokens - request.computed_tokens
     if (
-        tokens % engine.block_tokens == 0
-        or tokens > request.blocks * engine.block_tokens
+        left <= 1
+        or left > engine.block_tokens  # another block than its last one may fill, as drafts may have been rejected
         or engine.ahead.on == 1  # earlier blocks may lack names
         or run.state.tasks.shape[1] > 0
     ):

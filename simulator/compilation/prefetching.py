@@ -11,17 +11,15 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from servegym.simulator.compilation.kernels import JIT_DISABLED, inlined_kernel, kernel
+from servegym.simulator.records.events import first_below
 from servegym.simulator.records.fields import CACHE_LINE
 from servegym.simulator.records.types import EVENT_BATCH_END
 
 AHEAD = 6  # entries of a batch: some 100 ns, the latency of memory
 
 
-def _asking(lines: int, at_end: bool = False) -> Any:
-    """Return a function that prefetches the first cache lines of array[index], to be written to. lines: at most.
-
-    at_end: its last byte's line instead.
-    """
+def _asking(lines: int) -> Any:
+    """Return a function that prefetches the first cache lines of array[index], to be written to. lines: at most."""
 
     def ask(typing_context: Any, array: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -33,7 +31,7 @@ def _asking(lines: int, at_end: bool = False) -> Any:
             prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
             write, keep, data = (ir.Constant(number, value) for value in (1, 3, 1))
             size, first = context.get_abi_sizeof(context.get_data_type(array.dtype)), builder.bitcast(record, pointer)
-            for offset in (size - 1,) if at_end else range(0, min(size, lines * CACHE_LINE), CACHE_LINE):
+            for offset in range(0, min(size, lines * CACHE_LINE), CACHE_LINE):
                 line = builder.gep(first, [ir.Constant(number, offset)])
                 builder.call(prefetch, [line, write, keep, data])
             return context.get_dummy_value()
@@ -47,7 +45,6 @@ def _asking(lines: int, at_end: bool = False) -> Any:
 prefetch: Any = _asking(1)
 prefetch_two: Any = _asking(2)  # the first 128 bytes
 prefetch_all: Any = _asking(64)  # the whole record
-prefetch_end: Any = _asking(1, at_end=True)  # the line of its last byte
 
 
 @inlined_kernel
@@ -62,7 +59,7 @@ def prefetch_entry(requests, outcomes, entries, k, length):
 def prefetch_next(run):
     """Prefetch the records that the ends of the next iterations read.
 
-    Of the first event in the heap: its requests. Of its two children, one of which comes next: engine, batch and queue.
+    Of the first event: its requests. Of the one after it: engine, batch and queue.
     """
     events, count = run.events, run.status[0].events
     if count > 0 and events[0].kind == EVENT_BATCH_END:
@@ -71,10 +68,10 @@ def prefetch_next(run):
             r = run.entries[e, k].request
             prefetch_two(run.requests, r)
             prefetch(run.outcomes, r)
-    for i in range(1, min(3, count)):
-        if events[i].kind == EVENT_BATCH_END:
-            e = events[i].index
-            prefetch_all(run.engines, e)
-            prefetch(run.entries[e], 0)
-            prefetch(run.entries[e], AHEAD)
-            prefetch(run.queues[e], 0)
+    following = first_below(events, count, 0)
+    if following < count and events[following].kind == EVENT_BATCH_END:
+        e = events[following].index
+        prefetch_all(run.engines, e)
+        prefetch(run.entries[e], 0)
+        prefetch(run.entries[e], AHEAD)
+        prefetch(run.queues[e], 0)

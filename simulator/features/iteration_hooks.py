@@ -210,7 +210,7 @@ def after_chunk(run, e, r, tokens):
             named_tokens = 0 if run.state.tasks.shape[1] > 0 else request.computed_tokens - tokens
             name_filled(r, outcome, engine, run.cache, named_tokens, request.computed_tokens)
         else:
-            ask_for_filled(request, outcome, engine, run.cache)
+            ask_for_filled(r, request, outcome, engine, run.cache)
 
 
 @hook

@@ -126,8 +126,8 @@ def lose_all(run, router_state, e, now_s):
         clear_snapshot(run, router_state, e, now_s)
         use_links(run, router_state, now_s)
     if engine.cache.on:
-        lose_names(engine, run.cache.blocks[e])
-        lose_names(engine.block_store, run.cache.stored[e])
+        lose_names(run.cache.places[e], run.cache.blocks[e])
+        lose_names(run.cache.stored_places[e], run.cache.stored[e])
     after_loss(run, router_state, e)
 
 

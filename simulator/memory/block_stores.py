@@ -9,14 +9,18 @@ from servegym.simulator.records.named_blocks import find_block, give_name, leave
 
 
 @kernel
-def keep_name(store, blocks, name):
-    """Mark the block with this name as used last; if there is none, give the name to the least recently used block."""
-    block = find_block(store, blocks, name)
+def keep_name(store, cache, e, name):
+    """Mark the block with this name as used last; if there is none, name the least recently used block.
+
+    store: of engine e.
+    """
+    blocks, places = cache.stored[e], cache.stored_places[e]
+    block = find_block(places, blocks, name)
     if block < 0:
         block = store.cache.first_free
         if blocks[block].name != 0:
-            take_name(store, blocks, block)
-        give_name(store, blocks, block, name)
+            take_name(places, blocks, block)
+        give_name(places, blocks, block, name)
     leave_queue(store, blocks, block)
     queue_last(store, blocks, block)
 
@@ -27,7 +31,7 @@ def count_stored(engine, cache, r, first, most):
     count = 0
     while first + count < most:
         name = name_of(cache, r, first + count, engine.block_tokens)
-        if find_block(engine.block_store, cache.stored[engine.index], name) < 0:
+        if find_block(cache.stored_places[engine.index], cache.stored[engine.index], name) < 0:
             break
         count += 1
     return count
@@ -37,4 +41,4 @@ def count_stored(engine, cache, r, first, most):
 def use_stored(engine, cache, r, first, count):
     """Mark `count` blocks of request r, from `first` on, as used; the last block is marked first, so it goes first."""
     for i in range(first + count - 1, first - 1, -1):
-        keep_name(engine.block_store, cache.stored[engine.index], name_of(cache, r, i, engine.block_tokens))
+        keep_name(engine.block_store, cache, engine.index, name_of(cache, r, i, engine.block_tokens))

@@ -124,27 +124,26 @@ def name_in_group(kinds, prompts, r, i, g):
 
 
 @kernel
-def found_in(holder, blocks, kinds, prompts, r, i, first_group, groups):
-    """Return whether each of these groups has block i of request r. holder: the blocks' engine, or a router's snapshot
-    of it."""
+def found_in(places, blocks, kinds, prompts, r, i, first_group, groups):
+    """Return whether each of these groups has block i of request r. places: the hash table of the blocks' names."""
     for g in range(first_group, first_group + groups):
-        if find_block(holder, blocks, name_in_group(kinds, prompts, r, i, g)) < 0:
+        if find_block(places, blocks, name_in_group(kinds, prompts, r, i, g)) < 0:
             return False
     return True
 
 
 @kernel
-def find_in_full(holder, blocks, kinds, prompts, r, most):
+def find_in_full(places, blocks, kinds, prompts, r, most):
     """Return how many tokens of request r's prefix, at most `most`, all full groups have cached."""
     found = 0
-    while found < most // kinds.full_block_tokens and found_in(holder, blocks, kinds, prompts, r, found, 0, kinds.full):
+    while found < most // kinds.full_block_tokens and found_in(places, blocks, kinds, prompts, r, found, 0, kinds.full):
         found += 1
     step = hit_tokens(kinds)
     return found * kinds.full_block_tokens // step * step
 
 
 @kernel
-def find_in_windows(holder, blocks, kinds, prompts, r, most):
+def find_in_windows(places, blocks, kinds, prompts, r, most):
     """Return the longest prefix of request r, at most `most` tokens, with all its windows or states cached.
 
     Of a window, the part is needed that the next token sees.
@@ -152,14 +151,14 @@ def find_in_windows(holder, blocks, kinds, prompts, r, most):
     size = kinds.window_block_tokens
     if kinds.local == LOCAL:
         found = first_seen(kinds, most)
-        while found < most // size and found_in(holder, blocks, kinds, prompts, r, found, kinds.full, kinds.windows):
+        while found < most // size and found_in(places, blocks, kinds, prompts, r, found, kinds.full, kinds.windows):
             found += 1
         return found * size
     step, need, run = hit_tokens(kinds), max(1, window_blocks(kinds)), 0
     for i in range(most // size - 1, -1, -1):
         if run == 0 and (i + 1) * size % step != 0:
             continue
-        if found_in(holder, blocks, kinds, prompts, r, i, kinds.full, kinds.windows):
+        if found_in(places, blocks, kinds, prompts, r, i, kinds.full, kinds.windows):
             run += 1
             if run == need:
                 return (i + run) * size
@@ -182,17 +181,17 @@ def lookup_in_groups(run, e, r):
     tables[base + REPLAY] = (request.prompt_tokens - 1) // step * step
     hit = request.prompt_tokens + request.num_output_tokens - 1  # one token is computed anew
     if kinds.full > 0:
-        hit = find_in_full(engine, cache.blocks[e], kinds, cache, r, hit)
+        hit = find_in_full(cache.places[e], cache.blocks[e], kinds, cache, r, hit)
     longest = hit
     if kinds.windows > 0:
-        hit = find_in_windows(engine, cache.blocks[e], kinds, cache, r, hit)
+        hit = find_in_windows(cache.places[e], cache.blocks[e], kinds, cache, r, hit)
     tables[base + JUNCTION] = longest if kinds.full > 0 and longest > hit else 0
     tables[base + FOUND_TOKENS], tables[base + FIRST] = hit, first_seen(kinds, hit)
     shared = 0
     for g in range(kinds.on):
         row = row_of(kinds, cache, outcome, g)
         for i in range(first_of(kinds, cache, outcome, g), hit // size_of(kinds, g)):
-            tables[row + i] = find_block(engine, cache.blocks[e], name_in_group(kinds, cache, r, i, g))
+            tables[row + i] = find_block(cache.places[e], cache.blocks[e], name_in_group(kinds, cache, r, i, g))
             shared += cache.blocks[e, tables[row + i]].references > 0
     if kinds.local == STATES and hit > 0 and awaits_state(run, e, outcome, hit):
         shared = NO_ROOM
@@ -265,7 +264,7 @@ def grow_in_groups(request, outcome, engine, cache, tokens):
             if g >= kinds.full and kinds.local == STATES and after > 0 and not (inside and after <= size):
                 cache.tables[row + i] = NONE  # the chunk does not end here, so no state is kept
                 continue
-            block = take_first(engine, blocks)
+            block = take_first(engine, cache.places[engine.index], blocks)
             blocks[block].references = 1
             cache.tables[row + i] = block
             request.blocks += 1
@@ -280,7 +279,7 @@ def name_places(r, outcome, engine, cache, g, first, end):
     for i in range(max(first, first_of(kinds, cache, outcome, g)), end):
         block = cache.tables[row + i]
         if block != NONE and blocks[block].name == 0:
-            give_name(engine, blocks, block, name_in_group(kinds, cache, r, i, g))
+            give_name(cache.places[engine.index], blocks, block, name_in_group(kinds, cache, r, i, g))
             mark_changed(engine, blocks, block)
 
 
@@ -319,7 +318,7 @@ def release_in_groups(outcome, engine, cache, computed_tokens):
             block = cache.tables[row + i]
             if block != NONE and blocks[block].name != 0:
                 mark_changed(engine, blocks, block)
-                take_name(engine, blocks, block)
+                take_name(cache.places[engine.index], blocks, block)
                 unfilled += 1
         for i in range(count - 1, first - 1, -1):
             if cache.tables[row + i] != NONE:

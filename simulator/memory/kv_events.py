@@ -31,11 +31,11 @@ def publish(run, router_state, e, now_s):
 @kernel
 def set_known_block(known, e, block, name):
     """Set the name of a block of engine e in the router's copy; 0: no name that other requests could find."""
-    snapshot, published = known.snapshots[e], known.prefixes.published[e]
+    places, published = known.prefixes.places[e], known.prefixes.published[e]
     if published[block].name != 0:
-        take_name(snapshot, published, block)
+        take_name(places, published, block)
     if name != 0:
-        give_name(snapshot, published, block, name)
+        give_name(places, published, block, name)
 
 
 @kernel
@@ -69,7 +69,7 @@ def drop_events(signals, events, e):
 def forget_published(run, router_state, e):
     """Empty the router's copy of engine e's blocks and drop its events under way, as the engine has lost its KV."""
     run.engines[e].cache.first_changed = -1
-    lose_names(router_state.known.snapshots[e], router_state.known.prefixes.published[e])
+    lose_names(router_state.known.prefixes.places[e], router_state.known.prefixes.published[e])
     drop_events(run.status[0].signals, router_state.kv_events, e)
 
 
@@ -95,18 +95,18 @@ def published_tokens(snapshot, prefixes, r, e, most):
 
     With KV cache groups they are found as the engine finds them.
     """
-    published, kinds = prefixes.published[e], prefixes.kinds[e]
+    places, published, kinds = prefixes.places[e], prefixes.published[e], prefixes.kinds[e]
     tokens = (prefixes.offsets[r + 1] - prefixes.offsets[r]) * prefixes.chunk_tokens
     if kinds.on > 0:
         found = min(tokens, most)
         if kinds.full > 0:
-            found = find_in_full(snapshot, published, kinds, prefixes, r, found)
+            found = find_in_full(places, published, kinds, prefixes, r, found)
         if kinds.windows > 0:
-            found = find_in_windows(snapshot, published, kinds, prefixes, r, found)
+            found = find_in_windows(places, published, kinds, prefixes, r, found)
         return found
     blocks, found = tokens // snapshot.block_tokens, 0
     while found < blocks:
-        if find_block(snapshot, published, published_name(snapshot, prefixes, r, e, found)) < 0:
+        if find_block(places, published, published_name(snapshot, prefixes, r, e, found)) < 0:
             break
         found += 1
     return min(found * snapshot.block_tokens, most)

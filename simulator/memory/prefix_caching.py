@@ -6,7 +6,7 @@ grouped_prefixes.py.
 """
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.compilation.prefetching import prefetch, prefetch_end
+from servegym.simulator.compilation.prefetching import prefetch
 from servegym.simulator.memory.block_stores import count_stored, keep_name, use_stored
 from servegym.simulator.memory.grouped_prefixes import (
     grow_in_groups,
@@ -32,7 +32,7 @@ from servegym.simulator.records.named_blocks import (
 )
 from servegym.simulator.records.types import FOUND
 
-BLOCKS_AHEAD = 4  # blocks: looking up so many takes as long as the latency of memory
+BLOCKS_AHEAD = 8  # blocks: looking up so many takes as long as the latency of memory
 
 
 @kernel
@@ -48,18 +48,18 @@ def lookup_prefix(run, e, r):
         tokens, engine.cache.found_blocks, engine.cache.shared_blocks = lookup_in_groups(run, e, r)
         request.computed_tokens = tokens
         return
-    blocks = cache.blocks[e]
+    blocks, places = cache.blocks[e], cache.places[e]
     most = (request.prompt_tokens + request.num_output_tokens - 1) // engine.block_tokens  # one token is computed
     found, shared = 0, 0
     for i in range(min(most, 2 * BLOCKS_AHEAD)):
         ask_for_place(r, table, engine, cache, i)
     for i in range(min(most, BLOCKS_AHEAD)):
-        ask_for_oldest(table, blocks, cache, i)
+        ask_for_oldest(table, blocks, places, cache, i)
     while found < most:
         if found + 2 * BLOCKS_AHEAD < most:
             ask_for_place(r, table, engine, cache, found + 2 * BLOCKS_AHEAD)
         if found + BLOCKS_AHEAD < most:
-            ask_for_oldest(table, blocks, cache, found + BLOCKS_AHEAD)
+            ask_for_oldest(table, blocks, places, cache, found + BLOCKS_AHEAD)
         block = find_from(cache.tables[table + found], blocks, name_of(cache, r, found, engine.block_tokens))
         if block < 0:
             break
@@ -78,15 +78,16 @@ def lookup_prefix(run, e, r):
 @kernel
 def ask_for_place(r, table, engine, cache, i):
     """Write the place of the name of block i of request r to its block table, and prefetch it."""
-    place = place_of_name(engine, name_of(cache, r, i, engine.block_tokens))
+    places = cache.places[engine.index]
+    place = place_of_name(places, name_of(cache, r, i, engine.block_tokens))
     cache.tables[table + i] = place
-    prefetch_end(cache.blocks[engine.index], place)
+    prefetch(places, place)
 
 
 @kernel
-def ask_for_oldest(table, blocks, cache, i):
+def ask_for_oldest(table, blocks, places, cache, i):
     """Replace the place that `ask_for_place` wrote by the first block of its chain, and prefetch that block."""
-    oldest = blocks[cache.tables[table + i]].oldest
+    oldest = places[cache.tables[table + i]] - 1
     cache.tables[table + i] = oldest
     prefetch(blocks, oldest)
 
@@ -144,8 +145,8 @@ def grow_named(request, outcome, engine, cache, tokens):
     for i in range(request.blocks, count):
         overwritten = blocks[engine.cache.first_free].name
         if overwritten != 0 and engine.block_store.total_blocks > 0:
-            keep_name(engine.block_store, cache.stored[engine.index], overwritten)
-        block = take_first(engine, blocks)
+            keep_name(engine.block_store, cache, engine.index, overwritten)
+        block = take_first(engine, cache.places[engine.index], blocks)
         blocks[block].references = 1
         cache.tables[outcome.table + i] = block
     request.blocks = max(request.blocks, count)
@@ -163,29 +164,45 @@ def name_filled(r, outcome, engine, cache, before, tokens):
         return
     if tokens % engine.block_tokens >= tokens - before:  # no block ends in between
         return
-    blocks, i = cache.blocks[engine.index], tokens // engine.block_tokens - 1
+    blocks, places, i = cache.blocks[engine.index], cache.places[engine.index], tokens // engine.block_tokens - 1
     named = before // engine.block_tokens
     while i >= 0:
         block = cache.tables[outcome.table + i]
         if blocks[block].name != 0:
             break
         if i >= named + BLOCKS_AHEAD:
-            ask_for_name(engine, blocks, name_of(cache, r, i - BLOCKS_AHEAD, engine.block_tokens))
-        give_name(engine, blocks, block, name_of(cache, r, i, engine.block_tokens))
+            ask_for_name(places, name_of(cache, r, i - BLOCKS_AHEAD, engine.block_tokens))
+        give_name(places, blocks, block, name_of(cache, r, i, engine.block_tokens))
         mark_changed(engine, blocks, block)
         i -= 1
 
 
 @kernel
-def ask_for_filled(request, outcome, engine, cache):
-    """Prefetch what names the block that the request's next token fills: the block, and a token earlier its number."""
-    tokens = request.computed_tokens + 2
-    i = tokens // engine.block_tokens - 1
-    rest = tokens - (i + 1) * engine.block_tokens
-    if rest == 0:
-        prefetch(cache.tables, outcome.table + i)
-    elif rest == 1 and i >= 0:
-        prefetch(cache.blocks[engine.index], cache.tables[outcome.table + i])
+def ask_for_filled(r, request, outcome, engine, cache):
+    """Prefetch what names the last block of request r before a token fills it.
+
+    Four tokens before that: where its chunks are. Three: the numbers of the block and of its chunk. Two: the block, and
+    the place of its name. One: the block that has this place.
+    """
+    tokens = request.blocks * engine.block_tokens
+    left = tokens - request.computed_tokens
+    if left > 4 or left < 1:
+        return
+    if left == 4:
+        prefetch(cache.offsets, r)
+        return
+    if left == 3:
+        prefetch(cache.tables, outcome.table + request.blocks - 1)
+        if cache.chunk_tokens > 0:
+            prefetch(cache.chunks, cache.offsets[r] + (tokens - 1) // cache.chunk_tokens)
+        return
+    places, blocks = cache.places[engine.index], cache.blocks[engine.index]
+    place = place_of_name(places, name_of(cache, r, request.blocks - 1, engine.block_tokens))
+    if left == 2:
+        prefetch(places, place)
+        prefetch(blocks, cache.tables[outcome.table + request.blocks - 1])
+    else:
+        prefetch(blocks, places[place] - 1)
 
 
 @kernel
@@ -198,7 +215,7 @@ def release_blocks(outcome, engine, cache, count, computed_tokens):
         block = cache.tables[outcome.table + i]
         if blocks[block].name != 0:
             mark_changed(engine, blocks, block)
-            take_name(engine, blocks, block)
+            take_name(cache.places[engine.index], blocks, block)
             unfilled += 1
     for i in range(count - 1, -1, -1):
         if i >= BLOCKS_AHEAD:

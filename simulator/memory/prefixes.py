@@ -15,13 +15,14 @@ import numpy as np
 
 from servegym.errors import DeploymentError, WorkloadError
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
-from servegym.simulator.compilation.prefetching import prefetch
+from servegym.simulator.compilation.prefetching import prefetch, prefetch_two
 from servegym.simulator.memory.kv_events import published_block_tokens, published_name, published_tokens
+from servegym.simulator.records.fields import zeros
 from servegym.simulator.records.named_blocks import ask_for_name, find_block
-from servegym.simulator.records.types import STORED_CHUNK, WAYS
+from servegym.simulator.records.types import STORED_SET, WAYS
 
 ENGINES_AHEAD = 8  # engines: visiting so many takes some 100 ns, the latency of memory
-CHUNKS_AHEAD = 8  # chunks of a prompt: the same
+CHUNKS_AHEAD = 16  # chunks of a prompt: the same
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,49 +108,40 @@ def sets_of(tokens: int, chunk_tokens: int) -> int:
 
 
 def empty_stores(sets: np.ndarray) -> np.ndarray:
-    """Return STORED_CHUNK[engines, max(sets), WAYS]: an empty store for each engine. sets: int[engines]; 0: none."""
-    return np.zeros((len(sets), int(sets.max()), WAYS), STORED_CHUNK)
+    """Return STORED_SET[engines, max(sets)]: an empty store for each engine. sets: int[engines]; 0: none."""
+    return zeros((len(sets), int(sets.max())), STORED_SET)
 
 
 @kernel
-def find(places, chunk):
-    """Return the place of a chunk in its set; -1: it is not there."""
-    for way in range(WAYS):
-        if places[way].used > 0 and places[way].chunk == chunk:
-            return way
-    return -1
+def set_of(chunk, sets):
+    """Return the set of a chunk, as a division of 32 bits takes less time than one of 64."""
+    return np.uint32(chunk) % np.uint32(sets)
 
 
 @inlined_kernel
-def holds(places, chunk):
-    """Return whether a set holds the chunk.
+def place_in(one, chunk):
+    """Return the place of a chunk in a set; -1: it is not there.
 
     All places are compared, since a wrong prediction of the branch takes longer.
     """
-    found = 0
+    number, place = np.int32(-1 - chunk), -1
     for way in range(WAYS):
-        found |= (places[way].chunk == chunk) & (places[way].used > 0)
-    return found != 0
+        if one.chunk[way] == number:
+            place = way
+    return place
 
 
 @kernel
-def ask_for_set(places):
-    """Prefetch a set, which has two cache lines."""
-    prefetch(places, 0)
-    prefetch(places, WAYS // 2)
-
-
-@kernel
-def use(places, chunk, used):
+def use(one, chunk, used):
     """Mark a chunk as used; if it is not in its set, it replaces the least recently used one."""
-    way = find(places, chunk)
+    way = place_in(one, chunk)
     if way < 0:
         way = 0
         for other in range(1, WAYS):
-            if places[other].used < places[way].used:
+            if one.used[other] < one.used[way]:
                 way = other
-        places[way].chunk = chunk
-    places[way].used = used
+        one.chunk[way] = -1 - chunk
+    one.used[way] = used
 
 
 @kernel
@@ -158,9 +150,9 @@ def use_chunks(prefixes, store, sets, r, uses):
     end = prefixes.offsets[r + 1]
     for at in range(prefixes.offsets[r], end):
         if at + CHUNKS_AHEAD < end:
-            ask_for_set(store[prefixes.chunks[at + CHUNKS_AHEAD] % sets])
+            prefetch_two(store, set_of(prefixes.chunks[at + CHUNKS_AHEAD], sets))
         uses += 1
-        use(store[prefixes.chunks[at] % sets], prefixes.chunks[at], uses)
+        use(store[set_of(prefixes.chunks[at], sets)], prefixes.chunks[at], uses)
     return uses
 
 
@@ -170,8 +162,8 @@ def leading_chunks(prefixes, store, sets, r):
     count, end = 0, prefixes.offsets[r + 1]
     for at in range(prefixes.offsets[r], end):
         if at + CHUNKS_AHEAD < end:
-            ask_for_set(store[prefixes.chunks[at + CHUNKS_AHEAD] % sets])
-        if not holds(store[prefixes.chunks[at] % sets], prefixes.chunks[at]):
+            prefetch(store, set_of(prefixes.chunks[at + CHUNKS_AHEAD], sets))
+        if place_in(store[set_of(prefixes.chunks[at], sets)], prefixes.chunks[at]) < 0:
             break
         count += 1
     return count
@@ -182,7 +174,7 @@ def forget(store, sets):
     """Empty a store of `sets` sets."""
     for s in range(sets):
         for way in range(WAYS):
-            store[s, way].used = 0
+            store[s].chunk[way], store[s].used[way] = 0, 0
 
 
 @kernel
@@ -197,11 +189,11 @@ def ask_for_known(known, r, e, tokens):
     snapshot, prefixes, last = known.snapshots[e], known.prefixes, max(0, tokens - 1)
     if snapshot.publishes == 1:
         name = published_name(snapshot, prefixes, r, e, last // published_block_tokens(snapshot, prefixes, e))
-        ask_for_name(snapshot, prefixes.published[e], name)
+        ask_for_name(prefixes.places[e], name)
     elif snapshot.index_sets > 0:
         at = prefixes.offsets[r] + last // prefixes.chunk_tokens
         if at < prefixes.offsets[r + 1]:
-            ask_for_set(prefixes.sent[e, prefixes.chunks[at] % snapshot.index_sets])
+            prefetch(prefixes.sent[e], set_of(prefixes.chunks[at], snapshot.index_sets))
 
 
 @kernel
@@ -232,13 +224,14 @@ def may_have(known, r, e, tokens):
             return False
         if prefixes.kinds[e].on > 0 and prefixes.kinds[e].full == 0:
             return True  # windows need the blocks before the end of a find, and not that one
-        return find_block(snapshot, prefixes.published[e], published_name(snapshot, prefixes, r, e, last)) >= 0
+        name = published_name(snapshot, prefixes, r, e, last)
+        return find_block(prefixes.places[e], prefixes.published[e], name) >= 0
     if snapshot.index_sets == 0:
         return False
     at = prefixes.offsets[r] + (tokens - 1) // prefixes.chunk_tokens
     if at >= prefixes.offsets[r + 1]:
         return False
-    return holds(prefixes.sent[e, prefixes.chunks[at] % snapshot.index_sets], prefixes.chunks[at])
+    return place_in(prefixes.sent[e, set_of(prefixes.chunks[at], snapshot.index_sets)], prefixes.chunks[at]) >= 0
 
 
 @kernel
@@ -247,7 +240,7 @@ def borrow(request, outcome, engine, prefixes, store, r):
     count = leading_chunks(prefixes, store, engine.store_sets, r)
     for at in range(prefixes.offsets[r], prefixes.offsets[r] + count):
         engine.store_uses += 1
-        use(store[prefixes.chunks[at] % engine.store_sets], prefixes.chunks[at], engine.store_uses)
+        use(store[set_of(prefixes.chunks[at], engine.store_sets)], prefixes.chunks[at], engine.store_uses)
     context = request.prompt_tokens + request.num_output_tokens
     request.offloaded_tokens = min(count * prefixes.chunk_tokens, context - 1)
     outcome.borrowed = request.offloaded_tokens > 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-def record(fields: list[tuple[str, Any]], lines_of: int = 1) -> np.dtype:
+def record(fields: list[Any], lines_of: int = 1) -> np.dtype:
     """Return an aligned dtype whose scalars have attributes, compiled or not.
 
     Its size is a multiple of `lines_of` bytes, so that rows start at a cache line.

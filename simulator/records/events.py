@@ -1,6 +1,12 @@
-"""The queue of future events, a binary heap ordered by (time, kind, index); and the timeline of past events."""
+"""The queue of future events, a heap ordered by (time, kind, index); and the timeline of past events.
+
+Each event of the heap has four below it: half as many levels as with two, and comparing the four needs no branch, which
+the processor would predict wrong half of the time.
+"""
 
 from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+
+WIDTH = 4  # events below one in the heap
 
 
 @kernel
@@ -17,7 +23,9 @@ def drop_of_engine(items, first, end, e):
 @kernel
 def before(a, b):
     """Return whether event a comes before event b, by (time, kind, index)."""
-    return is_before(a, b.time_s, b.kind, b.index)
+    if a.time_s == b.time_s:
+        return is_before(a, b.time_s, b.kind, b.index)
+    return a.time_s < b.time_s
 
 
 @kernel
@@ -79,11 +87,9 @@ def sink(events, n, i):
     """
     time_s, kind, index = events[i].time_s, events[i].kind, events[i].index
     while True:
-        child = 2 * i + 1
+        child = first_below(events, n, i)
         if child >= n:
             break
-        if child + 1 < n and before(events[child + 1], events[child]):
-            child += 1
         above = events[child]
         if not is_before(above, time_s, kind, index):
             break
@@ -94,15 +100,30 @@ def sink(events, n, i):
 
 
 @inlined_kernel
+def first_below(events, n, i):
+    """Return the position of the first of the events below position i in a heap of n; n or more: there is none."""
+    child = WIDTH * i + 1
+    if child + WIDTH <= n:
+        other = child + 2
+        child += before(events[child + 1], events[child])
+        other += before(events[other + 1], events[other])
+        return child + (other - child) * before(events[other], events[child])
+    for other in range(child + 1, n):
+        if before(events[other], events[child]):
+            child = other
+    return child
+
+
+@inlined_kernel
 def rise(events, i):
     """Move the event at position i of the heap up to its place."""
     time_s, kind, index = events[i].time_s, events[i].kind, events[i].index
     while i > 0:
-        above = events[(i - 1) // 2]
+        above = events[(i - 1) // WIDTH]
         if is_before(above, time_s, kind, index):
             break
         place(events[i], above.time_s, above.kind, above.index)
-        i = (i - 1) // 2
+        i = (i - 1) // WIDTH
     place(events[i], time_s, kind, index)
 
 

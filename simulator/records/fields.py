@@ -66,8 +66,8 @@ def numba_type(kind: type) -> types.NamedTuple:
 
 
 def zeros(shape: int | tuple[Any, ...], dtype: np.dtype) -> np.ndarray:
-    """Return zeros; rows that are whole cache lines long begin at a cache line."""
-    if dtype.itemsize % CACHE_LINE:
+    """Return zeros that begin at a cache line if rows are whole lines, or half a line, long."""
+    if dtype.itemsize % CACHE_LINE and dtype.itemsize != CACHE_LINE // 2:
         return np.zeros(shape, dtype)
     whole = (shape,) if isinstance(shape, int) else shape
     size = math.prod(whole) * dtype.itemsize

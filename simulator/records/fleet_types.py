@@ -70,9 +70,15 @@ INCIDENT = record([("time_s", "f8"), ("engine", "i8"), ("kind", "i8")])
 INCIDENTS = ("fail", "return", "drain")
 FAIL, RETURN, DRAIN = range(3)
 
-# A chunk of a prompt in a prefix store. used: the store's count of uses at its last use; 0: the place is empty.
-STORED_CHUNK = record([("chunk", "i4"), ("used", "i4")])
 WAYS = 16  # places in a set of a prefix store
+# A set of a prefix store: two cache lines, of which a look-up reads the first.
+STORED_SET = record(
+    [
+        ("chunk", "i4", (WAYS,)),  # -1 - the number of the chunk in each place; 0: it is empty
+        ("used", "i4", (WAYS,)),  # the store's count of uses at its last use
+    ],
+    lines_of=64,
+)
 
 # A first or last token that the router hears of at time_s.
 SIGNAL = record([("time_s", "f8"), ("request", "i4"), ("engine", "i4"), ("tokens", "i4"), ("kind", "i4")])

@@ -1,8 +1,8 @@
 """Named KV blocks for prefix caching: a name stands for a block's contents, and free blocks wait in a queue.
 
-Any number of requests may hold a block; each has a table of its blocks. Free blocks are a doubly linked
-list through the blocks themselves, and the hash table of names is in the same rows. So each operation on a block
-takes constant time. docs/feature_rules.md, "Memory".
+Any number of requests may hold a block; each has a table of its blocks. Free blocks are a doubly linked list through
+the blocks themselves. The hash table of names has a number at each place: that of the first block of a chain, plus one.
+So each operation on a block takes constant time. docs/feature_rules.md, "Memory".
 """
 
 from typing import Annotated, NamedTuple
@@ -11,8 +11,8 @@ import numpy as np
 from numba import types
 
 from servegym.simulator.compilation.kernels import kernel
-from servegym.simulator.compilation.prefetching import prefetch, prefetch_end
-from servegym.simulator.records.fields import Field, Value, numba_type
+from servegym.simulator.compilation.prefetching import prefetch
+from servegym.simulator.records.fields import Field, Value, numba_type, zeros
 from servegym.simulator.records.types import record
 
 NAMED_BLOCK = record(
@@ -21,22 +21,22 @@ NAMED_BLOCK = record(
         ("references", "i4"),  # requests that hold it
         ("before", "i4"),  # previous and next block in the queue of free blocks; -1: none
         ("after", "i4"),
-        ("older", "i4"),  # neighbours in the chain of blocks whose names have one hash; -1: none
-        ("newer", "i4"),
+        ("newer", "i4"),  # next block in the chain of blocks whose names have one place; -1: none
         ("changed", "i4"),  # next block with a name that the router has not heard of; -1: the last; UNCHANGED
-        ("oldest", "i4"),  # ends of the chain of the hash that is this row's index; -1: it is empty
-        ("newest", "i4"),
     ]
 )
 UNCHANGED = -2
-NAMES_OF_A_CHUNK = 33_554_467  # a prime greater than the blocks of any request: hashes of names spread over the rows
+NAMES_OF_A_CHUNK = 2**25  # greater than the blocks of any request
+NEIGHBOURS, SPREAD = 4, 40_503  # chunks whose names have neighbouring places; factor that spreads the others
 
 
 class Cache(NamedTuple):
     """Blocks of the engines that cache prefixes, and the chunks that name them; empty arrays where no engine does."""
 
     blocks: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "named_blocks"), "KV memory of each")]
+    places: Annotated[np.ndarray, Field("i4", ("engines", "places"), "their hash table of names")]
     stored: Annotated[np.ndarray, Field(NAMED_BLOCK, ("engines", "stored_blocks"), "the block store of each")]
+    stored_places: Annotated[np.ndarray, Field("i4", ("engines", "stored_places"), "its hash table of names")]
     tables: Annotated[np.ndarray, Field("i4", ("cells",), "request r has the blocks tables[outcomes[r].table :]")]
     chunk_tokens: Annotated[int, Value(types.int64, "tokens in a chunk; 0: requests have no chunks")]
     offsets: Annotated[np.ndarray, Field("i8", ("offsets",), "request r has chunks[offsets[r]:offsets[r + 1]]")]
@@ -48,12 +48,10 @@ CACHE = numba_type(Cache)
 
 def empty_named_blocks(counts: list[int]) -> np.ndarray:
     """Return NAMED_BLOCK[engines, largest count]: counts[e] free blocks of engine e without names, block 0 first."""
-    table = np.zeros((len(counts), max(counts)), NAMED_BLOCK)
+    table = zeros((len(counts), max(counts)), NAMED_BLOCK)
     if not table.size:
         return table
-    for field in ("older", "newer", "oldest", "newest"):
-        table[0][field] = -1
-    table[0]["changed"] = UNCHANGED
+    table[0]["newer"], table[0]["changed"] = -1, UNCHANGED
     table[0]["before"], table[0]["after"] = np.arange(-1, max(counts) - 1), np.arange(1, max(counts) + 1)
     rows = table.view("u1")
     rows[1:] = rows[0]  # NumPy would copy records field by field
@@ -63,6 +61,11 @@ def empty_named_blocks(counts: list[int]) -> np.ndarray:
     return table
 
 
+def no_names(blocks: np.ndarray) -> np.ndarray:
+    """Return int32[engines, places]: an empty hash table of names for the blocks of each engine."""
+    return np.zeros((len(blocks), 2 ** (2 * blocks.shape[1] - 1).bit_length() if blocks.size else 0), "i4")
+
+
 @kernel
 def name_of(prompts, r, i, block_tokens):
     """Return the name of block i of request r when it is full: by the chunk in which it ends, else a negative one.
@@ -70,22 +73,28 @@ def name_of(prompts, r, i, block_tokens):
     prompts: a Cache or Prefixes, with the chunks of requests. Only the request itself has negative names.
     """
     if prompts.chunk_tokens > 0:
-        chunk = prompts.offsets[r] + ((i + 1) * block_tokens - 1) // prompts.chunk_tokens
+        ends_in = i if prompts.chunk_tokens == block_tokens else ((i + 1) * block_tokens - 1) // prompts.chunk_tokens
+        chunk = prompts.offsets[r] + ends_in
         if chunk < prompts.offsets[r + 1]:
             return (np.int64(prompts.chunks[chunk]) + 1) * NAMES_OF_A_CHUNK + i
     return -((np.int64(r) + 1) * NAMES_OF_A_CHUNK + i)
 
 
 @kernel
-def place_of_name(engine, name):
-    """Return the place of a name in the table of names: the row with the ends of its chain."""
-    return name % engine.total_blocks
+def place_of_name(places, name):
+    """Return the place of a name in the hash table.
+
+    Blocks that follow each other in a prompt have neighbouring places, many in one cache line.
+    """
+    chunk = name // NAMES_OF_A_CHUNK
+    hashed = chunk // NEIGHBOURS * SPREAD + chunk % NEIGHBOURS + name % NAMES_OF_A_CHUNK
+    return hashed & (places.shape[0] - 1)
 
 
 @kernel
-def find_block(engine, blocks, name):
+def find_block(places, blocks, name):
     """Return the block with a name, of several the one that was named first; -1: there is none."""
-    return find_from(blocks[place_of_name(engine, name)].oldest, blocks, name)
+    return find_from(places[place_of_name(places, name)] - 1, blocks, name)
 
 
 @kernel
@@ -97,44 +106,43 @@ def find_from(block, blocks, name):
 
 
 @kernel
-def ask_for_name(engine, blocks, name):
-    """Prefetch the place of a name in the table of names."""
-    prefetch_end(blocks, place_of_name(engine, name))
+def ask_for_name(places, name):
+    """Prefetch the place of a name in the hash table."""
+    prefetch(places, place_of_name(places, name))
 
 
 @kernel
-def give_name(engine, blocks, block, name):
-    """Give a name to a block that has none."""
-    place, one = blocks[place_of_name(engine, name)], blocks[block]
-    one.name, one.older, one.newer = name, place.newest, -1
-    if place.newest >= 0:
-        blocks[place.newest].newer = block
-    else:
-        place.oldest = block
-    place.newest = block
+def give_name(places, blocks, block, name):
+    """Give a name to a block that has none: append it to its chain."""
+    place = place_of_name(places, name)
+    blocks[block].name, blocks[block].newer = name, -1
+    last = places[place] - 1
+    if last < 0:
+        places[place] = block + 1
+        return
+    while blocks[last].newer >= 0:
+        last = blocks[last].newer
+    blocks[last].newer = block
 
 
 @kernel
-def take_name(engine, blocks, block):
+def take_name(places, blocks, block):
     """Remove the block's name."""
-    one = blocks[block]
-    place = blocks[place_of_name(engine, one.name)]
-    if one.older >= 0:
-        blocks[one.older].newer = one.newer
+    one, place = blocks[block], place_of_name(places, blocks[block].name)
+    older = places[place] - 1
+    if older == block:
+        places[place] = one.newer + 1
     else:
-        place.oldest = one.newer
-    if one.newer >= 0:
-        blocks[one.newer].older = one.older
-    else:
-        place.newest = one.older
-    one.name, one.older, one.newer = 0, -1, -1
+        while blocks[older].newer != block:
+            older = blocks[older].newer
+        blocks[older].newer = one.newer
+    one.name, one.newer = 0, -1
 
 
 @kernel
 def ask_for_free(engine, blocks):
     """Prefetch the free block that is taken next."""
     prefetch(blocks, engine.cache.first_free)
-    prefetch_end(blocks, engine.cache.first_free)
 
 
 @kernel
@@ -188,13 +196,13 @@ def leave_queue(engine, blocks, block):
 
 
 @kernel
-def take_first(engine, blocks):
+def take_first(engine, places, blocks):
     """Take the first free block and remove its name; the caller has checked that there is one."""
     block = engine.cache.first_free
     leave_queue(engine, blocks, block)
     if blocks[block].name != 0:
         mark_changed(engine, blocks, block)
-        take_name(engine, blocks, block)
+        take_name(places, blocks, block)
         engine.totals.overwritten_blocks += 1
     return block
 
@@ -219,9 +227,9 @@ def release_block(engine, blocks, block):
 
 
 @kernel
-def lose_names(engine, blocks):
+def lose_names(places, blocks):
     """Remove the names of all blocks."""
-    for block in range(engine.total_blocks):
-        one = blocks[block]
-        one.changed = UNCHANGED
-        one.name, one.older, one.newer, one.oldest, one.newest = 0, -1, -1, -1, -1
+    for place in range(places.shape[0]):
+        places[place] = 0
+    for block in range(blocks.shape[0]):
+        blocks[block].name, blocks[block].newer, blocks[block].changed = 0, -1, UNCHANGED

@@ -77,11 +77,12 @@ class Prefixes(NamedTuple):
     chunks: Annotated[np.ndarray, Field("i4", ("chunks",), "equal numbers: equal prompts up to the end of the chunk")]
     sent: Annotated[
         np.ndarray,
-        Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "the router's index of what it sent to each"),
+        Field(layout.STORED_SET, ("engines", "sets"), "the router's index of what it sent to each"),
     ]
     published: Annotated[
         np.ndarray, Field(NAMED_BLOCK, ("engines", "published_blocks"), "blocks by the KV events of each engine")
     ]
+    places: Annotated[np.ndarray, Field("i4", ("engines", "places"), "the hash table of the names of `published`")]
     kinds: Annotated[np.ndarray, Field(layout.ENGINE_KV_GROUPS, ("engines",), "KV cache groups of such engines")]
 
 

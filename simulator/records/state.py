@@ -108,9 +108,7 @@ class RouterState(NamedTuple):
     link: Annotated[np.ndarray, Field(layout.LINK, (1,), "the link for KV transfers")]
     coming: Annotated[np.ndarray, Field(layout.HELD_QUEUE, ("engines",), "requests whose KV waits to be sent to each")]
     incidents: Annotated[np.ndarray, Field(layout.INCIDENT, ("incidents",), "in order of time")]
-    stores: Annotated[
-        np.ndarray, Field(layout.STORED_CHUNK, ("engines", "sets", layout.WAYS), "the engines' prefix stores")
-    ]
+    stores: Annotated[np.ndarray, Field(layout.STORED_SET, ("engines", "sets"), "the engines' prefix stores")]
     following: Annotated[np.ndarray, Field(layout.FOLLOWING, ("followings",), "places of requests in sessions")]
     thinking: Annotated[np.ndarray, Field(layout.EVENT, ("followings",), "a heap: arrivals of following requests")]
     entering: Annotated[

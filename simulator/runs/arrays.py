@@ -20,7 +20,7 @@ from servegym.simulator.memory.prefixes import empty_stores, sets_of
 from servegym.simulator.policies.policy import Policy, StateFields
 from servegym.simulator.records import types as layout
 from servegym.simulator.records.fields import fresh, zeros
-from servegym.simulator.records.named_blocks import NAMED_BLOCK, Cache, empty_named_blocks
+from servegym.simulator.records.named_blocks import NAMED_BLOCK, Cache, empty_named_blocks, no_names
 from servegym.simulator.records.requests import begin_requests
 from servegym.simulator.records.signatures import KINDS, Estimates, Known, Prefixes, StateTables
 from servegym.simulator.records.state import Functions, RouterState, SimulationState
@@ -104,7 +104,7 @@ def engines_state(pools: tuple[Deployment, ...], sizes: dict[str, int], **given:
     """
     no_blocks = np.zeros((0, 0), NAMED_BLOCK)
     of_pools = {
-        "cache": Cache(no_blocks, no_blocks, np.zeros(0, "i4"), *no_chunks()),
+        "cache": cache_of(no_blocks, no_blocks, 0, no_chunks()),
         "device": by_engine(pools, [pool.device.coefficients for pool in pools]),
         "estimate": by_engine(pools, [pool.estimator.coefficients for pool in pools]),
         "fitted": by_engine(pools, [as_fitted(pool.estimator) for pool in pools]),
@@ -193,10 +193,10 @@ def fresh_prefixes(workload: Workload, sets: np.ndarray, engines: np.ndarray) ->
     """Return the chunks of prompts and the router's empty prefix indices. sets: int64[engines], the sizes of these."""
     prompts, sent = prompts_by_adapter(workload.prefixes, workload.table["adapter"]), empty_stores(sets)
     published = empty_named_blocks([int(engine["total_blocks"] * engine["cache"]["publishes"]) for engine in engines])
-    kinds = engines["kv_groups"].copy()
+    of_engines = (sent, published, no_names(published), engines["kv_groups"].copy())
     if prompts is None:
-        return Prefixes(*no_chunks(), sent, published, kinds)
-    return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), sent, published, kinds)
+        return Prefixes(*no_chunks(), *of_engines)
+    return Prefixes(prompts.chunk_tokens, *prompts.of_prompts(workload.table["prompt_tokens"]), *of_engines)
 
 
 def published_blocks(engines: np.ndarray) -> int:
@@ -212,7 +212,12 @@ def fresh_cache(pools: tuple[Deployment, ...], workload: Workload) -> Cache:
     if prompts is not None:
         chunks = (prompts.chunk_tokens, prompts.offsets, prompts.chunks)
     stored = [pool.stored_blocks(workload) for pool in pools for _ in range(pool.engines)]
-    return Cache(empty_named_blocks(blocks), empty_named_blocks(stored), np.zeros(cells, "i4"), *chunks)
+    return cache_of(empty_named_blocks(blocks), empty_named_blocks(stored), cells, chunks)
+
+
+def cache_of(blocks: np.ndarray, stored: np.ndarray, cells: int, chunks: tuple[int, np.ndarray, np.ndarray]) -> Cache:
+    """Return a cache of blocks without names, with block tables of so many cells in all."""
+    return Cache(blocks, no_names(blocks), stored, no_names(stored), np.zeros(cells, "i4"), *chunks)
 
 
 def no_chunks() -> tuple[int, np.ndarray, np.ndarray]:

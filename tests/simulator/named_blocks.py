@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from servegym.simulator.compilation.kernels import plain_function
-from servegym.simulator.records.named_blocks import name_of
+from servegym.simulator.records.named_blocks import name_of, place_of_name
 from servegym.simulator.runs.simulation import Simulation
 
 
@@ -46,13 +46,11 @@ def assert_memory_is_whole(simulation: Simulation, e: int) -> None:
     named = [bool(blocks[block].name) for block in free]
     assert named == sorted(named), "what holds nothing is taken first"
     found = []
-    for place in blocks:
-        before, block = -1, int(place.oldest)
+    for place, first in enumerate(arrays.cache.places[e]):
+        block = int(first) - 1
         while block >= 0:
-            assert blocks[block].older == before
+            assert plain_function(place_of_name)(arrays.cache.places[e], int(blocks[block].name)) == place
             found.append(block)
-            before, block = block, int(blocks[block].newer)
-        assert place.newest == before
+            block = int(blocks[block].newer)
     assert sorted(found) == np.flatnonzero(blocks["name"]).tolist()
-    assert all(0 <= blocks[block].name % engine.total_blocks < engine.total_blocks for block in found)
     assert engine.cache.considered == -1 and engine.cache.shared_blocks == 0

@@ -166,7 +166,7 @@ def test_the_index_of_an_engine_is_as_large_as_the_memory_it_reports() -> None:
     assert one.snapshots["index_sets"].tolist() == [6, 6]
     assert goes_to(0.0) == goes_to(1.0) == 0
     one.set_memory(1, 1600, 16)
-    assert one.snapshots["index_sets"].tolist() == [6, 100] and one.known.prefixes.sent.shape == (2, 100, 16)
+    assert one.snapshots["index_sets"].tolist() == [6, 100] and one.known.prefixes.sent.shape == (2, 100)
     assert goes_to(2.0) == 0, "what engine 0 has is known as before"
     one.set_memory(0, 100, 16)
     assert goes_to(3.0) == 0, "nothing has changed there"

@@ -73,6 +73,7 @@ class Restless(Engine):
         self.different += bool((ours.blocks != mirror.run.cache.blocks).any())
         planned_blocks.bring_up_to_date.entry(mirror.scratch, mirror.run, mirror.moved)
         np.testing.assert_array_equal(ours.blocks, mirror.run.cache.blocks)
+        np.testing.assert_array_equal(ours.places, mirror.run.cache.places)
         assert (mirror.moved == planned_blocks.nothing_moved(mirror.total_blocks)).all()
         for row in self.row_of.values():
             cells = mirror._cells(row)
