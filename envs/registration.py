@@ -9,7 +9,7 @@ from typing import Any
 
 from gymnasium.envs.registration import register, registry
 
-from servegym.simulator.compilation.locks import importing
+from servegym.simulator.compilation.locks import no_garbage_collection
 
 # (id, module, class of the single environment); the vector's class has VectorEnv in place of Env.
 ENVIRONMENTS = (
@@ -59,7 +59,7 @@ def class_named(name: str) -> Any:
     """The class of an environment or a vector; its module is imported. Raises AttributeError for another name."""
     for _, module, env in ENVIRONMENTS:
         if name in (env, vector_of(env)):
-            with importing():
+            with no_garbage_collection():
                 return getattr(importlib.import_module(f"servegym.envs.{module}"), name)
     raise AttributeError(f"module 'servegym.envs' has no attribute {name!r}")
 

@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from servegym.envs.registration import register_all
-from servegym.simulator.compilation.locks import importing
+from servegym.simulator.compilation.locks import no_garbage_collection
 
 if TYPE_CHECKING:
     from servegym.api import simulate as simulate
@@ -126,7 +126,7 @@ if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is a
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'servegym' has no attribute {name!r}")
-        with importing():
+        with no_garbage_collection():
             return getattr(importlib.import_module(f"servegym.{_HOMES[name]}"), name)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from servegym.simulator.compilation import locks
 from servegym.simulator.compilation.kernels import JIT_DISABLED
-from servegym.simulator.compilation.locks import alone_in, importing, no_garbage_collection
+from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -85,11 +85,11 @@ def test_garbage_is_not_collected_meanwhile_and_is_again_afterwards() -> None:
     assert gc.isenabled()
 
 
-def test_what_an_import_makes_counts_as_old_and_is_collected_with_the_old() -> None:
+def test_what_is_made_meanwhile_counts_as_old_and_is_collected_with_the_old() -> None:
     class Made:
         pass
 
-    with importing():
+    with no_garbage_collection():
         assert not gc.isenabled()
         one = Made()
         one.itself = one
