@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numba
-from numba import _dynfunc  # type: ignore[attr-defined]
+from numba import _dynfunc, types  # type: ignore[attr-defined]
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -142,6 +142,23 @@ class OuterCompiler(KernelCompiler):
     lowering = OuterLowering
 
 
+def widened(kind: Any) -> Any:
+    """Return the type that an inner kernel gets for an argument: int64 for all signed integers, literal ones too."""
+    plain = types.unliteral(kind)
+    return types.int64 if isinstance(plain, types.Integer) and plain.signed else kind
+
+
+class InnerDispatcher(CPUDispatcher):
+    """Numba's dispatcher, which compiles a kernel once for all kinds of signed integers that it is called with."""
+
+    def fold_argument_types(self, args: Any, kws: Any) -> Any:
+        signature, folded = super().fold_argument_types(args, kws)
+        return signature, tuple(map(widened, folded))
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return super().get_call_template([*map(widened, args)], {name: widened(kind) for name, kind in kws.items()})
+
+
 class InnerKernel:
     """A kernel for other kernels. For a call from Python, as in tests, an executable copy is compiled.
 
@@ -160,7 +177,7 @@ class InnerKernel:
 
     @functools.cached_property
     def _dispatcher(self) -> Any:
-        return CPUDispatcher(self.py_func, targetoptions=self.targetoptions, pipeline_class=InnerCompiler)
+        return InnerDispatcher(self.py_func, targetoptions=self.targetoptions, pipeline_class=InnerCompiler)
 
     @property
     def _numba_type_(self) -> Any:

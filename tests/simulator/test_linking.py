@@ -3,8 +3,10 @@
 import pickle
 
 import numba
+import numpy as np
 import pytest
 from numba import types
+from numba.core.registry import cpu_target
 
 from servegym.simulator.compilation.kernels import Compiled, allocating_kernel, inlined_kernel, kernel
 from servegym.simulator.compilation.linking import InnerKernel, InnerLibrary, callers_first
@@ -107,3 +109,26 @@ def test_what_an_inlined_kernel_calls_is_not_inlined_by_force() -> None:
     step._numba_type_.dispatcher.compile((types.float64,))  # an outer kernel may be in the cache already
     assert "alwaysinline" in str(library("step").module)
     assert "alwaysinline" not in str(library("triple").module)
+
+
+@kernel
+def halved(count):
+    return count if count < 2 else halved(count // 2)
+
+
+@kernel
+def less_one(count):
+    return count - 1
+
+
+def all_kinds(column, small, unsigned):
+    return halved(column[0]) + 10 * halved(count=small) + 100 * halved(5) + 1000 * less_one(unsigned) + less_one(7)
+
+
+def test_signed_integers_of_all_widths_and_literals_share_the_code_of_a_kernel() -> None:
+    """The unsigned are not widened: beside an int64, Numba makes floats of uint64."""
+    entered = Compiled(all_kinds, types.float64(types.Array(types.int32, 1, "C"), types.int8, types.uint32))
+    assert entered(np.array([-7], "i4"), np.int8(-2), np.uint32(2**31)) == -7 - 20 + 100 + 1000 * (2**31 - 1) + 6
+    for kind in (types.int8, types.int32, types.int64, types.literal(5), types.uint32):
+        less_one._numba_type_.get_call_type(cpu_target.typing_context, (kind,), {})
+    assert set(less_one.overloads) == {(types.int64,), (types.uint32,)}
