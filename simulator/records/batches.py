@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
 from servegym.simulator.records.types import BATCH
 
 EMPTY_BATCH = np.zeros(1, BATCH)  # its estimated time is the constant part of every batch
@@ -98,7 +98,7 @@ def estimate_alone(scratch, tokens, cached, decoding, estimator):
     return estimator.batch_s(scratch, estimator.coefficients)
 
 
-@kernel
+@inlined_kernel
 def estimate_with(sums, scratch, tokens, cached, decoding, estimator):
     """Return the estimated time of the batch with one request more, in s; `sums` is not changed."""
     copy(scratch, sums)

@@ -44,7 +44,7 @@ def place(event, time_s, kind, index):
     event.time_s, event.kind, event.index = time_s, kind, index
 
 
-@kernel
+@inlined_kernel
 def push(events, status, time_s, kind, index):
     """Add an event. `events` always has room: an engine has at most two at a time."""
     i = status.events
