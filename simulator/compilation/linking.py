@@ -144,8 +144,7 @@ class OuterCompiler(KernelCompiler):
 
 def widened(kind: Any) -> Any:
     """Return the type that an inner kernel gets for an argument: int64 for all signed integers, literal ones too."""
-    plain = types.unliteral(kind)
-    return types.int64 if isinstance(plain, types.Integer) and plain.signed else kind
+    return types.int64 if types.unliteral(kind) in types.signed_domain else kind
 
 
 class InnerDispatcher(CPUDispatcher):
