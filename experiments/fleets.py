@@ -94,7 +94,7 @@ All routers at the first of these places:
 
 <!-- written by python -m experiments.fleets -->
 
-    servegym compare --spec {MIXED} --scheduler vllm-v1 --load 1.3 --router {BASE} --router {OURS}
+    python -m experiments.fleets results/fleets docs/results/learned-fleets.md
     servegym train {CONFIG} --seed {chosen}
 
 **Hypotheses.** {words["Hypotheses"]}

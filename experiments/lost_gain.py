@@ -122,8 +122,9 @@ def carried(fleet: str, names: tuple[str, ...] = CARRYING) -> tuple[str, ...]:
     search = GoodputSearch(Comparison(spec, 5), parse_target(TARGET))
     with tempfile.TemporaryDirectory() as folder:
         found = search_goodput(search, folder)
-    by_name = {name: found[found.scheduler.str.endswith(f"+ {name}")].goodput_per_s.to_numpy("f8") for name in names}
-    return (fleet, f"`{slo}`", *(student_interval(by_name[name]).text(".1f") for name in names))
+    labels = [registry.router(name).label for name in names]  # a learned one is not labelled by its path
+    rates = [found[found.scheduler.str.endswith(f"+ {label}")].goodput_per_s.to_numpy("f8") for label in labels]
+    return (fleet, f"`{slo}`", *(student_interval(one).text(".1f") for one in rates))
 
 
 def page(results: Mapping[str, Mapping[str, Outcomes]], fleets: list[tuple[str, ...]], seeds: int) -> str:
