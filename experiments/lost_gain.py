@@ -42,12 +42,15 @@ from servegym.simulator.policies.policy import Policy
 
 OURS, BEFORE = "lost-gain", "predicted-cost"
 REFUSING = ("lost-gain:refuse=0.2", "predicted-cost:refuse=0.1", "prefix-affinity:refuse=1")
-FIRST_SEED, SEEDS = 9_950_000, 12
+FIRST_SEED, SEEDS = 9_960_000, 12
 SESSIONS, MIXED = "session-fleet", "mixed-fleet"
 P99_TTFT, STARVED = 2, 4  # of `FIGURES`
 TWO_AND_FOUR = (Pool(H100, 2), Pool(A6000, 4))
 EIGHT = (Pool(H100, 2), Pool(A100, 4), Pool(A6000, 2))
 OWN_SLO = "ttft_s=2,tpot_s=0.06"
+CLASSES = "classes:chat=0.5:ttft_s=1:tpot_s=0.05,agent=0.5:ttft_s=4:tpot_s=0.15"
+EXPERTS, SMALL = "a100-qwen3-30b-a3b", "a5000-qwen1.5-7b"
+ADAPTERS = {"adapters": 40, "max_loras": 8, "max_cpu_loras": 16, "lora_load_s": 0.5, "lora_activate_s": 0.03}
 FAILS = (Incident(5.0, 2, "fail"), Incident(15.0, 2, "return"))
 # What differs from the preset mixed-fleet. Loads are relative to the saturation of the fleet under its SLOs.
 MIXED_PLACES: dict[str, dict[str, Any]] = {
@@ -68,6 +71,19 @@ MIXED_PLACES: dict[str, dict[str, Any]] = {
         "scheduler": "expected-gain:steps=ignore", "load": Range(0.9, 1.5), "requests": 2000,
     },
     "requests of azure-code, load 0.7 to 1.3": {"trace": "azure-code", "load": Range(0.7, 1.3), "requests": 2000},
+    "two classes, TPOT 0.05 and 0.15 s, load 0.7 to 1.3": {"slo": CLASSES, "load": Range(0.7, 1.3), "requests": 2000},
+    "four A6000, load 0.6": {"pools": (Pool(A6000, 4),), "load": 0.6, "requests": 2000},
+    "four A100, 40 LoRA adapters, load 0.5": {"pools": (Pool(A100, 4),), "load": 0.5, "requests": 2000, **ADAPTERS},
+    "four A100, Qwen3-30B-A3B, load 0.5": {"pools": (Pool(EXPERTS, 4),), "load": 0.5, "requests": 2000},
+    "four A100, four drafted tokens, load 0.9": {
+        "pools": (Pool(A100, 4),), "load": 0.9, "requests": 2000, "speculation": "k=4,acceptance=0.7,draft_s=0.001",
+    },
+    "four A5000 with 4,000 tokens of KV memory, load 0.9": {
+        "pools": (Pool(SMALL, 4),), "slo": "ttft_s=2,tpot_s=0.1", "load": 0.9, "requests": 2000, "max_total_tokens": 4000,
+    },
+    "two A100 prefill, two decode, load 0.8": {
+        "pools": (Pool(A100, 2, role="prefill"), Pool(A100, 2, role="decode")), "load": 0.8, "requests": 2000,
+    },
 }  # fmt: skip
 MORE_SESSIONS = {"48 requests/s": {"rate_per_s": 48.0, "requests": 3000}}
 PLACES = {MIXED: MIXED_PLACES, SESSIONS: SESSION_PLACES | MORE_SESSIONS}
@@ -154,7 +170,9 @@ All routers at the first of these places:
 
 **Hypotheses.** {words["Hypotheses"]}
 
-**Found.** {found} {words["Found"]}
+**Found.** {found}
+
+{words["Found"]}
 
 ## How
 

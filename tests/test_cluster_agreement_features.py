@@ -51,7 +51,7 @@ def test_agrees_with_lora_adapters(seed: int) -> None:
     [
         ("lora-affinity", ("affinity_weight", "queue_weight", "kv_weight")),
         ("predicted-cost", ("queue", "stall", "adapter")),
-        ("lost-gain", ("queue", "others", "late")),
+        ("lost-gain", ("queue", "others", "stall")),
     ],
 )
 def test_agrees_with_lora_adapters_that_routers_look_at(name: str, weights: tuple[str, ...], seed: int) -> None:

@@ -35,7 +35,7 @@ P = Parameters(
     Parameter("late", 2.0, "weight of the chance that its first token is late", 0, 20),
     Parameter("sharpness", 3.0, "how fast the chance of a late first token grows with lateness, per TTFT SLO", 0.5, 50,
               log=True),
-    Parameter("pace_limit", 0.85, "time between tokens, in TPOT SLOs, at which half the requests miss theirs", 0, 2),
+    Parameter("pace_limit", 0.9, "time between tokens, in TPOT SLOs, at which half the requests miss theirs", 0, 2),
     Parameter("pace_sharpness", 40.0, "how fast that share grows with the time between tokens, per TPOT SLO", 1, 200,
               log=True),
     Parameter("window_s", 6.0, "time over which the share of an engine's time that prefills take is averaged", 0.1, 100,
@@ -45,6 +45,8 @@ P = Parameters(
     Parameter("memory", 3.0, "weight of the KV blocks that it and queued prompts need beyond the free ones, as a share "
               "of all", 0, 100),
     Parameter("load", 0.3, "weight of the number of requests there over its mean over the engines", 0, 10),
+    Parameter("stall", 1.0, "weight of the time to load its LoRA adapter for each request that is there, as the engine "
+              "computes nothing meanwhile", 0, 10),
     Parameter("refuse", 0.0, "a request whose chance to meet its SLOs on the chosen engine is below this is refused, "
               "unless its session has had one before; 0: none is", 0, 1),
 )  # fmt: skip
@@ -113,6 +115,7 @@ def cost(context, e, record, tokens, mean):
     before, after = chance_of_slow(context, without_s / there_s), chance_of_slow(context, with_s / there_s)
     pace = with_s / record.tpot_slo_s
     lost = p.own * chance_of_slow(context, pace) + p.others * (snapshot.decodes + snapshot.prefills) * (after - before)
+    lost += p.stall * adapter_s(context.known, record, e) / slo_s * snapshot.requests
     # What later requests lose: the time, the pace and the memory that this one takes.
     blocks = (snapshot.prefill_tokens + tokens) / snapshot.block_tokens
     later = p.pace * pace + p.memory * max(0.0, (blocks - snapshot.free_blocks) / snapshot.total_blocks)

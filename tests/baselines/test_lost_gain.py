@@ -14,7 +14,7 @@ pytestmark = pytest.mark.nojit
 
 def only(**settings: float) -> str:
     """The router without any cost but its own prefill, 0.1 or 0.2 on a slow engine, and what has a weight here."""
-    weights = dict.fromkeys(("others", "own", "late", "queue", "pace", "memory", "load"), 0.0)
+    weights = dict.fromkeys(("others", "own", "late", "queue", "pace", "memory", "load", "stall"), 0.0)
     settings = weights | {"window_s": 100.0, "pace_limit": 0.5} | settings
     return "lost-gain:" + ",".join(f"{name}={value}" for name, value in settings.items())
 
@@ -87,6 +87,14 @@ def test_the_time_to_bring_in_its_adapter_is_its_own():
     # 4 s of prefill, 3 s more for an adapter that is nowhere, 1 s for one that is in host memory; ties by turns.
     adapters = [1, 2, 1, 2, 3, 1, 2, 3, 4, 2]
     assert engines_of_adapters(only(), adapters, Adapters(1, 2.0, 1.0, 2), 100.0) == [0, 1, 0, 1, 0, 0, 1, 0, 1, 1]
+
+
+def test_each_request_there_waits_while_an_adapter_is_loaded():
+    # All at once: the last one costs 9 + 3 x 5 s at the first engine, 9 + 1 x 5 s at the second. Else nearly the same:
+    # the first engine is a little later, so there is a little less to lose there.
+    adapters = [1, 1, 1, 2, 3]
+    assert engines_of_adapters(only(stall=1), adapters, Adapters(1, 4.0, 1.0), 0.0) == [0, 0, 0, 1, 1]
+    assert engines_of_adapters(only(), adapters, Adapters(1, 4.0, 1.0), 0.0) == [0, 0, 0, 0, 0]
 
 
 def test_others_are_slow_by_their_own_slos():

@@ -159,16 +159,17 @@ class LostGain(PredictedCost):
         own: float = 2.0,
         late: float = 2.0,
         sharpness: float = 3.0,
-        pace_limit: float = 0.85,
+        pace_limit: float = 0.9,
         pace_sharpness: float = 40.0,
         window_s: float = 6.0,
         queue: float = 1.0,
         pace: float = 1.0,
         memory: float = 3.0,
         load: float = 0.3,
+        stall: float = 1.0,
         refuse: float = 0.0,
     ) -> None:
-        super().__init__(queue, late, sharpness, pace, pace_limit, load=load, refuse=refuse)
+        super().__init__(queue, late, sharpness, pace, pace_limit, load=load, refuse=refuse, stall=stall)
         self.others, self.own, self.pace_sharpness = others, own, pace_sharpness
         self.window_s, self.memory = window_s, memory
 
@@ -201,6 +202,8 @@ class LostGain(PredictedCost):
         pace, before = with_s / r.tpot_slo_s, self.slow(self.token_s(r, snapshot, now_s, False) / there_s)
         made_slow = self.slow(with_s / there_s) - before
         lost = self.own * self.slow(pace) + self.others * (snapshot.decodes + len(snapshot.record)) * made_slow
+        share = self.adapter_s(r.adapter, snapshot) / (r.deadline(1) - r.arrival_s)
+        lost += self.stall * share * snapshot.requests
         blocks = (snapshot.record_tokens + r.context) / snapshot.block_tokens
         later = self.pace * pace + self.memory * max(0.0, (blocks - snapshot.free_blocks) / snapshot.total_blocks)
         if r.kv_at is None:
