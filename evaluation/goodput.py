@@ -246,7 +246,10 @@ def run_figures(at: dict[str, float]) -> Row:
 
 
 def latencies(run: Simulation, judged: np.ndarray) -> dict[str, float]:
-    """99th percentiles of TTFT, TPOT and TTLT of the requests that are judged; inf where over 1 % never have one."""
+    """99th percentiles of TTFT, TPOT and TTLT of the requests that are judged and were not refused; inf where over 1 %
+    never have one.
+    """
+    judged = judged & np.isnan(run.arrays.outcomes["refused_s"])
     outcomes, arrival_s = run.arrays.outcomes[judged], run.arrays.requests["arrival_s"][judged]
     table = run.scenario.workload.table[judged]
     ttft_s, tpot_s, ttlt_s = latencies_of(table, arrival_s, outcomes["first_token_s"], outcomes["finish_s"])

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lost_gain import FLEETS, MIXED, P99_TTFT, SEEDS, carried, judged, measured, places_table
+from experiments.lost_gain import FLEETS, P99_TTFT, SEEDS, carried, judged, measured, places_table
 from experiments.lost_gain import OURS as BASE
 from experiments.prose import sections
 from experiments.session_fleet import ATTAINMENT, TDG, Outcomes, all_routers, closest, routers

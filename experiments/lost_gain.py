@@ -79,7 +79,8 @@ MIXED_PLACES: dict[str, dict[str, Any]] = {
         "pools": (Pool(A100, 4),), "load": 0.9, "requests": 2000, "speculation": "k=4,acceptance=0.7,draft_s=0.001",
     },
     "four A5000 with 4,000 tokens of KV memory, load 0.9": {
-        "pools": (Pool(SMALL, 4),), "slo": "ttft_s=2,tpot_s=0.1", "load": 0.9, "requests": 2000, "max_total_tokens": 4000,
+        "pools": (Pool(SMALL, 4),), "slo": "ttft_s=2,tpot_s=0.1", "load": 0.9, "requests": 2000,
+        "max_total_tokens": 4000,
     },
     "two A100 prefill, two decode, load 0.8": {
         "pools": (Pool(A100, 2, role="prefill"), Pool(A100, 2, role="decode")), "load": 0.8, "requests": 2000,

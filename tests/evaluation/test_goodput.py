@@ -126,6 +126,15 @@ def test_a_search_says_where_the_limit_is(limit, monkeypatch):
         assert row["served_per_s"] == pytest.approx(LOADS[1] * saturation)
 
 
+def test_refused_requests_are_missed_but_take_no_time():
+    some = setup(engines=2, scheduler=("vllm-v1",), router=("lost-gain:refuse=0.5",))
+    search = dataclasses.replace(SEARCH, setup=some, target=parse_target("attainment=0.1"))
+    (label,) = some.candidates
+    figures = search.served(SearchCell(label, 0), 3 * some.saturation_rate_per_s)
+    assert figures is not None and 0.1 < figures["share"] < 0.9  # more than 1 % are refused
+    assert figures["ttlt_p99_s"] < 30
+
+
 @pytest.mark.slow
 def test_what_is_searched_is_kept(tmp_path, monkeypatch):
     rows = search_goodput(SEARCH, tmp_path)
