@@ -44,7 +44,8 @@ FEATURES: Mapping[str, str] = {
     "kernels in wheels and quicker starts": (
         "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2 4e4a6423 b91c183e 4e1a22da 80d7100d 75e7bdd7"
     ),
-    "sessions on many engines in a third to two thirds of the time": "c1cd915e 327fdd11",
+    "sessions on many engines in a third of the time": "c1cd915e 327fdd11 bc7611dd",
+    "`lost-gain`": "cb0da22d e8f9d297 b7332cfd 80ffd36d",
     "PolyServe's margin and `table-shares`": "8285a0c1 68a48268",
     "batches that end at the device's steps": "bde0bc9a daa541f2 89fa5e9e e77721ba e70f600e 3500a941 22f303e5 7090ccb5",
     "splits of traces with sessions, loads of mixed fleets": "8de55d7c",
