@@ -149,7 +149,7 @@ def page(results: Mapping[str, Mapping[str, Outcomes]], fleets: list[tuple[str, 
     words = sections(Path(__file__).with_suffix(".md"))
     without = {place: judged(OURS, one) for places in results.values() for place, one in places.items()}
     held = sum(one == "holds" for one in without.values())
-    behind = ", ".join(place for place, one in without.items() if one == "behind") or "none"
+    behind = "; ".join(place for place, one in without.items() if one == "behind") or "none"
     parts = "\n".join(
         f"""### {preset}
 
