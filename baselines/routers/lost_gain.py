@@ -1,8 +1,8 @@
 """A router of this project: send a request where the least gain is expected to be lost, its own and that of others.
 
-ProServe's router counts the gain that a request adds, less what queued prompts lose. This one counts decodes too, and a
-chance in place of yes or no. A request that will be late anyway takes nothing from an engine where nearly all are late
-already. So what a fleet cannot serve in time collects on few engines, and the others stay within their SLOs.
+ProServe's router counts the gain that a request adds, less what queued prompts lose. This one counts decodes too, and
+chances in place of yes and no. A request takes nothing from the others on an engine where nearly all are late already.
+So requests that a fleet cannot serve in time collect on few engines, and others stay within their SLOs.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
@@ -30,8 +30,9 @@ from servegym.policy import (
 )
 
 P = Parameters(
-    Parameter("others", 0.4, "weight of each request there that is expected to miss its TPOT SLO because of it", 0, 10),
-    Parameter("own", 2.0, "weight of the chance that it misses its own TPOT SLO", 0, 20),
+    Parameter("others", 0.4, "weight of each other request on the engine that is expected to miss its TPOT SLO because "
+              "of this one", 0, 10),
+    Parameter("own", 2.0, "weight of the chance that the request misses its own TPOT SLO", 0, 20),
     Parameter("late", 2.0, "weight of the chance that its first token is late", 0, 20),
     Parameter("sharpness", 3.0, "how fast the chance of a late first token grows with lateness, per TTFT SLO", 0.5, 50,
               log=True),
@@ -47,8 +48,8 @@ P = Parameters(
     Parameter("load", 0.3, "weight of the number of requests there over its mean over the engines", 0, 10),
     Parameter("stall", 1.0, "weight of the time to load its LoRA adapter for each request that is there, as the engine "
               "computes nothing meanwhile", 0, 10),
-    Parameter("refuse", 0.0, "a request whose chance to meet its SLOs on the chosen engine is below this is refused, "
-              "unless its session has had one before; 0: none is", 0, 1),
+    Parameter("refuse", 0.0, "a request is refused if its chance to meet its SLOs on the chosen engine is below this, "
+              "unless one of its session was sent before; 0: none is", 0, 1),
 )  # fmt: skip
 # recent_s: the prefill times of requests sent there, each times e^(-its age / window_s), as of recent_at_s.
 # tpot_slo_s: mean TPOT SLO of the requests there, as far as the router knows; 0: it has sent none.
@@ -93,7 +94,7 @@ def token_s(context, e, own, tokens):
 
 @kernel
 def chance_of_slow(context, pace):
-    """Return the chance that a request misses its TPOT SLO. pace: time between tokens in SLOs; 0: it has no decodes."""
+    """Return the chance that a request misses its TPOT SLO. pace: time between tokens in TPOT SLOs; 0: none decodes."""
     p = P.read(context)
     return logistic(p.pace_sharpness * (pace - p.pace_limit)) if pace > 0.0 else 0.0
 
@@ -129,7 +130,7 @@ def cost(context, e, record, tokens, mean):
 def is_hopeless(context, e, record, tokens):
     """Return whether the request is refused on engine e, whose OWN_S is set: it is not likely to meet its SLOs there.
 
-    Of a session only the first one is: with a later turn the rest of the session would be lost, and what was computed.
+    Only the first of a session is refused: with a later turn the rest would be lost, and what was computed for it.
     """
     refuse = P.read(context).refuse
     if refuse == 0.0 or record.num_output_tokens > 0 or record.session_engine >= 0:

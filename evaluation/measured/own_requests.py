@@ -1,4 +1,4 @@
-"""Reads served requests from the tables of several tools, and checks them row by row."""
+"""Read served requests from the tables of several tools, and check them row by row."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OPTIONAL = (
     "failed", "prompt_id", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s", "prefix_blocks",
     "prefix_block_tokens",
 )  # fmt: skip
-SLOWEST_S = 2.0  # of a later token in most answers: slower ones are taken for milliseconds
+SLOWEST_S = 2.0  # a later token: if most answers take longer, their times are taken to be milliseconds
 FINISHED = "finished"  # as `servegym replay` has it
 
 
 def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
-    """Read the requests of a file: a table with NEEDED and failed, in its order, and notes on what was left out.
+    """Read a file's requests: a table with NEEDED and failed, in the file's order, and notes on what was left out.
 
     The file is a table with NEEDED (under the names that `reading` has), one of `servegym replay`, a proxy's log, or
     the result of a tool (`measured.tools`). Failed requests without lengths are left out. Raises WorkloadError, with
@@ -69,7 +69,7 @@ def checked(rows: Chunk, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
 def checked_times(rows: Chunk, served: np.ndarray, reading: Reading) -> dict[str, np.ndarray]:
     """Read the TIMES of requests, float64[rows] of seconds; those of requests that were not served may be NaN.
 
-    Raises WorkloadError for times that cannot be, and for seconds that SLOWEST_S rules out, unless the unit is given.
+    Raises WorkloadError for impossible times, and for seconds that SLOWEST_S rules out, unless the unit is given.
     """
     times = {name: _seconds(rows, name, reading) for name in TIMES}
     rows.check("arrival_s", ~np.isfinite(times["arrival_s"]), "a finite time")

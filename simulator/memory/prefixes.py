@@ -92,8 +92,8 @@ class Prompts:
 def ranks(numbers: np.ndarray) -> np.ndarray:
     """Return int64[n]: the rank of each integer among the distinct ones.
 
-    Dense numbers, such as those of blocks, are counted instead of sorted, as a trace has a hundred times as many as
-    requests.
+    Dense numbers, such as those of blocks, are counted instead of sorted, as a trace has a hundred times as many
+    blocks as requests.
     """
     if not len(numbers) or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= 4 * len(numbers):
         return np.unique(numbers, return_inverse=True)[1].astype("i8").reshape(-1)

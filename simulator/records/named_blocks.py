@@ -1,8 +1,8 @@
 """Named KV blocks for prefix caching: a name stands for a block's contents, and free blocks wait in a queue.
 
-Any number of requests may hold a block; each has a table of its blocks. Free blocks are a doubly linked list through
-the blocks themselves. The hash table of names has a number at each place: that of the first block of a chain, plus one.
-So each operation on a block takes constant time. docs/feature_rules.md, "Memory".
+Any number of requests may hold a block; each request has a table of its blocks. Free blocks are a doubly linked list
+through the blocks themselves. A place of the hash table of names has the number of the first block of its chain plus
+one; 0: it has none. So each operation on a block takes constant time. docs/feature_rules.md, "Memory".
 """
 
 from typing import Annotated, NamedTuple
@@ -21,7 +21,7 @@ NAMED_BLOCK = record(
         ("references", "i4"),  # requests that hold it
         ("before", "i4"),  # previous and next block in the queue of free blocks; -1: none
         ("after", "i4"),
-        ("newer", "i4"),  # next block in the chain of blocks whose names have one place; -1: none
+        ("newer", "i4"),  # next block in the chain of blocks whose names have the same place; -1: none
         ("changed", "i4"),  # next block with a name that the router has not heard of; -1: the last; UNCHANGED
     ]
 )
