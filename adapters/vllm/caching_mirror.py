@@ -59,10 +59,18 @@ class CachingMirror(Mirror):
         """Replay operations of vLLM on its blocks, int64[n, 3] (block_kernels.py)."""
         block_kernels.replay.entry(self.run, self.scratch.cache.tables, self.moved, operations)
 
-    def plan(self, *limits: Any, **more: Any) -> Plan | None:
+    def plan(
+        self,
+        now_s: float,
+        free_blocks: int,
+        most_tokens: int,
+        most_chunk_tokens: int,
+        max_num_seqs: int,
+        under_way: bool = False,
+    ) -> Plan | None:
         planned_blocks.bring_up_to_date.entry(self.scratch, self.run, self.moved)
         try:
-            return super().plan(*limits, **more)
+            return super().plan(now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way)
         finally:
             planned_blocks.note_plan.entry(self.scratch, self.run, self.moved)
 

@@ -55,7 +55,15 @@ class Decisions:
         most = max(1, min(request.max_tokens, most_context_tokens - prompt))
         return self.mirror.add(arrival_s, prompt, most, request.priority, terms)
 
-    def plan(self, *limits: Any, **more: Any) -> Plan | None:
+    def plan(
+        self,
+        now_s: float,
+        free_blocks: int,
+        most_tokens: int,
+        most_chunk_tokens: int,
+        max_num_seqs: int,
+        under_way: bool = False,
+    ) -> Plan | None:
         """Return the batch that the policy wants now, as `Mirror.plan` does; None: vLLM decides, or nothing can run."""
         if self.steps_alone > 0:
             self.steps_alone -= 1
@@ -63,7 +71,7 @@ class Decisions:
             return None
         begin = time.perf_counter()
         try:
-            plan = self.mirror.plan(*limits, **more)
+            plan = self.mirror.plan(now_s, free_blocks, most_tokens, most_chunk_tokens, max_num_seqs, under_way)
         except Exception as error:  # no error of a policy may stop the engine
             self._failed("failures", f"failed ({error})")
             return None
