@@ -17,9 +17,9 @@ from experiments.session_fleet import (
     A6000,
     ATTAINMENT,
     H100,
-    TDG,
     Outcomes,
     all_routers,
+    beside_best,
     by_router,
     closest,
     heuristics,
@@ -114,11 +114,8 @@ def judged(name: str, outcomes: Outcomes) -> str:
 
 def row_of(name: str, place: str, outcomes: Outcomes) -> tuple[str, ...]:
     """A row of `places_table`."""
-    ours, others, cells = outcomes[name], others_of(name, outcomes), [place]
-    for figure, style in ((ATTAINMENT, ".3f"), (TDG, ".4f")):
-        best = closest(others, figure)
-        less = student_interval((ours - others[best])[:, figure]).text(f"+{style}")
-        cells += [f"{ours[:, figure].mean():{style}}", f"`{best}` {others[best][:, figure].mean():{style}}", less]
+    ours, others = outcomes[name], others_of(name, outcomes)
+    cells = [place, *beside_best(ours, others)]
     theirs = others[closest(others, ATTAINMENT)]
     for figure, style in ((P99_TTFT, ".1f"), (STARVED, ".3f")):
         cells.append(" / ".join(f"{found[:, figure].mean():{style}}" for found in (ours, theirs)))

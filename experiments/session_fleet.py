@@ -112,16 +112,21 @@ def verdict(outcomes: Outcomes, name: str = OURS) -> str:
     return "behind" if any(behind) else "holds" if all(ahead) else "not ahead of all"
 
 
+def beside_best(ours: np.ndarray, others: Outcomes) -> list[str]:
+    """Cells of a row: by attainment and by TDG ours, the best heuristic among others, and the difference."""
+    cells = []
+    for figure, style in ((ATTAINMENT, ".3f"), (TDG, ".4f")):
+        best = closest(others, figure)
+        less = student_interval((ours - others[best])[:, figure]).text(f"+{style}")
+        cells += [f"{ours[:, figure].mean():{style}}", f"`{best}` {others[best][:, figure].mean():{style}}", less]
+    return cells
+
+
 def elsewhere(places: Mapping[str, Outcomes]) -> str:
     """A row a place: ours, the best heuristic there, and the difference, by attainment and by TDG."""
     rows = []
     for place, outcomes in places.items():
-        cells = [place]
-        for figure, style in ((ATTAINMENT, ".3f"), (TDG, ".4f")):
-            best = closest(outcomes, figure)
-            ours, other = outcomes[OURS][:, figure], outcomes[best][:, figure]
-            less = student_interval(ours - other).text(f"+{style}")
-            cells += [f"{ours.mean():{style}}", f"`{best}` {other.mean():{style}}", less]
+        cells = [place, *beside_best(outcomes[OURS], outcomes)]
         tuned = student_interval((outcomes[OURS] - outcomes[TUNED])[:, ATTAINMENT]).text("+.3f")
         rows.append((*cells, tuned, verdict(outcomes)))
     names = ("attainment", "best heuristic", "less it", "TDG", "best heuristic", "less it", "attainment less tuned")

@@ -1,9 +1,9 @@
 """The kernels that make the pool of blocks that plans work on equal to the mirror's again.
 
 A plan takes, shares and frees few blocks, and so does vLLM in a step. Blocks that neither has moved keep their order in
-every list. So a block whose row differs between the two pools was moved, or in one of them it is next to a moved block
-in the free queue or in the chain of its name. Moved blocks are noted; before the next plan, they and these others are
-copied, with the places of their names, and nothing else.
+every list. Where a block's row differs between the two pools, that block was moved, or one beside it was: in the free
+queue, or in the chain of its name. Moved blocks are noted; before the next plan, they and those beside them are copied,
+with the places of their names, and nothing else.
 
 moved: int32[total_blocks + 1], a linked list of blocks: cell `block` holds the next block, the last cell the first one.
 END: end of the list; NOT_NOTED: the block is not in the list.

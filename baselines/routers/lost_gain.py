@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from servegym.baselines.routers.predicted_cost import mean_requests
+from servegym.baselines.routers.predicted_cost import chance_of_being_late, logistic, mean_requests
 from servegym.baselines.routers.prefix_affinity import OWN_S, add_to_queue, decodes_s, prefill_s, queue_s
 from servegym.baselines.routers.prefix_affinity import STATE as QUEUE_STATE
 from servegym.baselines.routers.ties import MEASURE, least_of_takers, send_to
@@ -60,11 +60,6 @@ LARGEST_PREFILL = 0.1  # cap on a prefill in recent_s, as a share of window_s: i
 
 
 @kernel
-def logistic(x):
-    return 0.5 + 0.5 * math.tanh(0.5 * x)
-
-
-@kernel
 def recent_s(context, e):
     """Return the sum of the prefill times sent to engine e, each times e^(-its age / window_s), s."""
     state = context.state
@@ -100,28 +95,23 @@ def chance_of_slow(context, pace):
 
 
 @kernel
-def chance_of_late(context, e, record):
-    """Return the chance that the request's first token is late on engine e, whose OWN_S is set."""
-    slo_s = record.first_deadline_s - record.arrival_s
-    first_s = context.now_s + queue_s(context, e) + context.state[e, OWN_S] + decodes_s(context, e, 0, 0)
-    return logistic(P.read(context).sharpness * (first_s - record.first_deadline_s) / slo_s)
+def cost(context, e, record, tokens, mean, load_s):
+    """Return the cost of the request on engine e, whose OWN_S is set.
 
-
-@kernel
-def cost(context, e, record, tokens, mean):
-    """Return the cost of the request on engine e, whose OWN_S is set. tokens: its context. mean: `mean_requests`."""
+    tokens: its context. mean: `mean_requests`. load_s: time to load its LoRA adapter there.
+    """
     p, snapshot, slo_s = P.read(context), context.known.snapshots[e], record.first_deadline_s - record.arrival_s
     without_s, with_s = token_s(context, e, 0, 0), token_s(context, e, 1, tokens)
     there_s = context.state[e, TPOT_SLO_S] if context.state[e, TPOT_SLO_S] > 0.0 else record.tpot_slo_s
     before, after = chance_of_slow(context, without_s / there_s), chance_of_slow(context, with_s / there_s)
     pace = with_s / record.tpot_slo_s
     lost = p.own * chance_of_slow(context, pace) + p.others * (snapshot.decodes + snapshot.prefills) * (after - before)
-    lost += p.stall * adapter_s(context.known, record, e) / slo_s * snapshot.requests
+    lost += p.stall * load_s / slo_s * snapshot.requests
     # What later requests lose: the time, the pace and the memory that this one takes.
     blocks = (snapshot.prefill_tokens + tokens) / snapshot.block_tokens
     later = p.pace * pace + p.memory * max(0.0, (blocks - snapshot.free_blocks) / snapshot.total_blocks)
     if record.computed_tokens == 0:
-        lost += p.late * chance_of_late(context, e, record)
+        lost += p.late * chance_of_being_late(context, e, record, p.sharpness)
         later += (context.state[e, OWN_S] + p.queue * queue_s(context, e)) / slo_s
     return lost + (1.0 - before) * later + p.load * snapshot.requests / max(mean, 1.0)
 
@@ -132,11 +122,11 @@ def is_hopeless(context, e, record, tokens):
 
     Only the first of a session is refused: with a later turn the rest would be lost, and what was computed for it.
     """
-    refuse = P.read(context).refuse
-    if refuse == 0.0 or record.num_output_tokens > 0 or record.session_engine >= 0:
+    p = P.read(context)
+    if p.refuse == 0.0 or record.num_output_tokens > 0 or record.session_engine >= 0:
         return False
     slow = chance_of_slow(context, token_s(context, e, 1, tokens) / record.tpot_slo_s)
-    return (1.0 - slow) * (1.0 - chance_of_late(context, e, record)) < refuse
+    return (1.0 - slow) * (1.0 - chance_of_being_late(context, e, record, p.sharpness)) < p.refuse
 
 
 @kernel
@@ -155,10 +145,9 @@ def lost_gain(context, request, route):
     for e in range(context.known.snapshots.shape[0]):
         if not takes(context.known.snapshots[e], record):
             continue
-        state[e, OWN_S] = 0.0
-        if record.computed_tokens == 0:
-            state[e, OWN_S] = prefill_s(context, request, e) + adapter_s(context.known, record, e)
-        state[e, MEASURE] = cost(context, e, record, tokens, mean)
+        load_s = adapter_s(context.known, record, e)
+        state[e, OWN_S] = prefill_s(context, request, e) + load_s if record.computed_tokens == 0 else 0.0
+        state[e, MEASURE] = cost(context, e, record, tokens, mean, load_s)
     e = least_of_takers(context, request)
     if is_hopeless(context, e, record, tokens):
         route.engine = REFUSE

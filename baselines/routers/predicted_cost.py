@@ -79,16 +79,24 @@ def cost_of_waiting(context, e, record):
     """Return the cost of the request's wait for its first token on engine e, whose OWN_S is set."""
     p, own_s = P.read(context), context.state[e, OWN_S]
     before_s, slo_s = queue_s(context, e), record.first_deadline_s - record.arrival_s
-    return own_s / slo_s + p.queue * before_s / slo_s + p.late * chance_of_being_late(context, e, record)
+    return own_s / slo_s + p.queue * before_s / slo_s + p.late * chance_of_being_late(context, e, record, p.sharpness)
 
 
 @kernel
-def chance_of_being_late(context, e, record):
-    """Return the chance that the request's first token is late on engine e, whose OWN_S is set."""
-    p, slo_s = P.read(context), record.first_deadline_s - record.arrival_s
+def chance_of_being_late(context, e, record, sharpness):
+    """Return the chance that the request's first token is late on engine e, whose OWN_S is set.
+
+    sharpness: how fast it grows with lateness, per TTFT SLO.
+    """
+    slo_s = record.first_deadline_s - record.arrival_s
     first_s = context.now_s + queue_s(context, e) + context.state[e, OWN_S] + decodes_s(context, e, 0, 0)
-    late = (first_s - record.first_deadline_s) / slo_s
-    return 0.5 + 0.5 * math.tanh(0.5 * p.sharpness * late)  # the logistic function of sharpness x late
+    return logistic(sharpness * ((first_s - record.first_deadline_s) / slo_s))
+
+
+@kernel
+def logistic(x):
+    """Return 1 / (1 + e^-x), which does not overflow."""
+    return 0.5 + 0.5 * math.tanh(0.5 * x)
 
 
 @kernel
@@ -97,7 +105,7 @@ def is_worth_less(context, e, record, tokens, mean):
     p = P.read(context)
     if p.refuse == 0.0:
         return False
-    on_time = 1.0 - chance_of_being_late(context, e, record)
+    on_time = 1.0 - chance_of_being_late(context, e, record, p.sharpness)
     load_s = adapter_s(context.known, record, e)
     return p.refuse * cost_to_others(context, e, record, tokens, mean, load_s) > on_time
 
