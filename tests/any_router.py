@@ -33,7 +33,7 @@ def all_known(known):
         here += 17 * snapshot.decode_tokens + 19 * int(snapshot.changed_s * STEPS_PER_S)
         here += 23 * int(snapshot.busy_until_s * STEPS_PER_S) + 29 * snapshot.version + 31 * snapshot.finished
         here += 37 * snapshot.finished_tokens + 41 * snapshot.tier + 43 * snapshot.up + 47 * snapshot.closed
-        here += 59 * snapshot.pending + 61 * snapshot.off + 71 * snapshot.changing
+        here += 59 * snapshot.pending + 61 * snapshot.off + 71 * snapshot.changing + 73 * snapshot.output_tokens
         for place in range(snapshot.prefills):
             here += (place + 2) * known.prefilling[e, place]
         for place in range(snapshot.decodes):
@@ -136,7 +136,7 @@ def everything(policy: Router | Scaler) -> int:
         here += 13 * snapshot.free_blocks + 17 * snapshot.decode_tokens + 19 * int(snapshot.changed_s * STEPS_PER_S)
         here += 23 * int(snapshot.busy_until_s * STEPS_PER_S) + 29 * snapshot.version + 31 * len(snapshot.finished)
         here += 37 * snapshot.finished_tokens + 41 * number_of(snapshot.tier) + 43 * snapshot.up + 47 * snapshot.closed
-        here += 59 * snapshot.pending + 61 * snapshot.off + 71 * snapshot.changing
+        here += 59 * snapshot.pending + 61 * snapshot.off + 71 * snapshot.changing + 73 * snapshot.output_tokens
         here += sum((place + 2) * r.index for place, r in enumerate(snapshot.record))
         here += sum((place + 3) * r.index for place, r in enumerate(snapshot.decoding))
         total += (snapshot.index + 1) * here

@@ -57,6 +57,7 @@ def emit_tokens(known, requests, outcomes, r, count, now_s):
         apply_signal(known, e, r, request.prompt_tokens, before, FIRST_TOKEN, now_s)
         known.snapshots[e].decode_tokens += request.prompt_tokens + before
     known.snapshots[e].decode_tokens += count
+    known.snapshots[e].output_tokens += count
     return first
 
 

@@ -134,14 +134,12 @@ def report(run, router_state, e, now_s):
     """Report free blocks and decode tokens of engine e at the end of an iteration."""
     engine, snapshot = run.engines[e], router_state.known.snapshots[e]
     if run.status[0].signals.delay_s == 0.0:
-        snapshot.free_blocks, snapshot.decode_tokens, snapshot.busy_until_s = (
-            engine.free_blocks,
-            engine.decode_tokens,
-            now_s,
-        )
+        snapshot.free_blocks, snapshot.decode_tokens = engine.free_blocks, engine.decode_tokens
+        snapshot.output_tokens, snapshot.busy_until_s = engine.totals.num_output_tokens, now_s
         return
-    latest = next_report(router_state.reports[e], now_s)
-    latest.free_blocks, latest.decode_tokens, latest.busy_until_s = engine.free_blocks, engine.decode_tokens, now_s
+    latest = next_report(router_state.reports[e], run.status[0].signals.delay_s, now_s)
+    latest.free_blocks, latest.decode_tokens = engine.free_blocks, engine.decode_tokens
+    latest.output_tokens, latest.busy_until_s = engine.totals.num_output_tokens, now_s
 
 
 @inlined_kernel
@@ -150,18 +148,20 @@ def report_busy(run, router_state, e, until_s, now_s):
     if run.status[0].signals.delay_s == 0.0:
         router_state.known.snapshots[e].busy_until_s = until_s
         return
-    next_report(router_state.reports[e], now_s).busy_until_s = until_s
+    next_report(router_state.reports[e], run.status[0].signals.delay_s, now_s).busy_until_s = until_s
 
 
 @kernel
-def next_report(reports, now_s):
+def next_report(reports, delay_s, now_s):
     """Return the report of this instant, which begins as a copy of the one before it."""
-    if reports[0].time_s < now_s:
+    # Replace the latest if it is close to the one before. So those kept span the delay, and the oldest has arrived.
+    if reports[0].time_s < now_s and not reports[0].time_s - reports[1].time_s < delay_s / (REPORTS - 2):
         for k in range(REPORTS - 1, 0, -1):
             older, newer = reports[k], reports[k - 1]
             older.time_s, older.busy_until_s = newer.time_s, newer.busy_until_s
             older.free_blocks, older.decode_tokens = newer.free_blocks, newer.decode_tokens
-        reports[0].time_s = now_s
+            older.output_tokens = newer.output_tokens
+    reports[0].time_s = now_s
     return reports[0]
 
 
@@ -187,7 +187,7 @@ def catch_up(run, router_state, now_s):
             if one.time_s + status.signals.delay_s <= now_s:
                 snapshot = known.snapshots[e]
                 snapshot.free_blocks, snapshot.decode_tokens = one.free_blocks, one.decode_tokens
-                snapshot.busy_until_s = one.busy_until_s
+                snapshot.output_tokens, snapshot.busy_until_s = one.output_tokens, one.busy_until_s
                 break
 
 
@@ -257,11 +257,13 @@ def clear_snapshot(run, router_state, e, now_s):
     """Set the router's record of engine e to empty, and drop its signals and reports under way."""
     snapshot = router_state.known.snapshots[e]
     empty(snapshot, run.engines[e].free_blocks, now_s)
+    snapshot.output_tokens = run.engines[e].totals.num_output_tokens
     drop_signals(run.status[0], router_state.signals, e)
     for k in range(REPORTS):
         one = router_state.reports[e, k]
         one.time_s, one.busy_until_s = -np.inf, 0.0
         one.free_blocks, one.decode_tokens = snapshot.free_blocks, 0
+        one.output_tokens = snapshot.output_tokens
 
 
 @kernel

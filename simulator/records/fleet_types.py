@@ -27,7 +27,7 @@ ENGINE_SNAPSHOT = record(
         ("index", "i4"),
         ("changing", "i2"),  # 1: closed because it changes its role
         ("role_fixed", "i2"),  # 1: a scaler cannot change its role
-        ("role_change_s", "f8"),  # time of a change of role once it is empty; NaN: its role is fixed
+        ("output_tokens", "i8"),  # as reported: tokens that it has emitted so far
         ("block_tokens", "i8"),
         ("total_blocks", "i8"),
         ("free_blocks", "i8"),  # as reported
@@ -38,6 +38,7 @@ ENGINE_SNAPSHOT = record(
         ("max_cpu_loras", "i8"),  # most LoRA adapters in its host memory
         ("lora_load_s", "f8"),  # time to load an adapter into host memory
         ("lora_activate_s", "f8"),  # time to load an adapter from host into device memory
+        ("role_change_s", "f8"),  # time of a change of role once it is empty; NaN: its role is fixed
     ],
     lines_of=64,
 )
@@ -85,9 +86,11 @@ SIGNAL = record([("time_s", "f8"), ("request", "i4"), ("engine", "i4"), ("tokens
 FIRST_TOKEN, LAST_TOKEN = 0, 1  # FIRST_TOKEN: the first since the request was sent there
 # The new name of a block of an engine, which the router hears of at time_s; see kv_events.py.
 KV_EVENT = record([("time_s", "f8"), ("name", "i8"), ("engine", "i4"), ("block", "i4")])
-# A report of an engine; the latest REPORTS are kept.
-REPORT = record([("time_s", "f8"), ("busy_until_s", "f8"), ("free_blocks", "i8"), ("decode_tokens", "i8")])
-REPORTS = 4
+# A report of an engine. The last REPORTS span the delay, as they are 1 / (REPORTS - 2) of it apart or more.
+REPORT = record(
+    [("time_s", "f8"), ("busy_until_s", "f8"), ("free_blocks", "i8"), ("decode_tokens", "i8"), ("output_tokens", "i8")]
+)
+REPORTS = 10
 
 # The link for KV from prefill to decode engines. shared: 1: one transfer at a time in all; 0: one to each engine.
 LINK = record([("s_per_token", "f8"), ("latency_s", "f8"), ("shared", "i8"), ("busy", "i8")])

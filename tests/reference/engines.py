@@ -80,6 +80,7 @@ class Engine:
     joined: bool = False  # requests have joined the queue since the scheduler was asked
     iterations: int = 0  # that have been started
     computed_tokens: int = 0  # in those that have ended
+    emitted_tokens: int = 0
     busy_s: float = 0.0  # durations of the iterations that have ended
     by_client: dict[int, Group] = field(default_factory=lambda: defaultdict(Group))
     by_application: dict[int, Group] = field(default_factory=lambda: defaultdict(Group))

@@ -66,7 +66,8 @@ def take_back_all(sim: "Simulation", engine: Engine, now_s: float, failed: bool 
         sim.lines.take_out(r, engine)
         r.decode_engine = None
         sim.routing.just_now.append(r)
-    sim.router_state.clear(engine.index, now_s, engine.free_blocks)  # (what is to leave is still there)
+    # What is to leave is still there.
+    sim.router_state.clear(engine.index, now_s, engine.free_blocks, engine.emitted_tokens)
     sim.lines.try_freed(sim.engines, sim.engines, now_s)
 
 

@@ -25,7 +25,7 @@ def change_roles(sim: "Simulation", now_s: float) -> None:
         if engine.next_role is None or has_something(sim, engine):
             continue
         sim.router_state.hear_all(engine.index, now_s)
-        sim.router_state.clear(engine.index, now_s, engine.free_blocks)
+        sim.router_state.clear(engine.index, now_s, engine.free_blocks, engine.emitted_tokens)
         engine.role, engine.next_role = engine.next_role, None
         if engine.role_change_s > 0 and now_s + engine.role_change_s > now_s:
             engine.role_ready_s = now_s + engine.role_change_s

@@ -258,7 +258,7 @@ class Simulation:
             self.router_state.publish(engine.index, now_s, engine.memory)
         self.lines.try_first([engine], now_s)
         context = sum(r.context - r.under_way for r in engine.queue if r.prefilled)
-        self.router_state.report(engine.index, now_s, now_s, (engine.free_blocks, context))
+        self.router_state.report(engine.index, now_s, now_s, (engine.free_blocks, context, engine.emitted_tokens))
 
     def tokens_come_out(self, engine: Engine, work: Work, now_s: float) -> None:
         """Emit the tokens of a batch that has counted as done since it was formed; the one formed meanwhile starts."""
@@ -278,6 +278,7 @@ class Simulation:
     def emit(self, r: Request, engine: Engine, now_s: float) -> None:
         is_first = not r.prefilled and engine.role != "decode"  # since it was sent here
         r.emitted += 1
+        engine.emitted_tokens += 1
         self.routing.starts = 0
         r.emission_s.append(now_s)
         if engine.asynchronous and engine.memory is not None:

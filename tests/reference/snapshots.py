@@ -21,6 +21,7 @@ class EngineSnapshot:
     fit: Latency  # its estimator's, never corrected
     free_blocks: int  # as reported
     decode_tokens: int = 0  # as reported: context of the requests there with a token since they were sent
+    output_tokens: int = 0  # as reported: tokens that it has emitted
     record: list[Request] = field(default_factory=list)  # sent there, no token heard of since, in the order sent
     out: list[int] = field(default_factory=list)  # tokens that each of the record had when it was sent
     changed_s: float = 0.0  # when the record changed last
@@ -98,6 +99,7 @@ class Report:
     busy_until_s: float
     free_blocks: int
     decode_tokens: int
+    output_tokens: int
 
 
 @dataclass
@@ -109,7 +111,7 @@ class RouterState:
     signals: list[Signal] = field(default_factory=list)  # not heard so far, in the order it happened
     kv_events: list[KvEvents] = field(default_factory=list)  # the same
     reports: dict[int, list[Report]] = field(default_factory=dict)  # by engine, the latest last
-    last: dict[int, tuple[int, int]] = field(default_factory=dict)  # by engine: free blocks, decode tokens reported
+    last: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # by engine: its last report without times
     sendings: int = 0
 
     def taking(self, r: Request) -> list[EngineSnapshot]:
@@ -175,7 +177,7 @@ class RouterState:
                 signal.change(now_s)
         self.signals = [signal for signal in self.signals if signal.engine != engine]
 
-    def clear(self, engine: int, now_s: float, free_blocks: int) -> None:
+    def clear(self, engine: int, now_s: float, free_blocks: int, output_tokens: int) -> None:
         """Drop an engine's signals that are on their way: all requests have been taken back from it."""
         self.apply_signals(now_s)  # what is not
         snapshot = self.snapshots[engine]
@@ -184,7 +186,8 @@ class RouterState:
         snapshot.here, snapshot.record, snapshot.out, snapshot.decoding = [], [], [], []
         self.signals = [signal for signal in self.signals if signal.engine != engine]
         self.forget_reports(engine)
-        snapshot.free_blocks, self.last[engine] = free_blocks, (free_blocks, 0)
+        snapshot.free_blocks, snapshot.output_tokens = free_blocks, output_tokens
+        self.last[engine] = (free_blocks, 0, output_tokens)
 
     def publish(self, engine: int, now_s: float, memory: Memory) -> None:
         """Publish the contents of an engine's blocks whose names have changed."""
@@ -206,11 +209,16 @@ class RouterState:
         self.reports.pop(engine, None)
         self.last.pop(engine, None)
 
-    def report(self, engine: int, now_s: float, busy_until_s: float, state: tuple[int, int] | None = None) -> None:
-        """Report the state at the end of an iteration: free blocks and decode tokens."""
-        self.last[engine] = state or self.last.get(engine, (self.snapshots[engine].total_blocks, 0))
-        reports = [report for report in self.reports.get(engine, []) if report.time_s != now_s]
-        self.reports[engine] = [*reports, Report(now_s, busy_until_s, *self.last[engine])][-4:]
+    def report(self, engine: int, now_s: float, busy_until_s: float, state: tuple[int, int, int] | None = None) -> None:
+        """Report the state at the end of an iteration: free blocks, decode tokens and output tokens."""
+        snapshot = self.snapshots[engine]
+        self.last[engine] = state or self.last.get(engine, (snapshot.total_blocks, 0, snapshot.output_tokens))
+        reports = self.reports.setdefault(engine, [])
+        gap_s = reports[-1].time_s - reports[-2].time_s if len(reports) > 1 else INF
+        if reports and (reports[-1].time_s == now_s or gap_s < self.signal_delay_s / 8):
+            reports.pop()
+        reports.append(Report(now_s, busy_until_s, *self.last[engine]))
+        del reports[:-10]
 
     def next_heard_s(self) -> float:
         """Return when the router can hear of a first or last token next."""
@@ -235,4 +243,4 @@ class RouterState:
                 if report.time_s + self.signal_delay_s <= now_s:
                     snapshot = self.snapshots[engine]
                     snapshot.free_blocks, snapshot.decode_tokens = report.free_blocks, report.decode_tokens
-                    snapshot.busy_until_s = report.busy_until_s
+                    snapshot.output_tokens, snapshot.busy_until_s = report.output_tokens, report.busy_until_s

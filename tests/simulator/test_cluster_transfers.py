@@ -201,20 +201,22 @@ def test_a_report_is_what_the_engine_had_when_it_sent_it():
     assert [known(at) for at in (3.9, 4.0, 6.0, 8.0)] == [(100, 0), (97, 4), (96, 5), (100, 0)]
 
 
-def test_of_the_reports_on_their_way_four_are_kept():
-    """Request 0 computes up to 4 s, then a decode every 2 s; at 15 s the router looks, as request 1 comes."""
-    workload = requests(arrival_s=[0.0, 15.0], prompt_tokens=[3, 3], output_tokens=[10, 1])
+def test_reports_that_follow_each_other_closely_are_merged_and_none_is_late_for_ever():
+    """Request 0 computes up to 4 s, then a decode every 2 s; at 100 s the router looks, as request 1 comes."""
+    workload = requests(arrival_s=[0.0, 100.0], prompt_tokens=[3, 3], output_tokens=[60, 1])
 
     def known(delay_s: float) -> tuple[int, int]:
         cluster = Cluster((pool("both", 2),), LINK, delay_s)
-        scenario = Scenario(workload, cluster, scheduler("vllm-v1"), router=router("min-load"), until_s=15.0)
+        scenario = Scenario(workload, cluster, scheduler("vllm-v1"), router=router("min-load"), until_s=100.0)
         simulation = Simulation(scenario)
         simulation.run()
         snapshot = simulation.router_state.known.snapshots[0]
         return int(snapshot.free_blocks), int(snapshot.decode_tokens)
 
-    # Those of 8, 10, 12 and 14 s. That of 6 s would be known after 8 s.
-    assert [known(delay_s) for delay_s in (7.0, 8.0)] == [(95, 6), (100, 0)]
+    # An eighth of 16 s is 2 s, so each report is kept; that of 84 s is known.
+    assert known(16.0) == (57, 44)
+    # An eighth of 40 s is 5 s, so those of 6, 12, 18, ... s are kept: that of 60 s is known, with 41 s that of 54 s.
+    assert [known(delay_s) for delay_s in (40.0, 41.0)] == [(69, 32), (72, 29)]
 
 
 @pytest.mark.parametrize(
