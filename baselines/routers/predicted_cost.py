@@ -79,17 +79,19 @@ def cost_of_waiting(context, e, record):
     """Return the cost of the request's wait for its first token on engine e, whose OWN_S is set."""
     p, own_s = P.read(context), context.state[e, OWN_S]
     before_s, slo_s = queue_s(context, e), record.first_deadline_s - record.arrival_s
-    return own_s / slo_s + p.queue * before_s / slo_s + p.late * chance_of_being_late(context, e, record, p.sharpness)
+    late = chance_of_being_late(context, e, record, before_s + own_s, p.sharpness)
+    return own_s / slo_s + p.queue * before_s / slo_s + p.late * late
 
 
 @kernel
-def chance_of_being_late(context, e, record, sharpness):
-    """Return the chance that the request's first token is late on engine e, whose OWN_S is set.
+def chance_of_being_late(context, e, record, after_s, sharpness):
+    """Return the chance that the request's first token is late on engine e.
 
-    sharpness: how fast it grows with lateness, per TTFT SLO.
+    after_s: when its prefill ends, without decodes beside it, s from now. sharpness: how fast the chance grows with
+    lateness, per TTFT SLO.
     """
     slo_s = record.first_deadline_s - record.arrival_s
-    first_s = context.now_s + queue_s(context, e) + context.state[e, OWN_S] + decodes_s(context, e, 0, 0)
+    first_s = context.now_s + after_s + decodes_s(context, e, 0, 0)
     return logistic(sharpness * ((first_s - record.first_deadline_s) / slo_s))
 
 
@@ -105,7 +107,8 @@ def is_worth_less(context, e, record, tokens, mean):
     p = P.read(context)
     if p.refuse == 0.0:
         return False
-    on_time = 1.0 - chance_of_being_late(context, e, record, p.sharpness)
+    after_s = queue_s(context, e) + context.state[e, OWN_S]
+    on_time = 1.0 - chance_of_being_late(context, e, record, after_s, p.sharpness)
     load_s = adapter_s(context.known, record, e)
     return p.refuse * cost_to_others(context, e, record, tokens, mean, load_s) > on_time
 

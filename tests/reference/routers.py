@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from servegym.simulator.records.random import uniform
 
-from .cache_routers import KvAware, LoraAffinity, LostGain, PredictedCost, PrefixAffinity, SessionHash
+from .cache_routers import KvAware, LoraAffinity, PredictedCost, PrefixAffinity, SessionHash
+from .lost_gain import LostGain
 from .polyserve import PolyServe
 from .requests import INF, Request
 from .routing import Route as Route
