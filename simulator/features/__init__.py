@@ -1,4 +1,4 @@
-"""Optional features of a run, each in its own file. A loop is compiled with all of them or with none (loops.py).
+"""Optional features of a run, each in its own file. loops.py says which each loop is compiled with.
 
 Only hooks (*_hooks.py) and the features' own files ask for a feature, as in `if HAS_CACHE and engine.cache.on:`. The
 flags are true here and in the whole loop. In the kernels of the plain loop they are false, so that what they guard is

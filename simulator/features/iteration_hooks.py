@@ -89,7 +89,7 @@ def after_packing(run, router_state, e, queued):
 @hook
 def after_round(engine):
     """Called after a scheduling round of the engine was counted."""
-    if HAS_TASKS:
+    if HAS_TASKS and engine.suspended > 0:
         count_resumption(engine)
 
 
@@ -118,7 +118,7 @@ def before_times(run, e):
 def real_time_s(run, engine, model_s):
     """Return the real time of a batch that starts now, without KV moving. model_s: its time by the device model."""
     computing_s = disturbed(model_s, run.disturbance[0], engine, run.status[0].now_s)
-    if HAS_TASKS:
+    if HAS_TASKS and run.state.tasks.shape[1] > 0:
         computing_s += checking_s(run, engine)
     return computing_s
 
@@ -126,7 +126,7 @@ def real_time_s(run, engine, model_s):
 @hook
 def sets_end(run, router_state, e, computing_s):
     """Called when an iteration of engine e has begun. Returns whether a feature has scheduled its end."""
-    if HAS_TASKS:
+    if HAS_TASKS and run.state.tasks.shape[1] > 0:
         return open_task(run, router_state, e, computing_s)
     return False
 
@@ -164,13 +164,13 @@ def at_end(run, e, now_s):
     engine, ran_before_s = run.engines[e], 0.0
     if HAS_CACHE and engine.cache.on:
         ask_for_free(engine, run.cache.blocks[e])
-    if HAS_TASKS and engine.running_task >= 0:
+    if HAS_TASKS and run.state.tasks.shape[1] > 0 and engine.running_task >= 0:
         ran_before_s = close_task(run, e)
     if HAS_CORRECTION and run.correction[0].window_iterations > 0:
         waited_s = engine.moving_s + engine.ahead.waits_s
         correct(engine, run.correction[0], ran_before_s + now_s - engine.batch_start_s - waited_s)
     engine.moving_s = 0.0
-    if HAS_TASKS:
+    if HAS_TASKS and run.state.tasks.shape[1] > 0:
         take_owed(engine)
 
 
