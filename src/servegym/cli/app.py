@@ -2,83 +2,74 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 import hashlib
+import importlib
 import inspect
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from servegym import __version__
-from servegym.cli import (
-    calibrate,
-    compare,
-    dataset,
-    devices,
-    endpoint_picker,
-    evaluate,
-    export,
-    goodput,
-    headroom,
-    plan,
-    policies,
-    profile,
-    proxy,
-    recommend,
-    replay,
-    score,
-    shadow,
-    simulate,
-    studies,
-    trace,
-    train,
-    tune,
-    validate,
-    warm_up,
-)  # fmt: skip
 from servegym.cli.ending import run_app
+from servegym.cli.quick_options import QuickCommand, QuickGroup
 
 PACKAGE = Path(__file__).parents[1]
 KERNELS = ("simulator", "latency_models/forms", "baselines", "envs")  # folders with kernels
+# In the order of the help. A command `a-b` is the function `a_b`, a group the Typer `app` of its module.
+COMMANDS = (
+    "simulate", "compare", "goodput", "plan", "recommend", "tune", "train", "dataset", "evaluate", "score", "headroom",
+    "export", "policies", "devices", "validate", "calibrate", "replay", "proxy", "endpoint-picker", "shadow", "switch",
+    "warm-up", "reproduce", "bench", "leaderboard",
+)  # fmt: skip
+GROUPS = ("trace", "profile")
+MODULES = {"switch": "shadow", **dict.fromkeys(("reproduce", "bench", "leaderboard"), "studies")}  # others: their own
 
-app = typer.Typer(
-    name="servegym",
-    help="A gym for LLM serving: simulate an engine, compare its schedulers.",
-    epilog="Start with: servegym compare",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
-app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
-app.command("goodput", epilog=goodput.EXAMPLES)(goodput.goodput)
-app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
-app.command("recommend", epilog=recommend.EXAMPLES)(recommend.recommend)
-app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
-app.command("train", epilog=train.EXAMPLES)(train.train)
-app.command("dataset", epilog=dataset.EXAMPLES)(dataset.dataset)
-app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command("score", epilog=score.EXAMPLES)(score.score)
-app.command("headroom", epilog=headroom.EXAMPLES)(headroom.headroom)
-app.command("export", epilog=export.EXAMPLES)(export.export)
-app.add_typer(trace.app, name="trace")
-app.add_typer(profile.app, name="profile")
-app.command("policies", epilog=policies.EXAMPLES)(policies.policies)
-app.command("devices", epilog=devices.EXAMPLES)(devices.devices)
-app.command("validate", epilog=validate.EXAMPLES)(validate.validate)
-app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
-app.command("replay", epilog=replay.EXAMPLES)(replay.replay)
-app.command("proxy", epilog=proxy.EXAMPLES)(proxy.proxy)
-app.command("endpoint-picker", epilog=endpoint_picker.EXAMPLES)(endpoint_picker.endpoint_picker)
-app.command("shadow", epilog=shadow.EXAMPLES)(shadow.shadow)
-app.command("switch", epilog=shadow.SWITCH_EXAMPLES)(shadow.switch)
-app.command("warm-up", epilog=warm_up.EXAMPLES)(warm_up.warm_up)
-app.command("reproduce", **studies.FORWARDED)(studies.reproduce)
-app.command("bench", **studies.FORWARDED)(studies.bench)
-app.command("leaderboard", **studies.FORWARDED)(studies.leaderboard)
+
+def command_line(names: Collection[str]) -> typer.Typer:
+    """Make the command line with these commands and groups; only their modules are imported."""
+    app = typer.Typer(
+        name="servegym",
+        cls=QuickGroup,
+        help="A gym for LLM serving: simulate an engine, compare its schedulers.",
+        epilog="Start with: servegym compare",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(servegym)
+    for name in COMMANDS:
+        if name in names:
+            function = name.replace("-", "_")
+            module = module_of(name)
+            examples = getattr(module, "SWITCH_EXAMPLES" if name == "switch" else "EXAMPLES", None)
+            settings = getattr(module, "FORWARDED", {"epilog": examples, "cls": QuickCommand})
+            app.command(name, **settings)(getattr(module, function))
+    for name in GROUPS:
+        if name in names:
+            app.add_typer(module_of(name).app, name=name)
+    join_lines(app)
+    return app
+
+
+def module_of(name: str) -> Any:
+    return importlib.import_module(f"servegym.cli.{MODULES.get(name, name.replace('-', '_'))}")
+
+
+@functools.cache
+def whole() -> typer.Typer:
+    """Make the command line with all commands, which takes 0.1 s: this module's `app`."""
+    return command_line((*COMMANDS, *GROUPS))
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return whole()
 
 
 def join_lines(commands: typer.Typer) -> None:
@@ -91,16 +82,12 @@ def join_lines(commands: typer.Typer) -> None:
             join_lines(group.typer_instance)
 
 
-join_lines(app)
-
-
 def show_version(wanted: bool) -> None:
     if wanted:
         print(f"servegym {__version__} (kernels {kernels_digest()})")
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def servegym(
     context: typer.Context,
     version: Annotated[
@@ -114,18 +101,12 @@ def servegym(
 
 def run() -> NoReturn:
     """Run the command line and exit."""
-    run_app(with_only(sys.argv[1]) if len(sys.argv) > 1 else app)
+    run_app(with_only(sys.argv[1]) if len(sys.argv) > 1 else whole())
 
 
 def with_only(name: str) -> typer.Typer:
-    """Make the command line with the command of this name only, as making all takes 0.1 s; with all for other names."""
-    commands = [one for one in app.registered_commands if one.name == name]
-    groups = [one for one in app.registered_groups if one.name == name]
-    if not commands and not groups:
-        return app
-    alone = copy.copy(app)
-    alone.registered_commands, alone.registered_groups = commands, groups
-    return alone
+    """Make the command line with the command of this name only; with all for other names."""
+    return command_line((name,)) if name in COMMANDS + GROUPS else whole()
 
 
 def kernels_digest() -> str:
