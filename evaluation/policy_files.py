@@ -82,7 +82,7 @@ def _there(path: Path, text: str) -> Path:
 
 
 def _copy_of(path: Path, text: str) -> Path:
-    from servegym.simulator.compilation.kernels import cache_root
+    from servegym.simulator.compilation.cache import cache_root
 
     return cache_root() / FOLDER / hashlib.sha256(text.encode()).hexdigest()[:20] / path.name
 

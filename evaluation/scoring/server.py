@@ -144,7 +144,7 @@ def policy_process(work: Work, job: Job) -> Process:
 
 def own_cache(job: Job) -> Path:
     """Return the cache of kernels for a text alone, as loading a kernel may run code that is in it."""
-    from servegym.simulator.compilation.kernels import cache_root
+    from servegym.simulator.compilation.cache import cache_root
 
     folder = cache_root() / OWN_CACHES / hashlib.sha256(Path(job["path"]).read_bytes()).hexdigest()[:20]
     folder.mkdir(parents=True, exist_ok=True)

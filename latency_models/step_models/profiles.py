@@ -19,7 +19,7 @@ from servegym.latency_models.step_models.known_configs import own_config
 from servegym.latency_models.step_models.library import PACKAGE, StepModel, library_version
 from servegym.latency_models.step_models.naming import Served, served
 from servegym.replacing import replacing
-from servegym.simulator.compilation.kernels import cache_root
+from servegym.simulator.compilation.cache import cache_root
 
 MAKING = 7  # increment it when the same library gives another profile
 COMPARED = 1500  # batches on which the form is compared with the library

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import pickle
 import platform
+import re
 import sys
+import tempfile
 import uuid
 import zlib
 from collections.abc import Callable, Collection
@@ -24,12 +27,14 @@ import numba
 from llvmlite import binding
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
-from numba.core.runtime import rtsys
+from numba.core.runtime import _nrt_python, rtsys  # type: ignore[attr-defined]
 from numba.core.serialize import dumps
 
 GZIP = 31  # zlib's wbits for gzip, which has a checksum
 SUFFIX = ".kernel"
-RUNTIME = b"NRT_"  # prefix of calls to Numba's runtime, which takes 30 ms to initialise
+RUNTIME = b"NRT_"  # prefix of functions of Numba's runtime, as in the table of symbols
+NAME_OF_RUNTIME = re.compile(rb"\0(NRT_\w+)")
+INSIDE = {"NRT_incref", "NRT_decref"}
 SHIPPED = Path(__file__).parents[2] / "shipped_kernels"  # in a wheel that has some (`make wheel`)
 # Levels that a wheel's kernels are compiled for, by machine, best first: LLVM's name of a processor, and the features
 # that its code may use, named as in LLVM (x86-64) or as in Linux (aarch64).
@@ -74,7 +79,7 @@ class KernelFiles(NullCache):
             content = read_whole(path)
             if content is not None:
                 if RUNTIME in content:
-                    rtsys.initialize(target_context)
+                    make_runtime_ready(content, target_context)
                 return CompileResult._rebuild(target_context, *pickle.loads(content))
         return None
 
@@ -90,6 +95,20 @@ class KernelFiles(NullCache):
     def name(self, target: Target) -> str:
         """Return the name of its file for a target."""
         return file_name(self.digest, self.stamp, target)
+
+
+def make_runtime_ready(code: bytes, target_context: Any) -> None:
+    """Tell LLVM where the functions of Numba's runtime are that the code of a kernel calls.
+
+    Numba would compile two more in 20 ms, `INSIDE`, which are linked into each kernel that calls them.
+    """
+    known = {name if name.startswith("_") else f"NRT_{name}": where for name, where in _nrt_python.c_helpers.items()}
+    called = {name.decode() for name in NAME_OF_RUNTIME.findall(code)} - INSIDE
+    if called <= known.keys():
+        for name in called:
+            binding.add_symbol(name, known[name])
+    else:
+        rtsys.initialize(target_context)
 
 
 def machine_code_of(reduced: tuple) -> tuple:
@@ -133,6 +152,21 @@ def features_of(machine: str) -> set[str]:
 def levels_of(machine: str, features: Collection[str]) -> tuple[str, ...]:
     """Return the levels of a kind of machine that a processor with these features has, best first."""
     return tuple(level for level, needed in LEVELS[machine].items() if needed <= set(features))
+
+
+def cache_root() -> Path:
+    """Return the folder of compiled kernels: $SERVEGYM_CACHE, else the user's cache folder, else a temporary one."""
+    root = os.environ.get("SERVEGYM_CACHE")
+    if root is None:
+        root = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "servegym")
+    path = Path(root)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK):
+            return path
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir()) / f"servegym-{os.getuid()}"
 
 
 def read_whole(path: Path) -> bytes | None:

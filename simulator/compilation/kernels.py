@@ -12,25 +12,27 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import os
-import tempfile
 import types as python_types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
+
+from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
+
+with no_garbage_collection():  # its objects are a process's most, and stay
+    import numba
 from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaExperimentalFeatureWarning
 from numba.core.event import install_listener
+from numba.core.registry import cpu_target
 
 from servegym.simulator.compilation import linking, parked
-from servegym.simulator.compilation.cache import KernelFiles, file_stamp
+from servegym.simulator.compilation.cache import KernelFiles, cache_root, file_stamp
 from servegym.simulator.compilation.linking import InnerKernel, OuterCompiler, kernel_named
-from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
 from servegym.simulator.compilation.progress import CompileProgress
 from servegym.simulator.compilation.sources import source_of
 
@@ -147,10 +149,10 @@ def source_digest(function: Any) -> str | None:
                 digest.update(f"{name}={value.dtype!r}{value.shape}".encode() + value.tobytes())
             elif hasattr(value, "kernel_text"):
                 digest.update(f"{name}={value.kernel_text}".encode())
+            elif _counts(value):  # before a look whether it is a type, which takes longer
+                todo.append(plain_function(value))
             elif value is None or isinstance(value, VALUES):
                 digest.update(f"{name}={value!r}".encode())
-            elif _counts(value):
-                todo.append(plain_function(value))
     flags = [f"{flag}={getattr(_config, flag, None)}" for flag in FLAGS]
     digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {flags}\n{LINKING}".encode())
     return digest.hexdigest()[:20]
@@ -182,21 +184,6 @@ def uncompiled_kernels(function: Any) -> int:
     return count
 
 
-def cache_root() -> Path:
-    """Return the folder of compiled kernels: $SERVEGYM_CACHE, else the user's cache folder, else a temporary one."""
-    root = os.environ.get("SERVEGYM_CACHE")
-    if root is None:
-        root = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "servegym")
-    path = Path(root)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if os.access(path, os.W_OK):
-            return path
-    except OSError:
-        pass
-    return Path(tempfile.gettempdir()) / f"servegym-{os.getuid()}"
-
-
 def check_bounds() -> None:
     """Compile kernels with bounds checks from now on. The cache keeps them apart from those without."""
     _config.BOUNDSCHECK = 1
@@ -217,28 +204,42 @@ class Compiled(types.WrapperAddressProtocol):
     ):
         self.py_func = py_func
         self._signature = signature
+        self._read: tuple[KernelFiles, Any] | None = None  # what `_kept` has read
         self.made_from = made_from  # function and arguments that made it; None: it is a module's attribute
         # The author's function, by whose name it is imported: py_func, or what py_func was made from.
         self.written: Any = py_func if written is None else written
         functools.update_wrapper(self, py_func)
 
+    def _kept(self) -> tuple[KernelFiles | None, Any]:
+        """Return the cache of this kernel, None without a source; and what it had: None if nothing."""
+        with global_compiler_lock:
+            if self._read is None and (digest := source_digest(self)):
+                stamp = "" if self.py_func.__module__.startswith(PACKAGE) else file_stamp(self.py_func)
+                files = KernelFiles(digest, stamp, cache_root() / digest)
+                self._read = files, files.load_overload(self._signature, cpu_target.target_context)
+            return self._read or (None, None)
+
     @functools.cached_property
     def dispatcher(self) -> Any:
+        """Numba's object that compiles, and that checks the arguments of calls; where it is kept, to run takes none."""
         if JIT_DISABLED:
             return self.py_func
         dispatcher = _njit(pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
-        digest = source_digest(self)
-        if digest:
-            stamp = "" if self.py_func.__module__.startswith(PACKAGE) else file_stamp(self.py_func)
-            dispatcher._cache = KernelFiles(digest, stamp, cache_root() / digest)
-            with global_compiler_lock:
-                kept = dispatcher._cache.load_overload(self._signature, dispatcher.targetctx)
-            if kept is not None:
-                dispatcher.add_overload(kept)
-        if not dispatcher.overloads:
+        files, kept = self._kept()
+        if files is not None:
+            dispatcher._cache = files
+        if kept is not None:
+            dispatcher.add_overload(kept)
+        else:
             self._compile(dispatcher)
         dispatcher.disable_compile()
         return dispatcher
+
+    @property
+    def _result(self) -> Any:
+        """Numba's result of compiling, or what the cache had of it."""
+        _, kept = self._kept()
+        return kept if kept is not None else next(iter(self.dispatcher.overloads.values()))
 
     def _compile(self, dispatcher: Any) -> None:
         """Compile a dispatcher, or load what another process has compiled meanwhile."""
@@ -256,8 +257,7 @@ class Compiled(types.WrapperAddressProtocol):
 
     @functools.cached_property
     def _address(self) -> int:
-        (result,) = self.dispatcher.overloads.values()
-        return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+        return self._result.library.get_pointer_to_function(self._result.fndesc.llvm_cfunc_wrapper_name)
 
     def __wrapper_address__(self) -> int:
         return self._address
@@ -278,8 +278,7 @@ class Compiled(types.WrapperAddressProtocol):
         """
         if JIT_DISABLED:
             return self.py_func
-        (result,) = self.dispatcher.overloads.values()
-        return result.entry_point
+        return self._result.entry_point
 
     def __call__(self, *arguments: Any) -> Any:
         # Registers the type of kernels as arguments, which nothing else has imported if nothing was compiled.
@@ -325,18 +324,18 @@ def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:
     original = template.py_func
     plain = {name: _plain_kernel(value.py_func) if isinstance(value, Compiled) else value
              for name, value in names.items()}  # fmt: skip
-    copy = with_globals(original, plain, "")
+    copy = with_globals(original, {**original.__globals__, **plain}, "")
     copy.__name__ = copy.__qualname__ = copy.__name__ + (source_digest(copy) or str(len(_specialised)))[:8]
     return Compiled(copy, template.signature(), (_make, (template, names)))
 
 
-def with_globals(original: Any, replaced: dict[str, Any], named: str) -> python_types.FunctionType:
-    """Return a copy of a function with some of its globals replaced.
+def with_globals(original: Any, values: dict[str, Any], named: str) -> python_types.FunctionType:
+    """Return a copy of a function with other globals.
 
     named: suffix of its name, as symbols of compiled code are named after functions and must differ.
     """
     name = f"{original.__name__}_{named}"
-    copy = python_types.FunctionType(original.__code__, {**original.__globals__, **replaced}, name)
+    copy = python_types.FunctionType(original.__code__, values, name)
     copy.__qualname__, copy.__doc__ = name, original.__doc__
     return copy
 

@@ -24,6 +24,8 @@ from numba.core.typed_passes import NativeLowering
 # Options of Numba for inner kernels: no entries.
 INNER = {"nopython": True, "boundscheck": None, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
+ENVIRONMENT, MISSING = "_ZN08NumbaEnv", ".const.missing Environment: "  # prefixes of names that Numba gives
+
 
 class InnerLibrary(JITCodeLibrary):
     """The LLVM code of an inner kernel alone, not optimised and not executable."""
@@ -61,7 +63,22 @@ class OuterLibrary(JITCodeLibrary):
         for function in self._final_module.functions:
             if function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
+        drop_environments(self._final_module)
         super().finalize()
+
+
+def drop_environments(module: Any) -> None:
+    """Drop the variables for environments (a function's Python objects) that no code of a module reads.
+
+    Code that reads one checks first whether it is there, and has its name in the message if it is not. The names of the
+    others, which have all fields of the arguments' types, would be most of a kernel's file; and to read it Numba would
+    make these environments, in 40 us each, and import the modules of their functions.
+    """
+    variables = list(module.global_variables)
+    read = {one.name.removeprefix(MISSING) for one in variables if one.name.startswith(MISSING)}
+    for one in variables:
+        if one.name.startswith(ENVIRONMENT) and one.name not in read:
+            one.linkage = "internal"  # LLVM removes it, as nothing uses it
 
 
 def link(module: Any, libraries: Iterable[JITCodeLibrary]) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+from operator import itemgetter
 from types import FunctionType
+
+LINE = itemgetter(2)  # of an item of `co_lines`: None for code without one
 
 
 @functools.cache
@@ -20,8 +23,9 @@ def source_of(function: FunctionType) -> str | None:
     linecache.checkcache(code.co_filename)  # the file may have changed since it was read
     lines, first = linecache.getlines(code.co_filename, function.__globals__), code.co_firstlineno - 1
     if first < len(lines) and lines[first].lstrip().startswith(("def ", "@")):
-        last = max(line for *_, line in code.co_lines() if line is not None)
-        return "".join(lines[first : end_of_block(lines, first, last)])
+        last = max(filter(None, map(LINE, code.co_lines())))
+        if last > first + 1 or lines[first].lstrip().startswith("def "):  # else all it has is a docstring
+            return "".join(lines[first : end_of_block(lines, first, last)])
     try:
         return inspect.getsource(function)
     except OSError:

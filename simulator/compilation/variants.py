@@ -19,9 +19,23 @@ def variant(template: Compiled, named: str, constants: tuple[tuple[str, Any], ..
     """
     if JIT_DISABLED:
         return template
-    original: Any = template.py_func
-    function = _Copies(named, dict(constants)).of_function(original)
-    return Compiled(function, template.signature(), made_from=(variant, (template, named, constants)))
+    return Variant(template, named, constants)
+
+
+class Variant(Compiled):
+    """A variant. Its kernels are copied when it is first used: a process uses one of the event loops, of hundreds."""
+
+    def __init__(self, template: Compiled, named: str, constants: tuple[tuple[str, Any], ...]):
+        super().__init__(template.py_func, template.signature(), made_from=(variant, (template, named, constants)))
+        del self.py_func  # the property's turn
+
+    @functools.cached_property
+    def py_func(self) -> Any:  # type: ignore[override]
+        original: Any = self.written
+        _, named, constants = self.__reduce__()[1]
+        copy = _Copies(named, dict(constants)).of_function(original)
+        functools.update_wrapper(self, copy)
+        return copy
 
 
 class _Copies:
@@ -30,6 +44,7 @@ class _Copies:
     def __init__(self, named: str, constants: dict[str, Any]):
         self.named, self.constants = named, constants
         self.made: dict[FunctionType, InnerKernel] = {}
+        self.globals: dict[int, dict[str, Any]] = {}  # of copies, by the id of the originals': one for each module
 
     def of_kernel(self, kernel: InnerKernel) -> InnerKernel:
         function: FunctionType = kernel.py_func  # type: ignore[assignment]
@@ -48,4 +63,9 @@ class _Copies:
                 made = self.of_kernel(value)
                 if made is not value:
                     replaced[name] = made
-        return with_globals(original, replaced, self.named) if replaced else original
+        if not replaced:
+            return original
+        values, module = original.__globals__, id(original.__globals__)
+        values = self.globals[module] = self.globals.get(module) or dict(values)
+        values.update(replaced)  # the same for all functions of a module, as a name is
+        return with_globals(original, values, self.named)

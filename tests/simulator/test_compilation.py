@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import pytest
 from numba import types
 
 from servegym.simulator.batching.chunks import chunk_of
-from servegym.simulator.compilation import kernels as compilation
 from servegym.simulator.compilation import parked
-from servegym.simulator.compilation.kernels import JIT_DISABLED, Compiled, cache_root, source_digest
+from servegym.simulator.compilation.cache import cache_root
+from servegym.simulator.compilation.kernels import JIT_DISABLED, Compiled, source_digest
 from servegym.simulator.policies.policy import last_ranked_first
 from servegym.simulator.runs import parking
 
@@ -278,8 +279,8 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_root() == tmp_path / "home" / ".cache" / "servegym"
     # A folder that is there and cannot be written to (what runs this test).
-    monkeypatch.setattr(compilation.os, "access", lambda *_: False)
-    monkeypatch.setattr(compilation.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert cache_root().parent == tmp_path and cache_root().name.startswith("servegym-")
 
 

@@ -106,6 +106,7 @@ def template(x):
 
 def test_what_a_false_constant_guards_is_not_even_typed() -> None:
     without = variant(template, "without", (("PART", False),))
+    assert "py_func" not in vars(without), "its kernels are copied when they are needed"
     assert without(1.0) == 2.0 and without is variant(template, "without", (("PART", False),))
     with pytest.raises(TypingError, match="no_such_field"):
         template(1.0)

@@ -28,6 +28,11 @@ def ends_in_dead_code(x):
 at the margin"""
 
 
+@kernel
+def only_has_words(x):
+    """Return nothing."""
+
+
 def encloses():
     @kernel
     def within(x):
@@ -43,7 +48,7 @@ def test_every_kernel_of_the_event_loop():
     assert different == []
 
 
-@pytest.mark.parametrize("function", [ends_with_a_comment, encloses, encloses()])
+@pytest.mark.parametrize("function", [ends_with_a_comment, only_has_words, encloses, encloses()])
 def test_ends(function):
     plain = plain_function(function)
     assert source_of(plain) == inspect.getsource(plain)

@@ -17,7 +17,7 @@ import servegym
 from servegym.errors import PolicyError, ServegymError
 from servegym.evaluation.scoring import client, sandbox
 from servegym.evaluation.scoring.server import OWN_CACHES
-from servegym.simulator.compilation.kernels import cache_root
+from servegym.simulator.compilation.cache import cache_root
 
 pytestmark = pytest.mark.slow
 

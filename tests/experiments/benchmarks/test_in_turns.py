@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from experiments.benchmarks import in_turns
-from servegym.simulator.compilation.kernels import cache_root
+from servegym.simulator.compilation.cache import cache_root
 
 pytestmark = pytest.mark.slow
 
