@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from servegym.envs.rings import reverse_ring, ring_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 # To wake a thread takes 50 to 150 us of processor and wall-clock time, and the episodes it takes over are in another
 # core's cache. A thread is used when its part takes at least this long.
@@ -29,6 +31,8 @@ class Part(NamedTuple):
 @functools.cache
 def worker_threads(process: int) -> ThreadPoolExecutor:
     """The threads of a process beside the caller's own; a fork needs new ones. Kernels run without the GIL."""
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1), "servegym-episodes")
 
 

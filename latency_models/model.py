@@ -117,7 +117,7 @@ class LatencyModel:
 
     def evaluate(self, batches: np.ndarray | pd.DataFrame) -> np.ndarray:
         """Seconds, float64[n], of n batches: a BATCH array or a DataFrame with its columns."""
-        batch_s, coefficients = self.batch_s, self.coefficients
+        batch_s, coefficients = self.batch_s.entry, self.coefficients
         return np.array([batch_s(batch, coefficients) for batch in as_batches(batches)], dtype=np.float64)
 
 

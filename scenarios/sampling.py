@@ -15,9 +15,10 @@ from servegym.scenarios.fields import EARLY
 from servegym.scenarios.saturation import known_saturation_rate_per_s
 from servegym.scenarios.values import LOADS, Pool, fixed, profiles_of, whole
 from servegym.simulator.features.session_dependencies import SessionDependencies
+from servegym.simulator.inputs.cluster import tiers_in
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.memory.prefixes import Prompts
-from servegym.simulator.records.types import TIERS, WORKLOAD
+from servegym.simulator.records.types import WORKLOAD
 from servegym.traces.arrivals import arrivals_of, needs_rate
 from servegym.traces.families import FAMILIES
 from servegym.traces.reading import Reading
@@ -252,9 +253,7 @@ def sample_of(
             sessions = SessionRows(turns.take(rows))
     if len(table) == 0:
         raise SpecError(f"trace {trace}: its {split} part has no request; the file should be longer")
-    tiers = np.unique(table["tpot_slo_s"])
-    if len(tiers) > TIERS:
-        tiers = tiers[np.arange(TIERS) * (len(tiers) - 1) // (TIERS - 1)]
+    tiers = tiers_in(table)
     notes = {name: workload.provenance[name] for name in NOTES if workload.provenance.get(name)}
     return Sample(table, tuple(tiers.tolist()), prefixes, sessions, notes)
 

@@ -27,7 +27,7 @@ def step_tokens(device: LatencyModel) -> int:
 def _rise(device: LatencyModel, tokens: np.ndarray) -> float:
     """Return the mean relative rise of batch time just after these numbers of tokens, less that just before."""
     before_s, at_s, after_s = (
-        np.array([device.batch_s(batch, device.coefficients) for batch in _prefills(tokens + more)])
+        np.array([device.batch_s.entry(batch, device.coefficients) for batch in _prefills(tokens + more)])
         for more in (-AFTER_TOKENS, 0, AFTER_TOKENS)
     )
     return float(((after_s - at_s) / at_s - (at_s - before_s) / at_s).mean())

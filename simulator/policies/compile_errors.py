@@ -55,7 +55,7 @@ TUPLES = {kind.__name__: kind for kind in vars(signatures).values() if hasattr(k
 def ensure_compiled(name: str, function: Compiled) -> None:
     """Compile a function, or read it from the cache. Raises PolicyError in one line if it cannot be compiled."""
     try:
-        function.dispatcher  # noqa: B018
+        function.entry  # noqa: B018
     except Exception as error:
         raise PolicyError(f"{name} cannot be compiled: {why(error, function)}") from None
 

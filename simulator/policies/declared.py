@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from servegym.simulator.compilation.kernels import Compiled, reached_kernels
+from servegym.simulator.compilation.sources import source_of
 from servegym.simulator.policies.parameters import Parameters
 from servegym.simulator.policies.scratch import Scratch
 
@@ -101,7 +102,13 @@ def _uses(kernel: Any, given: dict[str, str], has_tables: bool, seen: set[Any]) 
 @functools.cache
 def _tree(kernel: Any) -> ast.AST:
     """Return the parsed source of a kernel. Raises OSError if it has none."""
-    return ast.parse(textwrap.dedent(inspect.getsource(kernel)))
+    source = source_of(kernel)
+    if source is None:
+        raise OSError
+    try:
+        return ast.parse(textwrap.dedent(source))
+    except SyntaxError:  # cut within a text behind the last line that runs
+        return ast.parse(textwrap.dedent(inspect.getsource(kernel)))
 
 
 def _locals(tree: ast.AST, given: dict[str, str]) -> dict[str, str]:

@@ -165,7 +165,9 @@ class Policy:
 
     def _check_function(self, field: str, function: Any, decorator: str, signature: Any) -> None:
         """Raise PolicyError if a function is not compiled with the signature of its role."""
-        if isinstance(function, Compiled) and str(function.signature()) == str(signature):
+        if isinstance(function, Compiled) and (
+            function.signature() is signature or str(function.signature()) == str(signature)
+        ):
             return
         code = getattr(plain_function(function), "__code__", None)
         where = f"{Path(code.co_filename).name}, line {code.co_firstlineno}: " if code else ""

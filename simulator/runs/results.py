@@ -126,7 +126,7 @@ class Result:
     def priorities(self) -> dict[int, np.ndarray]:
         """bool[requests] by priority: which requests have it."""
         column = self.columns["priority"]
-        return {int(one): column == one for one in np.unique(column)}
+        return {one: column == one for one in sorted(set(column.tolist()))}
 
     @functools.cached_property
     def length_groups(self) -> np.ndarray:
