@@ -25,9 +25,12 @@ def variant(template: Compiled, named: str, constants: tuple[tuple[str, Any], ..
 class Variant(Compiled):
     """A variant. Its kernels are copied when it is first used: a process uses one of the event loops, of hundreds."""
 
+    __name__: str
+
     def __init__(self, template: Compiled, named: str, constants: tuple[tuple[str, Any], ...]):
         super().__init__(template.py_func, template.signature(), made_from=(variant, (template, named, constants)))
         del self.py_func  # the property's turn
+        self.__name__ = f"{template.__name__}_{named}"
 
     @functools.cached_property
     def py_func(self) -> Any:  # type: ignore[override]
