@@ -30,7 +30,7 @@ class Variant(Compiled):
     def __init__(self, template: Compiled, named: str, constants: tuple[tuple[str, Any], ...]):
         super().__init__(template.py_func, template.signature(), made_from=(variant, (template, named, constants)))
         del self.py_func  # the property's turn
-        self.__name__ = f"{template.__name__}_{named}"
+        self.__name__ = f"{template.written.__name__}_{named}"
 
     @functools.cached_property
     def py_func(self) -> Any:  # type: ignore[override]
