@@ -10,11 +10,13 @@ from servegym.policy import ROLE_PREFILL, batches, kernel, takes
 
 # The first four are sums as of seen_s, in which what was a seconds ago counts e^(-a / window_s). recent_s: prefill
 # times of requests sent there. predicted: tokens that its decodes were to emit. emitted, finished: tokens and requests
-# that came out. seen_tokens, seen_finished: what the snapshot said at seen_s. batch_s: time of a batch of `REFERENCE`.
+# that came out. seen_tokens, seen_finished: what the snapshot said at seen_s. kept: what the look before it counts at
+# seen_s. batch_s: time of a batch of `REFERENCE`.
 FIELDS = (
-    *STATE.engine, "recent_s", "predicted", "emitted", "finished", "seen_s", "seen_tokens", "seen_finished", "batch_s"
+    *STATE.engine, "recent_s", "predicted", "emitted", "finished", "seen_s", "seen_tokens", "seen_finished", "kept",
+    "batch_s",
 )  # fmt: skip
-RECENT_S, PREDICTED, EMITTED, FINISHED, SEEN_S, SEEN_TOKENS, SEEN_FINISHED, BATCH_S = range(OWN_S + 1, OWN_S + 9)
+RECENT_S, PREDICTED, EMITTED, FINISHED, SEEN_S, SEEN_TOKENS, SEEN_FINISHED, KEPT, BATCH_S = range(OWN_S + 1, OWN_S + 10)
 MOST_PREFILLING = 0.9  # cap on the share of an engine's time that prefills take
 LARGEST_PREFILL = 0.1  # cap on a prefill in recent_s, as a share of window_s: it delays the tokens of an answer once
 SHORTEST_S = 0.5  # time over which sums are averaged, at least
@@ -41,7 +43,7 @@ def look_at(context, e, window_s):
         state[e, PREDICTED] += snapshot.decodes * passed_s / uncorrected_s(context, e, 0, 0, 0.0, window_s)
     state[e, EMITTED] = kept * state[e, EMITTED] + (snapshot.output_tokens - state[e, SEEN_TOKENS])
     state[e, FINISHED] = kept * state[e, FINISHED] + (snapshot.finished - state[e, SEEN_FINISHED])
-    state[e, SEEN_S] = context.now_s
+    state[e, SEEN_S], state[e, KEPT] = context.now_s, kept
     state[e, SEEN_TOKENS], state[e, SEEN_FINISHED] = snapshot.output_tokens, snapshot.finished
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from servegym.baselines.routers.engine_pace import (
     BATCH_S,
+    KEPT,
     count_prefill,
     look_at,
     memory_s,
@@ -59,9 +60,10 @@ P = Parameters(
     Parameter("refuse", 0.0, "a request is refused if its chance to meet its SLOs on the chosen engine is below this, "
               "unless one of its session was sent before; 0: none is", 0, 1),
 )  # fmt: skip
-# Mean SLOs of the requests there, as far as the router knows; 0: it has sent none.
-STATE = StateFields(engine=(*PACE_FIELDS, "ttft_slo_s", "tpot_slo_s"))
-TTFT_SLO_S, TPOT_SLO_S = BATCH_S + 1, BATCH_S + 2
+# ttft_slo_s, tpot_slo_s: mean SLOs of the requests there, as far as the router knows; 0: it has sent none. late: share
+# of requests whose first token is late there, averaged over window_s.
+STATE = StateFields(engine=(*PACE_FIELDS, "ttft_slo_s", "tpot_slo_s", "late"))
+TTFT_SLO_S, TPOT_SLO_S, LATE = range(BATCH_S + 1, BATCH_S + 4)
 
 
 @kernel
@@ -108,7 +110,8 @@ def cost(context, e, record, tokens, mean, load_s, slowest_s):
         lost += p.late * chance_of_being_late(context, e, record, before_s + own_s, p.sharpness)
         lost += p.others * snapshot.prefills * (late_with - late)
         later += (own_s + p.queue * before_s) / slo_s
-        on_time *= 1.0 - late
+        state[e, LATE] += (1.0 - state[e, KEPT]) * (late - state[e, LATE])
+        on_time *= 1.0 - state[e, LATE]
     # What later requests lose: the time, the pace and the memory that this one takes, or that a fast engine stays late.
     lost += on_time * later + p.recover * (1.0 - on_time) * (slowest_s / state[e, BATCH_S] - 1.0)
     return lost + p.load * snapshot.requests / max(mean, 1.0)

@@ -12,7 +12,7 @@ from servegym.baselines.routers.engine_pace import (
     SEEN_S,
     SEEN_TOKENS,
 )
-from servegym.baselines.routers.lost_gain import TPOT_SLO_S, TTFT_SLO_S
+from servegym.baselines.routers.lost_gain import LATE, TPOT_SLO_S, TTFT_SLO_S
 from servegym.baselines.routers.prefix_affinity import OF_TOKENS, WORK_S
 from servegym.policy import REFUSE
 from servegym.simulator.features.adapters import Adapters
@@ -80,7 +80,18 @@ def test_where_all_are_slow_already_nothing_is_lost():
 
 
 def test_where_all_are_late_already_nothing_is_lost():
-    assert choice(only(queue=1, others=10), new(), queued(200), there(model=SLOW)) == 0
+    # A queue of 200 s: 0.1 + 2 if engines have been on time, 0 if they have been late.
+    work = {WORK_S: 200.0, OF_TOKENS: 200.0}
+    assert choice(only(queue=1, others=10), new(), queued(200), there(model=SLOW)) == 1
+    assert choice(only(queue=1, others=10), new(), there(waits(200), state={LATE: 1.0, **work}), there(model=SLOW)) == 0
+
+
+def test_the_share_of_late_requests_is_averaged():
+    # A look after 230 s, and e^-2.3 is 0.1: 0.1 x 0 + 0.9 x 1 are late now. It costs 0.1 x 0.1 + 0.9 x `recover`.
+    half, work = linear(c_p=1, b_d=2), {WORK_S: 300.0, OF_TOKENS: 300.0, PREDICTED: 1e9, EMITTED: 1e9}
+    drowned = there(waits(300), state=work, seen_s=NOW_S - 230.0)
+    assert choice(only(recover=0.09), new(), drowned, there(model=half)) == 0  # 0.01 + 0.081 against 0.1
+    assert choice(only(recover=0.11), new(), drowned, there(model=half)) == 1
 
 
 def test_what_is_late_anyway_goes_where_all_are_slow():
@@ -92,7 +103,8 @@ def test_what_is_late_anyway_goes_where_all_are_slow():
 
 def test_fast_engines_are_to_recover():
     # All are late at the first engine: 0 is lost there, and `recover` x 1 if the other one decodes at half its speed.
-    half, drowned = linear(c_p=1, b_d=2), queued(300)
+    half, work = linear(c_p=1, b_d=2), {LATE: 1.0, WORK_S: 300.0, OF_TOKENS: 300.0}
+    drowned = there(waits(300), state=work)
     assert choice(only(recover=0.09), new(), drowned, there(model=half)) == 0  # against 0.1
     assert choice(only(recover=0.11), new(), drowned, there(model=half)) == 1
     assert choice(only(recover=9), new(), queued(300, model=half), there()) == 0

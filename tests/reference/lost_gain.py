@@ -47,6 +47,7 @@ class LostGain(PredictedCost):
         self.looks: dict[int, list[Look]] = {snapshot.index: [] for snapshot in snapshots}
         self.begun: set[int] = set()  # sessions
         self.mean_slo_s: dict[tuple[str, int], float] = {}  # by kind and engine
+        self.mean_late = dict.fromkeys((snapshot.index for snapshot in snapshots), 0.0)
 
     def route(self, r: Request, taking: list[EngineSnapshot], now_s: float) -> Route:
         for snapshot in taking:
@@ -101,7 +102,10 @@ class LostGain(PredictedCost):
             lost += self.late * self.chance_of_late(r, snapshot, now_s)
             lost += self.others * len(snapshot.record) * (late_with - late)
             later += (self.own_s(r, snapshot) + self.queue * self.wait_s(r, snapshot, now_s)) / slo_s
-            in_time *= 1 - late
+            before_s = self.looks[snapshot.index][-2].at_s if len(self.looks[snapshot.index]) > 1 else 0.0
+            kept = math.exp(-(now_s - before_s) / self.window_s)
+            self.mean_late[snapshot.index] = kept * self.mean_late[snapshot.index] + (1 - kept) * late
+            in_time *= 1 - self.mean_late[snapshot.index]
         slowest_s = max(self.batch_s(other, 64, 64_000) for other in taking)
         faster = slowest_s / self.batch_s(snapshot, 64, 64_000) - 1
         return lost + in_time * later + self.recover * (1 - in_time) * faster + self.load_cost(snapshot, taking)
