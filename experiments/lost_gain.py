@@ -129,15 +129,14 @@ def places_table(name: str, places: Mapping[str, Outcomes]) -> str:
     return table(("where", *names, *last), [row_of(name, place, one) for place, one in places.items()])
 
 
-def carried(fleet: str, names: tuple[str, ...] = CARRYING) -> tuple[str, ...]:
-    """What a fleet carries under each of some routers, requests/s, as a row."""
+def carried(fleet: str) -> tuple[str, ...]:
+    """What a fleet carries under each of `CARRYING`, requests/s, as a row."""
     pools, slo = FLEETS[fleet]
-    spec = COMPARED.replaced(pools=pools, slo=(slo,), scheduler=("vllm-v1",), router=names)
+    spec = COMPARED.replaced(pools=pools, slo=(slo,), scheduler=("vllm-v1",), router=CARRYING)
     search = GoodputSearch(Comparison(spec, 5), parse_target(TARGET))
     with tempfile.TemporaryDirectory() as folder:
         found = search_goodput(search, folder)
-    labels = [registry.router(name).label for name in names]  # a learned one is not labelled by its path
-    rates = [found[found.scheduler.str.endswith(f"+ {label}")].goodput_per_s.to_numpy("f8") for label in labels]
+    rates = [found[found.scheduler.str.endswith(f"+ {name}")].goodput_per_s.to_numpy("f8") for name in CARRYING]
     return (fleet, f"`{slo}`", *(student_interval(one).text(".1f") for one in rates))
 
 
@@ -188,22 +187,22 @@ All routers at the first of these places:
 {parts}"""
 
 
-def measured(policies: Mapping[str, Policy], seeds: int, first_seed: int, ours: str) -> dict[str, dict[str, Outcomes]]:
-    """Outcomes by preset and place; half as many seeds with sessions. ours: the router whose verdict is printed."""
+def measured(policies: Mapping[str, Policy], seeds: int) -> dict[str, dict[str, Outcomes]]:
+    """Outcomes by preset and place; half as many seeds with sessions."""
     results: dict[str, dict[str, Outcomes]] = {}
     for preset, places in PLACES.items():
         results[preset] = {}
         for place, changes in places.items():
-            drawn = scenarios_of(changes, seeds if preset == MIXED else max(2, seeds // 2), preset, first_seed)
+            drawn = scenarios_of(changes, seeds if preset == MIXED else max(2, seeds // 2), preset, FIRST_SEED)
             results[preset][place] = outcomes = by_router(policies, drawn)
-            print(f"{preset}, {place}: {judged(ours, outcomes)}", flush=True)
+            print(f"{preset}, {place}: {judged(OURS, outcomes)}", flush=True)
     return results
 
 
 def main() -> None:
     options = arguments.parse(__doc__, seeds=SEEDS)
     policies = routers() | {name: registry.router(name) for name in REFUSING}
-    results = measured(policies, options.seeds, FIRST_SEED, OURS)
+    results = measured(policies, options.seeds)
     fleets = [carried(fleet) for fleet in FLEETS]
     options.page.write_text(page(results, fleets, options.seeds), encoding="utf-8")
 
