@@ -1,6 +1,6 @@
-"""How fast an engine serves, as a router finds it: predicted for what it sends there, corrected by what has come out.
+"""How fast an engine serves, for a router: predicted by its estimator, corrected by the tokens that have come out.
 
-A router that keeps this has the fields of `FIELDS` in its state, after those of prefix_affinity.
+The router's state per engine begins with `FIELDS`. The steps are those of `lost-gain` in docs/systems/routers.md.
 """
 
 import math
@@ -10,8 +10,8 @@ from servegym.policy import ROLE_PREFILL, batches, kernel, takes
 
 # The first four are sums as of seen_s, in which what was a seconds ago counts e^(-a / window_s). recent_s: prefill
 # times of requests sent there. predicted: tokens that its decodes were to emit. emitted, finished: tokens and requests
-# that came out. seen_tokens, seen_finished: what the snapshot said at seen_s. kept: what the look before it counts at
-# seen_s. batch_s: time of a batch of `REFERENCE`.
+# that came out. seen_tokens, seen_finished: what the snapshot said at seen_s. kept: the weight at seen_s of what was
+# seen at the look before. batch_s: time of a batch of `REFERENCE`.
 FIELDS = (
     *STATE.engine, "recent_s", "predicted", "emitted", "finished", "seen_s", "seen_tokens", "seen_finished", "kept",
     "batch_s",

@@ -96,10 +96,8 @@ def cost(context, e, record, tokens, mean, load_s, slowest_s):
     without_s, with_s = token_s(context, e, 0, 0, p.window_s), token_s(context, e, 1, tokens, p.window_s)
     there_s = mean_slo_s(context, e, TPOT_SLO_S, record.tpot_slo_s)
     slow, slow_with = chance_of_slow(context, without_s / there_s), chance_of_slow(context, with_s / there_s)
-    pace = with_s / record.tpot_slo_s
-    lost = p.own * chance_of_slow(context, pace) + p.others * (snapshot.decodes + snapshot.prefills) * (
-        slow_with - slow
-    )
+    pace, to_decode = with_s / record.tpot_slo_s, snapshot.decodes + snapshot.prefills
+    lost = p.own * chance_of_slow(context, pace) + p.others * to_decode * (slow_with - slow)
     lost += p.stall * load_s / slo_s * snapshot.requests
     later, on_time = p.pace * pace + p.memory * missing_blocks(snapshot, tokens) / snapshot.total_blocks, 1.0 - slow
     if record.computed_tokens == 0:
