@@ -8,10 +8,11 @@ import math
 from servegym.baselines.routers.prefix_affinity import OWN_S, STATE, decodes_s
 from servegym.policy import ROLE_PREFILL, batches, kernel, takes
 
-# The first four are sums as of seen_s, in which what was a seconds ago counts e^(-a / window_s). recent_s: prefill
-# times of requests sent there. predicted: tokens that its decodes were to emit. emitted, finished: tokens and requests
-# that came out. seen_tokens, seen_finished: what the snapshot said at seen_s. kept: the weight at seen_s of what was
-# seen at the look before. batch_s: time of a batch of `REFERENCE`.
+# After those of prefix-affinity come four sums as of seen_s, in which what was a seconds ago counts e^(-a / window_s).
+# recent_s: prefill times of requests sent there. predicted: tokens that its decodes were predicted to emit, without the
+# correction. emitted, finished: tokens that came out, requests that ended. seen_tokens, seen_finished: what snapshots
+# said at seen_s. kept: the weight at seen_s of what was seen at the look before. batch_s: time of a batch of
+# `REFERENCE`.
 FIELDS = (
     *STATE.engine, "recent_s", "predicted", "emitted", "finished", "seen_s", "seen_tokens", "seen_finished", "kept",
     "batch_s",
@@ -20,8 +21,8 @@ RECENT_S, PREDICTED, EMITTED, FINISHED, SEEN_S, SEEN_TOKENS, SEEN_FINISHED, KEPT
 MOST_PREFILLING = 0.9  # cap on the share of an engine's time that prefills take
 LARGEST_PREFILL = 0.1  # cap on a prefill in recent_s, as a share of window_s: it delays the tokens of an answer once
 SHORTEST_S = 0.5  # time over which sums are averaged, at least
-KNOWN_TOKENS = 700.0  # tokens as predicted, added to what came out: few tokens say little
-MOST_SLOWER = 1.5  # cap on the correction
+KNOWN_TOKENS = 700.0  # added to the predicted and to the emitted tokens, as few say little
+MOST_SLOWER = 1.5  # cap on the correction, a factor
 REFERENCE = (64, 64_000)  # decodes and their tokens of context: how engines compare
 
 
@@ -92,7 +93,7 @@ def missing_blocks(snapshot, tokens):
 
 @kernel
 def memory_s(context, e, tokens, window_s):
-    """Return how long engine e takes to free the blocks that are missing for a request of this context, s."""
+    """Return how long engine e takes to free the blocks missing for a request of this context, s; 0 if unknown."""
     snapshot, finished = context.known.snapshots[e], context.state[e, FINISHED]
     missing = missing_blocks(snapshot, tokens)
     if missing == 0.0 or snapshot.decodes == 0 or snapshot.decode_tokens == 0 or finished == 0.0:
@@ -103,7 +104,7 @@ def memory_s(context, e, tokens, window_s):
 
 @kernel
 def slowest_batch_s(context, record):
-    """Return the time of `REFERENCE` on the slowest engine that takes the request, s. Sets BATCH_S of each."""
+    """Return the time of `REFERENCE` on the slowest engine that takes the request, s. Sets BATCH_S of those without."""
     snapshots, state, estimates, slowest_s = context.known.snapshots, context.state, context.estimates, 0.0
     for e in range(snapshots.shape[0]):
         if not takes(snapshots[e], record):

@@ -2,7 +2,7 @@
 
 ProServe's router counts the gain that a request adds, less what queued prompts lose. This one counts decodes too, and
 chances in place of yes and no. A request takes nothing from the others on an engine where nearly all are late already.
-So requests that a fleet cannot serve in time collect on few engines, and others stay within their SLOs.
+So requests that a fleet cannot serve in time collect on few engines, and those elsewhere stay within their SLOs.
 
 The steps are those of "Rule, exactly" in docs/systems/routers.md.
 """
@@ -110,7 +110,7 @@ def cost(context, e, record, tokens, mean, load_s, slowest_s):
         later += (own_s + p.queue * before_s) / slo_s
         state[e, LATE] += (1.0 - state[e, KEPT]) * (late - state[e, LATE])
         on_time *= 1.0 - state[e, LATE]
-    # What later requests lose: the time, the pace and the memory that this one takes, or that a fast engine stays late.
+    # What later requests lose: time, pace, memory that this one takes; where all are late, that a fast engine stays so.
     lost += on_time * later + p.recover * (1.0 - on_time) * (slowest_s / state[e, BATCH_S] - 1.0)
     return lost + p.load * snapshot.requests / max(mean, 1.0)
 
@@ -119,7 +119,7 @@ def cost(context, e, record, tokens, mean, load_s, slowest_s):
 def is_hopeless(context, e, record, tokens):
     """Return whether the request is refused on engine e, whose OWN_S is set: it is not likely to meet its SLOs there.
 
-    Only the first of a session is refused: with a later turn the rest would be lost, and what was computed for it.
+    Only a session's first request is refused: with a later turn the rest would be lost, and what was computed for it.
     """
     p = P.read(context)
     if p.refuse == 0.0 or record.num_output_tokens > 0 or record.session_engine >= 0:

@@ -98,9 +98,9 @@ class KernelFiles(NullCache):
 
 
 def make_runtime_ready(code: bytes, target_context: Any) -> None:
-    """Tell LLVM where the functions of Numba's runtime are that the code of a kernel calls.
+    """Tell LLVM the addresses of those functions of Numba's runtime that the code of a kernel calls.
 
-    Numba would compile two more in 20 ms, `INSIDE`, which are linked into each kernel that calls them.
+    Numba would also compile two, `INSIDE`, in 20 ms, which are already in the code of each kernel that calls them.
     """
     known = {name if name.startswith("_") else f"NRT_{name}": where for name, where in _nrt_python.c_helpers.items()}
     called = {name.decode() for name in NAME_OF_RUNTIME.findall(code)} - INSIDE

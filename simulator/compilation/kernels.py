@@ -22,7 +22,7 @@ import numpy as np
 
 from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
 
-with no_garbage_collection():  # its objects are a process's most, and stay
+with no_garbage_collection():  # makes most of a process's objects, and they stay
     import numba
 from numba import types
 from numba.core.compiler_lock import global_compiler_lock
@@ -211,7 +211,7 @@ class Compiled(types.WrapperAddressProtocol):
         functools.update_wrapper(self, py_func)
 
     def _kept(self) -> tuple[KernelFiles | None, Any]:
-        """Return the cache of this kernel, None without a source; and what it had: None if nothing."""
+        """Return the cache of this kernel (None if it has no source), and what that had of it (None if nothing)."""
         with global_compiler_lock:
             if self._read is None and (digest := source_digest(self)):
                 stamp = "" if self.py_func.__module__.startswith(PACKAGE) else file_stamp(self.py_func)
@@ -221,7 +221,7 @@ class Compiled(types.WrapperAddressProtocol):
 
     @functools.cached_property
     def dispatcher(self) -> Any:
-        """Numba's object that compiles, and that checks the arguments of calls; where it is kept, to run takes none."""
+        """Numba's object that compiles, and that checks the arguments of calls. Entries from the cache need none."""
         if JIT_DISABLED:
             return self.py_func
         dispatcher = _njit(pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
@@ -330,7 +330,7 @@ def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:
 
 
 def with_globals(original: Any, values: dict[str, Any], named: str) -> python_types.FunctionType:
-    """Return a copy of a function with other globals.
+    """Return a copy of a function that has `values` as its globals.
 
     named: suffix of its name, as symbols of compiled code are named after functions and must differ.
     """

@@ -23,13 +23,13 @@ def variant(template: Compiled, named: str, constants: tuple[tuple[str, Any], ..
 
 
 class Variant(Compiled):
-    """A variant. Its kernels are copied when it is first used: a process uses one of the event loops, of hundreds."""
+    """A variant. Its kernels, hundreds, are copied when it is first used, as a process uses one event loop."""
 
     __name__: str
 
     def __init__(self, template: Compiled, named: str, constants: tuple[tuple[str, Any], ...]):
         super().__init__(template.py_func, template.signature(), made_from=(variant, (template, named, constants)))
-        del self.py_func  # the property's turn
+        del self.py_func  # the property below makes it
         self.__name__ = f"{template.written.__name__}_{named}"
 
     @functools.cached_property
@@ -47,7 +47,7 @@ class _Copies:
     def __init__(self, named: str, constants: dict[str, Any]):
         self.named, self.constants = named, constants
         self.made: dict[FunctionType, InnerKernel] = {}
-        self.globals: dict[int, dict[str, Any]] = {}  # of copies, by the id of the originals': one for each module
+        self.globals: dict[int, dict[str, Any]] = {}  # the copies', by the id of the originals'; one for each module
 
     def of_kernel(self, kernel: InnerKernel) -> InnerKernel:
         function: FunctionType = kernel.py_func  # type: ignore[assignment]
@@ -70,5 +70,5 @@ class _Copies:
             return original
         values, module = original.__globals__, id(original.__globals__)
         values = self.globals[module] = self.globals.get(module) or dict(values)
-        values.update(replaced)  # the same for all functions of a module, as a name is
+        values.update(replaced)  # in a module a name is the same for all functions, so they share them
         return with_globals(original, values, self.named)

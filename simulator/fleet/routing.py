@@ -131,7 +131,7 @@ def signals_fit(run, router_state, length):
 
 @inlined_kernel
 def report(run, router_state, e, now_s):
-    """Report free blocks and decode tokens of engine e at the end of an iteration."""
+    """Report free blocks, decode tokens and output tokens of engine e at the end of an iteration."""
     engine, snapshot = run.engines[e], router_state.known.snapshots[e]
     if run.status[0].signals.delay_s == 0.0:
         snapshot.free_blocks, snapshot.decode_tokens = engine.free_blocks, engine.decode_tokens
@@ -153,8 +153,8 @@ def report_busy(run, router_state, e, until_s, now_s):
 
 @kernel
 def next_report(reports, delay_s, now_s):
-    """Return the report of this instant, which begins as a copy of the one before it."""
-    # Replace the latest if it is close to the one before. So those kept span the delay, and the oldest has arrived.
+    """Return the report of this instant, which begins as a copy of the latest."""
+    # It replaces the latest if that is close to the one before. So those kept span the delay: the oldest has arrived.
     if reports[0].time_s < now_s and not reports[0].time_s - reports[1].time_s < delay_s / (REPORTS - 2):
         for k in range(REPORTS - 1, 0, -1):
             older, newer = reports[k], reports[k - 1]

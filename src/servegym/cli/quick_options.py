@@ -11,10 +11,10 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 
 class QuickOption(TyperOption):
-    """An option whose value, if it is not given or a text, becomes what typer would make of it."""
+    """An option that converts a value of text, or none, to what typer would, without pydantic."""
 
     def process_value(self, ctx: Any, value: Any) -> Any:
-        described: Any = getattr(self, "type_descriptor", None)  # of typer's that use pydantic
+        described: Any = getattr(self, "type_descriptor", None)  # only typers that use pydantic have it
         if described is None or self.required:
             return super().process_value(ctx, value)
         if value is None:
