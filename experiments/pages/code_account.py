@@ -42,10 +42,11 @@ FEATURES: Mapping[str, str] = {
     "`slos-serve`": "c08c983c",
     "routers that refuse": "a690ea3a 601cb331 7da6c176 6dcc0852",
     "kernels in wheels and quicker starts": (
-        "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2 4e4a6423 b91c183e 4e1a22da 80d7100d 75e7bdd7"
+        "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2 4e4a6423 b91c183e 4e1a22da 80d7100d 75e7bdd7 "
+        "c83a7791 a2a398ea 586ab7d8"
     ),
     "sessions on many engines in a third of the time": "c1cd915e 327fdd11 bc7611dd",
-    "`lost-gain`": "cb0da22d e8f9d297 b7332cfd 80ffd36d",
+    "`lost-gain`": "cb0da22d e8f9d297 b7332cfd 80ffd36d b7f8dbf5 7c4c72f2",
     "PolyServe's margin and `table-shares`": "8285a0c1 68a48268",
     "batches that end at the device's steps": "bde0bc9a daa541f2 89fa5e9e e77721ba e70f600e 3500a941 22f303e5 7090ccb5",
     "splits of traces with sessions, loads of mixed fleets": "8de55d7c",
