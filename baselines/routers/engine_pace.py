@@ -50,13 +50,13 @@ def look_at(context, e, window_s):
 
 @kernel
 def count_prefill(context, e, window_s):
-    """Count the request, whose OWN_S is set and which is sent to engine e, in the prefills there."""
+    """Add the prefill that is sent to engine e, of OWN_S, to recent_s there."""
     context.state[e, RECENT_S] += counted_s(context, e, window_s)
 
 
 @kernel
 def counted_s(context, e, window_s):
-    """Return what the request, whose OWN_S is set, adds to recent_s of engine e, s."""
+    """Return what a prefill of OWN_S adds to recent_s of engine e, s."""
     return min(context.state[e, OWN_S], LARGEST_PREFILL * window_s)
 
 
@@ -75,7 +75,7 @@ def uncorrected_s(context, e, more, tokens, prefill_s, window_s):
 def token_s(context, e, own, tokens, window_s):
     """Return the expected time between tokens on engine e once all that is there decodes, s; 0 where nothing will.
 
-    own: 1 with the request, whose context is `tokens` and whose OWN_S is set; 0 without it, where `tokens` is 0.
+    own, tokens: 1 and the context of the request to route, whose prefill takes OWN_S; 0 and 0 without that request.
     """
     snapshot, state = context.known.snapshots[e], context.state
     if snapshot.role == ROLE_PREFILL or snapshot.decodes + snapshot.prefills + own == 0:

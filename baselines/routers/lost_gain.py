@@ -87,7 +87,7 @@ def mean_slo_s(context, e, field, slo_s):
 
 @kernel
 def cost(context, e, record, tokens, mean, load_s, slowest_s):
-    """Return the cost of the request on engine e, whose OWN_S is set.
+    """Return the cost of the request on engine e, where its prefill takes OWN_S.
 
     tokens: its context. mean: `mean_requests`. load_s: time to load its LoRA adapter. slowest_s: `slowest_batch_s`.
     """
