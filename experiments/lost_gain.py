@@ -42,7 +42,7 @@ from servegym.simulator.policies.policy import Policy
 
 OURS, BEFORE = "lost-gain", "predicted-cost"
 REFUSING = ("lost-gain:refuse=0.2", "predicted-cost:refuse=0.1", "prefix-affinity:refuse=1")
-FIRST_SEED, SEEDS = 10_000_000, 12
+FIRST_SEED, SEEDS = 11_000_000, 12
 SESSIONS, MIXED = "session-fleet", "mixed-fleet"
 P99_TTFT, STARVED = 2, 4  # of `FIGURES`
 TWO_AND_FOUR = (Pool(H100, 2), Pool(A6000, 4))

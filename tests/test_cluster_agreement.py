@@ -63,7 +63,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "lost-gain": [
         {},
         {"others": 3.0, "own": 0.5, "pace_limit": 0.3, "pace_sharpness": 5.0, "window_s": 0.2, "load": 1.0},
-        {"late": 0.2, "sharpness": 20.0, "queue": 0.3, "pace": 4.0, "memory": 40.0},
+        {"late": 0.2, "sharpness": 20.0, "queue": 0.3, "pace": 4.0, "memory_limit": 0.2, "session": 4.0},
         {"refuse": 0.7, "pace_limit": 0.3},
     ],
     "prefix-affinity": [{}, {"refuse": 1.0}],

@@ -33,15 +33,15 @@ def averaged_s(context, window_s):
 
 
 @kernel
-def look_at(context, e, window_s):
-    """Bring the sums of engine e up to now."""
+def look_at(context, e, beside_s, window_s):
+    """Bring the sums of engine e up to now. beside_s: time of a batch of its decodes, s."""
     state, snapshot = context.state, context.known.snapshots[e]
     passed_s = context.now_s - state[e, SEEN_S]
     kept = math.exp(-passed_s / window_s)
     state[e, RECENT_S] *= kept
     state[e, PREDICTED] *= kept
     if snapshot.decodes > 0:
-        state[e, PREDICTED] += snapshot.decodes * passed_s / uncorrected_s(context, e, 0, 0, 0.0, window_s)
+        state[e, PREDICTED] += snapshot.decodes * passed_s / slowed_s(context, e, beside_s, 0.0, window_s)
     state[e, EMITTED] = kept * state[e, EMITTED] + (snapshot.output_tokens - state[e, SEEN_TOKENS])
     state[e, FINISHED] = kept * state[e, FINISHED] + (snapshot.finished - state[e, SEEN_FINISHED])
     state[e, SEEN_S], state[e, KEPT] = context.now_s, kept
@@ -61,14 +61,14 @@ def counted_s(context, e, window_s):
 
 
 @kernel
-def uncorrected_s(context, e, more, tokens, prefill_s, window_s):
-    """Return the predicted time between tokens of engine e's decodes and `more` others, s.
+def slowed_s(context, e, batch_s, prefill_s, window_s):
+    """Return the predicted time between tokens of decodes on engine e whose batch takes batch_s, s.
 
-    tokens: context of the others. prefill_s: what is added to the prefills there.
+    prefill_s: what is added to the prefills there.
     """
     # A batch of decodes waits for the prefills before it: its time / (1 - share of the time that prefills take).
     prefilling = (context.state[e, RECENT_S] + prefill_s) / averaged_s(context, window_s)
-    return decodes_s(context, e, more, tokens) / (1.0 - min(MOST_PREFILLING, prefilling))
+    return batch_s / (1.0 - min(MOST_PREFILLING, prefilling))
 
 
 @kernel
@@ -81,14 +81,14 @@ def token_s(context, e, own, tokens, window_s):
     if snapshot.role == ROLE_PREFILL or snapshot.decodes + snapshot.prefills + own == 0:
         return 0.0
     slower = min(MOST_SLOWER, (state[e, PREDICTED] + KNOWN_TOKENS) / (state[e, EMITTED] + KNOWN_TOKENS))
-    more, more_tokens = snapshot.prefills + own, snapshot.prefill_tokens + tokens
-    return slower * uncorrected_s(context, e, more, more_tokens, own * counted_s(context, e, window_s), window_s)
+    batch_s = decodes_s(context, e, snapshot.prefills + own, snapshot.prefill_tokens + tokens)
+    return slower * slowed_s(context, e, batch_s, own * counted_s(context, e, window_s), window_s)
 
 
 @kernel
 def missing_blocks(snapshot, tokens):
-    """Return how many KV blocks queued prompts and a request of this context need beyond the free ones."""
-    return max(0.0, (snapshot.prefill_tokens + tokens) / snapshot.block_tokens - snapshot.free_blocks)
+    """Return the KV blocks that queued prompts and a request of this context need, minus the free ones."""
+    return (snapshot.prefill_tokens + tokens) / snapshot.block_tokens - snapshot.free_blocks
 
 
 @kernel
@@ -96,7 +96,7 @@ def memory_s(context, e, tokens, window_s):
     """Return how long engine e takes to free the blocks missing for a request of this context, s; 0 if unknown."""
     snapshot, finished = context.known.snapshots[e], context.state[e, FINISHED]
     missing = missing_blocks(snapshot, tokens)
-    if missing == 0.0 or snapshot.decodes == 0 or snapshot.decode_tokens == 0 or finished == 0.0:
+    if missing <= 0.0 or snapshot.decodes == 0 or snapshot.decode_tokens == 0 or finished == 0.0:
         return 0.0
     blocks_each = snapshot.decode_tokens / (snapshot.decodes * snapshot.block_tokens)
     return missing / blocks_each * averaged_s(context, window_s) / finished

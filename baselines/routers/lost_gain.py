@@ -50,8 +50,10 @@ P = Parameters(
               "s", log=True),
     Parameter("queue", 0.8, "weight of the wait for prompts queued before it; its own prefill has the weight 1", 0, 10),
     Parameter("pace", 1.0, "weight of the time between tokens, in TPOT SLOs", 0, 10),
-    Parameter("memory", 4.0, "weight of the KV blocks that it and queued prompts need beyond the free ones, as a share "
-              "of all", 0, 100),
+    Parameter("memory_limit", 0.7, "share of KV blocks in use, with queued prompts and this one, above which memory "
+              "costs", 0, 1),
+    Parameter("memory_barrier", 5.0, "weight of the part above memory_limit", 0, 100),
+    Parameter("session", 0.8, "cost of another engine than that of its session's last request", 0, 10),
     Parameter("load", 0.3, "weight of the number of requests there over its mean over the engines", 0, 10),
     Parameter("recover", 3.0, "weight of the share of requests there that are late anyway, times how much faster the "
               "engine is than the slowest", 0, 100),
@@ -86,10 +88,11 @@ def mean_slo_s(context, e, field, slo_s):
 
 
 @kernel
-def cost(context, e, record, tokens, mean, load_s, slowest_s):
+def cost(context, e, record, tokens, mean, load_s, beside_s, slowest_s):
     """Return the cost of the request on engine e, where its prefill takes OWN_S.
 
-    tokens: its context. mean: `mean_requests`. load_s: time to load its LoRA adapter. slowest_s: `slowest_batch_s`.
+    tokens: its context. mean: `mean_requests`. load_s: time to load its LoRA adapter. beside_s: time of a batch of the
+    decodes there. slowest_s: `slowest_batch_s`.
     """
     p, state, snapshot = P.read(context), context.state, context.known.snapshots[e]
     slo_s = record.first_deadline_s - record.arrival_s
@@ -99,15 +102,18 @@ def cost(context, e, record, tokens, mean, load_s, slowest_s):
     pace, to_decode = with_s / record.tpot_slo_s, snapshot.decodes + snapshot.prefills
     lost = p.own * chance_of_slow(context, pace) + p.others * to_decode * (slow_with - slow)
     lost += p.stall * load_s / slo_s * snapshot.requests
-    later, on_time = p.pace * pace + p.memory * missing_blocks(snapshot, tokens) / snapshot.total_blocks, 1.0 - slow
+    used = 1.0 + missing_blocks(snapshot, tokens) / snapshot.total_blocks
+    later, on_time = p.pace * pace + p.memory_barrier * max(0.0, used - p.memory_limit), 1.0 - slow
     if record.computed_tokens == 0:
         own_s, before_s = state[e, OWN_S], wait_s(context, e, tokens)
-        there_s, first_s = mean_slo_s(context, e, TTFT_SLO_S, slo_s), before_s + decodes_s(context, e, 0, 0)
+        there_s, first_s = mean_slo_s(context, e, TTFT_SLO_S, slo_s), before_s + beside_s
         late = logistic(p.sharpness * (first_s / there_s - 1.0))
         late_with = logistic(p.sharpness * ((first_s + own_s) / there_s - 1.0))
-        lost += p.late * chance_of_being_late(context, e, record, before_s + own_s, p.sharpness)
+        lost += p.late * chance_of_being_late(context, record, before_s + own_s, beside_s, p.sharpness)
         lost += p.others * snapshot.prefills * (late_with - late)
         later += (own_s + p.queue * before_s) / slo_s
+        if record.session_engine >= 0 and record.session_engine != e:
+            later += p.session
         state[e, LATE] += (1.0 - state[e, KEPT]) * (late - state[e, LATE])
         on_time *= 1.0 - state[e, LATE]
     # What later requests lose: time, pace, memory that this one takes; where all are late, that a fast engine stays so.
@@ -125,8 +131,8 @@ def is_hopeless(context, e, record, tokens):
     if p.refuse == 0.0 or record.num_output_tokens > 0 or record.session_engine >= 0:
         return False
     slow = chance_of_slow(context, token_s(context, e, 1, tokens, p.window_s) / record.tpot_slo_s)
-    after_s = wait_s(context, e, tokens) + context.state[e, OWN_S]
-    return (1.0 - slow) * (1.0 - chance_of_being_late(context, e, record, after_s, p.sharpness)) < p.refuse
+    after_s, beside_s = wait_s(context, e, tokens) + context.state[e, OWN_S], decodes_s(context, e, 0, 0)
+    return (1.0 - slow) * (1.0 - chance_of_being_late(context, record, after_s, beside_s, p.sharpness)) < p.refuse
 
 
 @kernel
@@ -146,10 +152,11 @@ def lost_gain(context, request, route):
     for e in range(context.known.snapshots.shape[0]):
         if not takes(context.known.snapshots[e], record):
             continue
-        look_at(context, e, window_s)
+        beside_s = decodes_s(context, e, 0, 0)
+        look_at(context, e, beside_s, window_s)
         load_s = adapter_s(context.known, record, e)
         state[e, OWN_S] = prefill_s(context, request, e) + load_s if record.computed_tokens == 0 else 0.0
-        state[e, MEASURE] = cost(context, e, record, tokens, mean, load_s, slowest_s)
+        state[e, MEASURE] = cost(context, e, record, tokens, mean, load_s, beside_s, slowest_s)
     e = least_of_takers(context, request)
     if is_hopeless(context, e, record, tokens):
         route.engine = REFUSE

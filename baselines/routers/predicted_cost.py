@@ -79,19 +79,19 @@ def cost_of_waiting(context, e, record):
     """Return the cost of the request's wait for its first token on engine e, whose OWN_S is set."""
     p, own_s = P.read(context), context.state[e, OWN_S]
     before_s, slo_s = queue_s(context, e), record.first_deadline_s - record.arrival_s
-    late = chance_of_being_late(context, e, record, before_s + own_s, p.sharpness)
+    late = chance_of_being_late(context, record, before_s + own_s, decodes_s(context, e, 0, 0), p.sharpness)
     return own_s / slo_s + p.queue * before_s / slo_s + p.late * late
 
 
 @kernel
-def chance_of_being_late(context, e, record, after_s, sharpness):
-    """Return the chance that the request's first token is late on engine e.
+def chance_of_being_late(context, record, after_s, beside_s, sharpness):
+    """Return the chance that the request's first token is late.
 
-    after_s: when its prefill ends, without decodes beside it, s from now. sharpness: how fast the chance grows with
-    lateness, per TTFT SLO.
+    after_s: when its prefill ends, without decodes beside it, s from now. beside_s: time of a batch of these, s.
+    sharpness: how fast the chance grows with lateness, per TTFT SLO.
     """
     slo_s = record.first_deadline_s - record.arrival_s
-    first_s = context.now_s + after_s + decodes_s(context, e, 0, 0)
+    first_s = context.now_s + after_s + beside_s
     return logistic(sharpness * ((first_s - record.first_deadline_s) / slo_s))
 
 
@@ -108,7 +108,7 @@ def is_worth_less(context, e, record, tokens, mean):
     if p.refuse == 0.0:
         return False
     after_s = queue_s(context, e) + context.state[e, OWN_S]
-    on_time = 1.0 - chance_of_being_late(context, e, record, after_s, p.sharpness)
+    on_time = 1.0 - chance_of_being_late(context, record, after_s, decodes_s(context, e, 0, 0), p.sharpness)
     load_s = adapter_s(context.known, record, e)
     return p.refuse * cost_to_others(context, e, record, tokens, mean, load_s) > on_time
 

@@ -22,7 +22,7 @@ from tests.simulator.forming import linear
 
 pytestmark = pytest.mark.nojit
 NOW_S = 100_000.0  # long after the start, when sums are over all of the window
-WEIGHTS = ("others", "own", "late", "queue", "pace", "memory", "load", "recover", "stall")
+WEIGHTS = ("others", "own", "late", "queue", "pace", "memory_barrier", "session", "load", "recover", "stall")
 
 
 def only(**settings: float) -> str:
@@ -156,12 +156,21 @@ def test_a_look_counts_what_has_changed_since_the_last_one():
         assert choice(router, new(), looked, there(decodes=5)) == expected
 
 
-def test_blocks_that_are_missing():
-    # 90 wait and 10 are its own, 50 are free of 5000: 0.01.
-    full = there(waits(90), free_blocks=50)
-    assert choice(only(memory=9), new(), full, there(model=SLOW)) == 0
-    assert choice(only(memory=11), new(), full, there(model=SLOW)) == 1
-    assert choice(only(memory=99), new(), there(waits(90), free_blocks=100), there(model=SLOW)) == 0
+def test_memory_in_use_above_its_limit_costs():
+    # 90 wait and 10 are its own, 50 are free of 5000: 1.01 of the blocks, with 1100 free 0.8.
+    full, slow = there(waits(90), free_blocks=50), there(model=SLOW)
+    assert choice(only(memory_barrier=0.8, memory_limit=0.9), new(), full, slow) == 0  # 0.1 + 0.088 against 0.2
+    assert choice(only(memory_barrier=1.0, memory_limit=0.9), new(), full, slow) == 1
+    assert choice(only(memory_barrier=99, memory_limit=0.8), new(), there(waits(90), free_blocks=1100), slow) == 0
+    # What later requests lose: nothing, where all are slow already.
+    assert choice(only(memory_barrier=9), new(), there(waits(90), decodes=30, free_blocks=50), slow) == 0
+
+
+def test_another_engine_than_that_of_its_session_costs():
+    engines = there(), there(model=SLOW)
+    assert choice(only(session=0.09), new(session_engine=1), *engines) == 0  # 0.1 + 0.09 against 0.2
+    assert choice(only(session=0.11), new(session_engine=1), *engines) == 1
+    assert choice(only(session=0.11), new(), *engines) == 0
 
 
 def test_it_waits_for_blocks():

@@ -31,21 +31,26 @@ class LostGain(PredictedCost):
         window_s: float = 6.0,
         queue: float = 0.8,
         pace: float = 1.0,
-        memory: float = 4.0,
+        memory_limit: float = 0.7,
+        memory_barrier: float = 5.0,
+        session: float = 0.8,
         load: float = 0.3,
         recover: float = 3.0,
         stall: float = 1.0,
         refuse: float = 0.0,
     ) -> None:
-        super().__init__(queue, late, sharpness, pace, pace_limit, load=load, refuse=refuse, stall=stall)
+        super().__init__(
+            queue, late, sharpness, pace, pace_limit, memory_limit=memory_limit, memory_barrier=memory_barrier,
+            load=load, refuse=refuse, stall=stall,
+        )  # fmt: skip
         self.others, self.own, self.pace_sharpness, self.recover = others, own, pace_sharpness, recover
-        self.window_s, self.memory = window_s, memory
+        self.window_s, self.session = window_s, session
 
     def prepare(self, requests: list[Request], snapshots: list[EngineSnapshot]) -> None:
         super().prepare(requests, snapshots)
         self.sent: dict[int, list[tuple[float, float]]] = {snapshot.index: [] for snapshot in snapshots}
         self.looks: dict[int, list[Look]] = {snapshot.index: [] for snapshot in snapshots}
-        self.begun: set[int] = set()  # sessions
+        self.last_engine: dict[int, int] = {}  # by session
         self.mean_slo_s: dict[tuple[str, int], float] = {}  # by kind and engine
         self.mean_late = dict.fromkeys((snapshot.index for snapshot in snapshots), 0.0)
 
@@ -56,10 +61,11 @@ class LostGain(PredictedCost):
         if route.engine is None:
             return route
         chosen = next(snapshot for snapshot in taking if snapshot.index == route.engine)
+        if r.session >= 0:
+            self.last_engine[r.session] = chosen.index
         self.count_slo("TPOT", chosen, r.tpot_slo_s)
         if r.kv_at is None:
             self.count_slo("TTFT", chosen, r.deadline(1) - r.arrival_s)
-            self.begun.add(r.session)
             self.sent[chosen.index].append((now_s, self.counted_s(r, chosen)))
         return route
 
@@ -82,7 +88,7 @@ class LostGain(PredictedCost):
     def refuses(self, r: Request, chosen: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> bool:
         pace = self.token_s(r, chosen, now_s, True) / r.tpot_slo_s
         in_time = (1 - self.slow(pace)) * (1 - self.chance_of_late(r, chosen, now_s))
-        return in_time < self.refuse and (r.session < 0 or r.session not in self.begun)
+        return in_time < self.refuse and r.session not in self.last_engine
 
     def measure(self, r: Request, snapshot: EngineSnapshot, taking: list[EngineSnapshot], now_s: float) -> float:
         with_s = self.token_s(r, snapshot, now_s, True)
@@ -92,7 +98,7 @@ class LostGain(PredictedCost):
         lost = self.own * self.slow(pace) + self.others * (snapshot.decodes + len(snapshot.record)) * made_slow
         slo_s = r.deadline(1) - r.arrival_s
         lost += self.stall * self.adapter_s(r.adapter, snapshot) / slo_s * snapshot.requests
-        later = self.pace * pace + self.memory * self.missing(r, snapshot) / snapshot.total_blocks
+        later = self.pace * pace + self.memory_cost(r, snapshot)
         in_time = 1 - before
         if r.kv_at is None:
             there_s = self.mean_slo_s.get(("TTFT", snapshot.index), slo_s)
@@ -102,6 +108,7 @@ class LostGain(PredictedCost):
             lost += self.late * self.chance_of_late(r, snapshot, now_s)
             lost += self.others * len(snapshot.record) * (late_with - late)
             later += (self.own_s(r, snapshot) + self.queue * self.wait_s(r, snapshot, now_s)) / slo_s
+            later += self.session * (self.last_engine.get(r.session, snapshot.index) != snapshot.index)
             before_s = self.looks[snapshot.index][-2].at_s if len(self.looks[snapshot.index]) > 1 else 0.0
             kept = math.exp(-(now_s - before_s) / self.window_s)
             self.mean_late[snapshot.index] = kept * self.mean_late[snapshot.index] + (1 - kept) * late
