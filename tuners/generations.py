@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.evaluation.intervals import Interval
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
@@ -27,7 +26,7 @@ from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish
 from servegym.tuners.problem import Problem
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.serving import outcome_of, tdg_ratio
-from servegym.tuners.validation import Judge
+from servegym.tuners.validation import Judge, said_of
 
 
 def score_of(runs: Sequence[Scenario], objective: Objective, index: int) -> float:
@@ -122,7 +121,7 @@ class Evolution:
                 self._validate(policy_of, judge)
                 folder.write_curve(state.rows)
             if progress is not None:
-                progress(min(share, 1.0), f"{self.steps:,} scenarios{self._said()}")
+                progress(min(share, 1.0), f"{self.steps:,} scenarios{said_of(self.state.rows[-1])}")
             if share >= 1:
                 return
             scenarios = scenarios_of(problem, self.generation, count)
@@ -160,8 +159,3 @@ class Evolution:
         state.rows.append(row)
         if is_best:
             state.best, state.best_row = found, row
-
-    def _said(self) -> str:
-        row = self.state.rows[-1]
-        points = Interval.about(100 * row["difference"], 100 * row["half_width"])
-        return f", {points.text('+.2f')} points of TDG ratio to the base"

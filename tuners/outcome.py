@@ -80,6 +80,8 @@ def finish(problem: Problem, folder: RunFolder, state: State, policy: LearnedPol
 def validation_provenance(row: dict[str, Any]) -> dict[str, Any]:
     """Convert a row of the curve for an artifact's provenance."""
     validation = {f"{name}_tdg_ratio": row[name] for name in ("policy", "base", "difference", "half_width")}
+    attained = ("attainment", "attainment_difference", "attainment_half_width")
+    validation |= {name: row[name] for name in attained if name in row}  # a curve of an earlier release lacks some
     return {"steps": row["steps"], "minutes": row["minutes"], "validation": validation}
 
 

@@ -18,7 +18,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.evaluation.intervals import Interval
 from servegym.tuners.actors import actor_layers, network_of
 from servegym.tuners.config import TrainingConfig
 from servegym.tuners.learners import Annealed, load_model, new_model
@@ -26,7 +25,7 @@ from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish,
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.rewards import TrainingVecEnv
 from servegym.tuners.runs import POLICY, TENSORBOARD, RunFolder
-from servegym.tuners.validation import Judge
+from servegym.tuners.validation import Judge, said_of
 
 MODEL = "model.zip"
 FOREVER = 2**62  # steps, where a budget has none
@@ -117,8 +116,7 @@ class Training(BaseCallback):
         self.folder.write_curve(state.rows)
         for name in ("policy", "base", "difference"):
             self.logger.record(f"validation/{name}_tdg_ratio", row[name])
-        points = Interval.about(100 * verdict.difference, 100 * verdict.half_width)
-        self._said = f", {points.text('+.2f')} points of TDG ratio to the base"
+        self._said = said_of(row)
 
     def checkpoint(self) -> None:
         """Write everything needed to resume from here."""

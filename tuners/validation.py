@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from servegym.evaluation.identity import deployment_digest
+from servegym.evaluation.intervals import Interval
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
@@ -27,8 +28,9 @@ class Verdict:
     """Mean TDG ratios. difference: policy less base, over the same scenarios; half_width: of its 95 % interval, 0 where
     one scenario is all there is.
 
-    attainment, attainment_difference: SLO attainment of the policy, and that less the base's. wait_s,
-    wait_difference_s: the same of the p99 of the time to a first token, s. score: the policy's, by the objective.
+    attainment, attainment_difference, attainment_half_width: SLO attainment of the policy, that less the base's, and
+    half its interval. wait_s, wait_difference_s: the p99 of the time to a first token, and that less the base's, s.
+    score: the policy's, by the objective.
     """
 
     policy: float
@@ -37,6 +39,7 @@ class Verdict:
     half_width: float
     attainment: float
     attainment_difference: float
+    attainment_half_width: float
     wait_s: float
     wait_difference_s: float
     score: float
@@ -80,14 +83,26 @@ class Judge:
         found = self.outcomes(policy)
         (ratio, attainment, wait_s, _), (base, *_) = found.mean(axis=1), self.base.mean(axis=1)
         differences, attained, waited_s, _ = found - self.base
-        n = len(differences)
         seen = (Outcome(*one)._asdict() for one in found.T)
         score = ratio + np.mean([self.objective.beside_gain(outcome) for outcome in seen])
-        error = differences.std(ddof=1) / math.sqrt(n) if n > 1 else 0.0
         return Verdict(
-            float(ratio), float(base), float(differences.mean()), float(WITHIN_95 * error),
-            float(attainment), float(attained.mean()), float(wait_s), float(waited_s.mean()), float(score),
+            float(ratio), float(base), float(differences.mean()), half_width(differences),
+            float(attainment), float(attained.mean()), half_width(attained),
+            float(wait_s), float(waited_s.mean()), float(score),
         )  # fmt: skip
+
+
+def half_width(differences: np.ndarray) -> float:
+    """Return half the 95 % interval of a mean; 0 for one value."""
+    n = len(differences)
+    return float(WITHIN_95 * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else 0.0
+
+
+def said_of(row: Mapping[str, Any]) -> str:
+    """Return what a row of the curve, with the fields of a verdict, says about the base, for a line of progress."""
+    tdg = Interval.about(100 * row["difference"], 100 * row["half_width"]).text("+.2f")
+    attained = Interval.about(100 * row["attainment_difference"], 100 * row["attainment_half_width"]).text("+.2f")
+    return f", {tdg} points of TDG ratio to the base, {attained} of SLO attainment"
 
 
 def distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:

@@ -18,7 +18,8 @@ def test_what_it_writes_other_commands_take(servegym, tmp_path):
     done = servegym("train", "mine.yaml", "--steps", "64", "--seed", "3", "--out", "runs/mine", "--json", "-")
     document = done.document
     assert document["policy"] == "runs/mine/policy.json" and Path(document["picture"]).exists()
-    assert "with what was learned" in done.stderr and "written: runs/mine/policy.json" in done.stderr
+    assert "SLO attainment" in done.stderr and "with what was learned" in done.stderr
+    assert "written: runs/mine/policy.json" in done.stderr
     assert json.loads(Path("runs/mine/policy.json").read_text())["provenance"]["seed"] == 3
     done = servegym("simulate", "--scheduler", "learned:runs/mine/policy.json", "--requests", "20", "--json", "-")
     assert done.status == 0 and json.loads(done.stdout)["finished"] == 20

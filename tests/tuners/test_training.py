@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 ROWS = {
     "steps", "minutes", "policy", "base", "difference", "half_width", "is_best", "attainment",
-    "attainment_difference", "wait_s", "wait_difference_s", "score",
+    "attainment_difference", "attainment_half_width", "wait_s", "wait_difference_s", "score",
 }  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_a_training_leaves_a_policy_and_how_it_came_about(name: str, tmp_path: P
     said: list[tuple[float, str]] = []
     config = tiny(name)
     policy = train(config, tmp_path / "run", progress=lambda share, text: said.append((share, text)))
-    assert said[-1][0] >= 1.0 and "points of TDG ratio to the base" in said[-1][1]
+    assert said[-1][0] >= 1.0 and "points of TDG ratio to the base, " in said[-1][1]
     found = load_policy(tmp_path / "run/policy.json")
     assert isinstance(found, LearnedPolicy) and isinstance(policy, LearnedPolicy)
     assert found.network == policy.network
@@ -218,6 +218,7 @@ def test_validation_is_the_mean_over_the_same_scenarios() -> None:
     verdict = judge.judge(policy)
     assert (verdict.attainment, verdict.wait_s) == pytest.approx(found.mean(axis=1)[1:])
     assert verdict.attainment_difference == pytest.approx(attained.mean())
+    assert verdict.attainment_half_width == pytest.approx(1.96 * attained.std(ddof=1) / np.sqrt(3))
     assert verdict.wait_difference_s == pytest.approx(waited_s.mean()) and verdict.wait_difference_s != 0
     assert verdict.difference == pytest.approx(differences.mean()) and verdict.difference != 0
     assert verdict.half_width == pytest.approx(1.96 * differences.std(ddof=1) / np.sqrt(3))

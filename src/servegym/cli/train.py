@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -200,12 +201,14 @@ def show(summary: dict[str, Any], json: str | None) -> None:
     """Print the result of a training."""
     from servegym.evaluation.intervals import Interval
 
-    validation = summary["validation"]
-    table = new_table("", "TDG ratio in validation")
-    table.add_row(summary["base"], number(validation["base_tdg_ratio"], 4))
-    table.add_row("with what was learned", number(validation["policy_tdg_ratio"], 4))
-    difference, half = validation["difference_tdg_ratio"], validation["half_width_tdg_ratio"]
-    table.add_row("difference", Interval.about(difference, half).text("+.4f"))
+    found = summary["validation"]
+    table = new_table("in validation", "TDG ratio", "SLO attainment")
+    names = ("attainment", "attainment_difference", "attainment_half_width")
+    attained, more, half = (found.get(name, math.nan) for name in names)  # a folder of an earlier release has none
+    table.add_row(summary["base"], number(found["base_tdg_ratio"], 4), number(attained - more, 3))
+    table.add_row("with what was learned", number(found["policy_tdg_ratio"], 4), number(attained, 3))
+    tdg = Interval.about(found["difference_tdg_ratio"], found["half_width_tdg_ratio"]).text("+.4f")
+    table.add_row("difference", tdg, Interval.about(more, half).text("+.3f"))
     console = console_for(json)
     console.print(table)
     for note in summary.get("notes", ()):  # a folder of an earlier release has none
