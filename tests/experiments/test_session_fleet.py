@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.session_fleet import OURS, TUNED, elsewhere, verdict
+from experiments.session_fleet import OURS, TUNED, ahead_in_attainment, elsewhere, verdict
 
 
 def outcomes(tdg: float, attainment: float) -> dict[str, np.ndarray]:
@@ -25,6 +25,13 @@ def outcomes(tdg: float, attainment: float) -> dict[str, np.ndarray]:
 )
 def test_verdicts(tdg: float, attainment: float, said: str) -> None:
     assert verdict(outcomes(tdg, attainment)) == said
+
+
+def test_ahead_in_attainment_by_an_interval() -> None:
+    assert ahead_in_attainment(outcomes(-0.1, 0.001))  # the difference is the same on every seed
+    level = outcomes(0.0, 0.001)
+    level[OURS] = level[OURS] + np.array([[0, 0.002], [0, -0.002], [0, 0]])
+    assert not ahead_in_attainment(level)
 
 
 def test_a_row_has_the_best_heuristic_and_the_verdict() -> None:
