@@ -79,16 +79,15 @@ class Trained(NamedTuple):
 
 
 def evolution_of(arm: Arm, seed: int) -> TrainingConfig:
-    """The training of an arm by CMA-ES: on mixed-fleet as it ships, on session-fleet upon the defaults of its base."""
+    """The training of an arm by CMA-ES, upon the defaults of its base; on mixed-fleet else as it ships."""
     config = load_config(EVOLUTION_CONFIGS[arm.place])
+    scenarios = {**config.scenarios, "router": arm.base}
+    config = dataclasses.replace(config, name=arm.name, seed=seed, scenarios=scenarios)
     if arm.place == MIXED:
-        return dataclasses.replace(config, name=arm.name, seed=seed)
+        return config
     return dataclasses.replace(
         config,
-        name=arm.name,
-        scenarios={**config.scenarios, "router": arm.base},
         validation=dataclasses.replace(load_config(CONFIG).validation, every_steps=EPISODES // 4),
-        seed=seed,
     ).replaced(steps=EPISODES)
 
 

@@ -16,7 +16,7 @@ from servegym.traces.loading import trace_names
 
 TRAINING_TRACES = {"azure-conv", "sharegpt"}
 SEEDS_ONLY = {"score", "score_routers", "score_validation", "leaderboard", "leaderboard_routers"}  # held out by seeds
-SEEDS_ONLY |= {"session_fleet", "session_fleet_training", "lora_fleet"}
+SEEDS_ONLY |= {"session_fleet", "session_fleet_training", "mixed_fleet", "lora_fleet"}
 SMALL = "trace: [azure-code]\ndevice: [a100-llama3-8b]\nload: [light, 1.2]\n"
 
 
@@ -52,6 +52,13 @@ def test_the_session_fleet_is_that_of_the_preset():
             assert listed(spec[field]) == listed(preset[field]), field
         first, *others = spec.fleet.pools
         assert (dataclasses.replace(first, device=load_panel(name).devices[0]), *others) == preset.fleet.pools
+
+
+def test_the_mixed_fleet_is_that_of_the_preset():
+    panel, preset = load_panel("mixed_fleet"), ServingSpec().with_overrides(PRESETS["mixed-fleet"].overrides)
+    first, *others = panel.spec.fleet.pools
+    assert (dataclasses.replace(first, device=panel.devices[0]), *others) == preset.fleet.pools
+    assert {min(panel.loads), max(panel.loads)} == {preset.demand.load.low, preset.demand.load.high}
 
 
 def test_there_is_one_for_schedulers_and_one_for_routers():
