@@ -40,14 +40,17 @@ def add(
     ],
     kind: Annotated[str, typer.Option(metavar="scheduler|router", help="Their kind.")],
     who: Annotated[str, typer.Option(metavar="NAME", help="Name of the author.")],
+    panel: Annotated[str | None, typer.Option(metavar="NAME", help="One panel instead of all of the kind.")] = None,
 ) -> None:
-    """Measure policies on the leaderboard's panel, and write an entry for each: under a minute each after the first."""
-    from experiments.leaderboard.entry import measure
+    """Measure policies on the leaderboard's panels, and write an entry for each: a minute a panel, or less."""
+    from experiments.leaderboard.entry import measure, panels_of
 
+    panels = panels_of(kind) if panel is None else (panel,)
     for policy in policies:
-        entry = measure(policy, kind, who)
-        entry.write()
-        console_for(None).print(f"{entry.name}: {entry.score:.4f} [{entry.low:.4f}, {entry.high:.4f}]")
+        for each in panels:
+            entry = measure(policy, kind, who, each)
+            entry.write()
+            console_for(None).print(f"{entry.name}: {entry.score:.4f} [{entry.low:.4f}, {entry.high:.4f}]")
 
 
 @app.command("verify", epilog=EXAMPLES)

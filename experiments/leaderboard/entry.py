@@ -18,7 +18,7 @@ from servegym.evaluation.scoring.scoring import score
 from servegym.simulator.compilation.kernels import source_digest
 
 ENTRIES = Path(__file__).with_name("entries")
-PANELS = {"scheduler": "leaderboard", "router": "leaderboard_routers"}
+PANELS = {"scheduler": ("leaderboard",), "router": ("leaderboard_routers", "session_fleet", "mixed_fleet")}
 LIMIT_S = 600.0
 # Tolerance of a run's TDG ratio. The same machine gives the same bytes; another machine's mathematical library may
 # round differently, and two requests that change places change all that follows.
@@ -49,8 +49,9 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Of its file."""
-        return f"{self.kind}-{re.sub('[^a-zA-Z0-9.]+', '-', self.policy.removesuffix('.py')).strip('-')}"
+        """Of its file: kind and policy, and the panel in between unless it is the first of its kind."""
+        where = "" if self.panel == PANELS[self.kind][0] else f"{self.panel}-"
+        return f"{self.kind}-{where}{re.sub('[^a-zA-Z0-9.]+', '-', self.policy.removesuffix('.py')).strip('-')}"
 
     @property
     def path(self) -> Path:
@@ -80,11 +81,16 @@ def entries() -> list[Entry]:
     return sorted(map(read_entry, sorted(ENTRIES.glob("*.json"))), key=lambda entry: (-entry.score, entry.name))
 
 
-def measure(policy: str, kind: str, who: str) -> Entry:
-    """A new entry for a policy by name, or for a file that lies among the entries. Raises as `servegym.score`."""
+def panels_of(kind: str) -> tuple[str, ...]:
+    """The panels of a kind of policy. Raises ExperimentError for an unknown kind."""
     if kind not in PANELS:
         raise ExperimentError(f"kind {kind!r}; there are {' and '.join(PANELS)}")
-    found = _scored(policy, kind, PANELS[kind])
+    return PANELS[kind]
+
+
+def measure(policy: str, kind: str, who: str, panel: str) -> Entry:
+    """A new entry for a policy by name, or for a file that lies among the entries. Raises as `servegym.score`."""
+    found = _scored(policy, kind, panel)
     return Entry(
         policy, kind, who, datetime.date.today().isoformat(), servegym.__version__, code_of(policy, kind),
         found.panel, found.relative_to,

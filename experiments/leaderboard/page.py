@@ -3,20 +3,30 @@
 from pathlib import Path
 
 from experiments.leaderboard.entry import PANELS, Entry, entries, loads_in
+from experiments.prose import sections, wrapped
 from servegym.evaluation.markdown import narrow_header, row
 
 HEADING = Path(__file__).with_name("leaderboard.md")
-TITLES = {"scheduler": "Schedulers", "router": "Routers"}
+WORDS = Path(__file__).with_name("panels.md")  # of panels, by title
+TITLES = {
+    "leaderboard": "Schedulers",
+    "leaderboard_routers": "Routers of equal engines",
+    "session_fleet": "Routers of agents' sessions",
+    "mixed_fleet": "Routers of unequal engines at overload",
+}
 
 
 def page() -> str:
     """The page in Markdown."""
+    words = sections(WORDS)
     lines = [HEADING.read_text(encoding="utf-8").strip()]
     found = entries()
-    for kind in PANELS:
-        mine = [entry for entry in found if entry.kind == kind]
-        if mine:
-            lines += ["", f"## {TITLES[kind]}", "", *table(mine)]
+    for kind, panels in PANELS.items():
+        for panel in panels:
+            mine = [entry for entry in found if (entry.kind, entry.panel) == (kind, panel)]
+            if mine:
+                said = words.get(TITLES[panel])
+                lines += ["", f"## {TITLES[panel]}", "", *([wrapped(said), ""] if said else []), *table(mine)]
     return "\n".join(lines) + "\n"
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from experiments.leaderboard import entry as leaderboard
 from experiments.leaderboard.command import app
-from experiments.leaderboard.entry import code_of, entries, read_entry, verify
+from experiments.leaderboard.entry import PANELS, code_of, entries, panels_of, read_entry, verify
 from experiments.leaderboard.page import page
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
@@ -29,10 +28,10 @@ def test_the_command_writes_the_page_and_knows_the_entries(tmp_path: Path) -> No
     assert "there is no entry nobody; there are router-gorouting" in str(wrong.exception)
 
 
-def test_every_shipped_scheduler_and_router_is_on_it() -> None:
-    found = {(entry.kind, entry.policy) for entry in entries()}
+def test_every_shipped_scheduler_and_router_is_on_each_panel_of_its_kind() -> None:
+    found = {(entry.panel, entry.policy) for entry in entries()}
     for kind, names in (("scheduler", registry.scheduler_names()), ("router", registry.router_names())):
-        assert {(kind, name) for name in names} <= found
+        assert {(panel, name) for panel in PANELS[kind] for name in names} <= found
 
 
 @pytest.mark.slow
@@ -58,4 +57,4 @@ def test_what_is_no_entry_is_said(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"mine\.json is no entry"):
         read_entry(tmp_path / "mine.json")
     with pytest.raises(ExperimentError, match="there are scheduler and router"):
-        leaderboard.measure("edf", "scaler", "nobody")
+        panels_of("scaler")
