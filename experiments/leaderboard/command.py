@@ -47,8 +47,8 @@ def add(
 
     panels = panels_of(kind) if panel is None else (panel,)
     for policy in policies:
-        for each in panels:
-            entry = measure(policy, kind, who, each)
+        for name in panels:
+            entry = measure(policy, kind, who, name)
             entry.write()
             console_for(None).print(f"{entry.name}: {entry.score:.4f} [{entry.low:.4f}, {entry.high:.4f}]")
 

@@ -89,7 +89,11 @@ def panels_of(kind: str) -> tuple[str, ...]:
 
 
 def measure(policy: str, kind: str, who: str, panel: str) -> Entry:
-    """A new entry for a policy by name, or for a file that lies among the entries. Raises as `servegym.score`."""
+    """A new entry for a policy by name, or for a file that lies among the entries. Raises as `servegym.score`, and
+    ExperimentError for an unknown kind or a panel of another kind.
+    """
+    if panel not in panels_of(kind):
+        raise ExperimentError(f"panel {panel!r}; for a {kind} there are {', '.join(panels_of(kind))}")
     found = _scored(policy, kind, panel)
     return Entry(
         policy, kind, who, datetime.date.today().isoformat(), servegym.__version__, code_of(policy, kind),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.leaderboard.entry import PANELS, Entry, entries, loads_in
+from experiments.leaderboard.entry import Entry, entries, loads_in
 from experiments.prose import sections, wrapped
 from servegym.evaluation.markdown import narrow_header, row
 
@@ -21,12 +21,11 @@ def page() -> str:
     words = sections(WORDS)
     lines = [HEADING.read_text(encoding="utf-8").strip()]
     found = entries()
-    for kind, panels in PANELS.items():
-        for panel in panels:
-            mine = [entry for entry in found if (entry.kind, entry.panel) == (kind, panel)]
-            if mine:
-                said = words.get(TITLES[panel])
-                lines += ["", f"## {TITLES[panel]}", "", *([wrapped(said), ""] if said else []), *table(mine)]
+    for panel, title in TITLES.items():
+        mine = [entry for entry in found if entry.panel == panel]
+        if mine:
+            said = [wrapped(words[title]), ""] if title in words else []
+            lines += ["", f"## {title}", "", *said, *table(mine)]
     return "\n".join(lines) + "\n"
 
 

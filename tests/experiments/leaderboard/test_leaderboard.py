@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from experiments.leaderboard import entry as leaderboard
 from experiments.leaderboard.command import app
-from experiments.leaderboard.entry import PANELS, code_of, entries, panels_of, read_entry, verify
+from experiments.leaderboard.entry import PANELS, code_of, entries, read_entry, verify
 from experiments.leaderboard.page import page
 from servegym.baselines import registry
 from servegym.errors import ExperimentError
@@ -57,4 +58,6 @@ def test_what_is_no_entry_is_said(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"mine\.json is no entry"):
         read_entry(tmp_path / "mine.json")
     with pytest.raises(ExperimentError, match="there are scheduler and router"):
-        panels_of("scaler")
+        leaderboard.measure("edf", "scaler", "nobody", "leaderboard")
+    with pytest.raises(ExperimentError, match=r"panel 'session_fleet'; for a scheduler there are leaderboard"):
+        leaderboard.measure("edf", "scheduler", "nobody", "session_fleet")
