@@ -26,7 +26,7 @@ from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish
 from servegym.tuners.problem import Problem
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.serving import outcome_of, tdg_ratio
-from servegym.tuners.validation import Judge, said_of
+from servegym.tuners.validation import Judge, progress_text
 
 
 def score_of(runs: Sequence[Scenario], objective: Objective, index: int) -> float:
@@ -121,7 +121,7 @@ class Evolution:
                 self._validate(policy_of, judge)
                 folder.write_curve(state.rows)
             if progress is not None:
-                progress(min(share, 1.0), f"{self.steps:,} scenarios{said_of(self.state.rows[-1])}")
+                progress(min(share, 1.0), f"{self.steps:,} scenarios{progress_text(self.state.rows[-1])}")
             if share >= 1:
                 return
             scenarios = scenarios_of(problem, self.generation, count)

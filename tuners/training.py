@@ -25,7 +25,7 @@ from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish,
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.rewards import TrainingVecEnv
 from servegym.tuners.runs import POLICY, TENSORBOARD, RunFolder
-from servegym.tuners.validation import Judge, said_of
+from servegym.tuners.validation import Judge, progress_text
 
 MODEL = "model.zip"
 FOREVER = 2**62  # steps, where a budget has none
@@ -116,7 +116,7 @@ class Training(BaseCallback):
         self.folder.write_curve(state.rows)
         for name in ("policy", "base", "difference"):
             self.logger.record(f"validation/{name}_tdg_ratio", row[name])
-        self._said = said_of(row)
+        self._said = progress_text(row)
 
     def checkpoint(self) -> None:
         """Write everything needed to resume from here."""

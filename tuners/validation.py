@@ -98,7 +98,7 @@ def half_width(differences: np.ndarray) -> float:
     return float(WITHIN_95 * differences.std(ddof=1) / math.sqrt(n)) if n > 1 else 0.0
 
 
-def said_of(row: Mapping[str, Any]) -> str:
+def progress_text(row: Mapping[str, Any]) -> str:
     """Return what a row of the curve, with the fields of a verdict, says about the base, for a line of progress."""
     tdg = Interval.about(100 * row["difference"], 100 * row["half_width"]).text("+.2f")
     attained = Interval.about(100 * row["attainment_difference"], 100 * row["attainment_half_width"]).text("+.2f")
