@@ -4,7 +4,8 @@ A study of N trials has the indices 0 to N - 1; an attempt at one is an Optuna t
 first index without a finished, running or waiting attempt, under a lock, and runs it. If it dies, another or a later
 worker marks its attempt as FAILed, which opens the index again. So the open work follows from the trials, and no worker
 has to return it to a queue before it dies. A worker that wrongly counted as dead finds its trial FAILed, drops the
-result and continues.
+result and continues. If a database loses the lock, several workers may make an attempt at an index: the first counts,
+and the others FAIL before they run.
 
 Optuna's `Study.optimize`, RetryHeartbeatStaleTrialCallback and MaxTrialsCallback do not do the same: workers that end
 together run more than N trials, a trial whose retry could not be added before a second kill is lost, and retries come
@@ -74,6 +75,13 @@ def first_finished(attempts: Iterable[FrozenTrial]) -> FrozenTrial | None:
 def is_open(attempts: Iterable[FrozenTrial]) -> bool:
     """Return whether an index has only failed attempts, or none."""
     return all(trial.state == TrialState.FAIL for trial in attempts)
+
+
+def comes_first(trial: FrozenTrial, trials: Iterable[FrozenTrial]) -> bool:
+    """Return whether all attempts at a trial's index before it have failed."""
+    index = index_of(trial)
+    earlier = [other for other in trials if other.number < trial.number and index_of(other) == index]
+    return index is None or is_open(earlier)
 
 
 def work(
@@ -153,22 +161,29 @@ class Worker:
             trials = self._trials()
             attempts = attempts_of(trials, self.trials)
             finished = [trial for group in attempts if (trial := first_finished(group)) is not None]
-            trial = next((trial for trial in trials if trial.state == TrialState.WAITING), None)
-            if trial is None:  # else: of a worker that died before it started the trial
+            waiting = next((trial for trial in trials if trial.state == TrialState.WAITING), None)
+            if waiting is None:
                 opened = [index for index, group in enumerate(attempts) if is_open(group)]
                 if not opened:
                     return None, finished
-                trial = self._new_trial(opened[0], attempts[opened[0]])
+                trial_id = self._new_trial(opened[0], attempts[opened[0]])
+            else:  # of a worker that died before it started the trial
+                trial_id = waiting._trial_id
             with contextlib.suppress(UpdateFinishedTrialError):
-                self.storage.set_trial_user_attr(trial._trial_id, WORKER, self.name)
-                self.storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
-            trial = self.storage.get_trial(trial._trial_id)
+                if waiting is not None:
+                    self.storage.set_trial_user_attr(trial_id, WORKER, self.name)
+                self.storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+            trials = self._trials()
+            trial = next(trial for trial in trials if trial._trial_id == trial_id)
             if trial.state != TrialState.RUNNING or worker_of(trial) != self.name:
                 return None, finished  # another worker has it: a database lost the lock
+            if not comes_first(trial, trials):  # the lock was lost; or an answer, and Optuna made the trial once more
+                self._fail(trial_id, "another attempt came first")
+                return None, finished
             return trial, finished
 
-    def _new_trial(self, index: int, failed: Sequence[FrozenTrial]) -> FrozenTrial:
-        """Make a WAITING trial of an index. Raises WorkError if too many workers died of the attempts before."""
+    def _new_trial(self, index: int, failed: Sequence[FrozenTrial]) -> int:
+        """Make a WAITING trial of an index; returns its id. Raises WorkError if too many workers died of it."""
         dead = [trial for trial in failed if ENDED not in trial.user_attrs]
         if len(dead) > self.retries:
             numbers = ", ".join(str(trial.number) for trial in failed)
@@ -178,8 +193,9 @@ class Worker:
                 "out what ends them (memory?) before you continue"
             )
         fixed = {"fixed_params": dict(self.enqueue[index])} if index < len(self.enqueue) else {}  # as enqueue_trial
-        template = create_trial(state=TrialState.WAITING, system_attrs=fixed, user_attrs={INDEX: index})
-        return self.storage.get_trial(self.storage.create_new_trial(self.study._study_id, template))
+        attributes = {INDEX: index, WORKER: self.name}
+        template = create_trial(state=TrialState.WAITING, system_attrs=fixed, user_attrs=attributes)
+        return self.storage.create_new_trial(self.study._study_id, template)
 
     def evaluate(self, taken: FrozenTrial, objective: Objective) -> None:
         """Run a trial to its end. Raises WorkError for an objective that is not a number."""

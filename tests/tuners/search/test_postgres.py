@@ -1,7 +1,9 @@
 """Studies in a real PostgreSQL: workers are killed, the server goes away and comes back."""
 
+import itertools
 import os
 import re
+import threading
 import time
 
 import pytest
@@ -10,6 +12,7 @@ pytest.importorskip("optuna")
 pytest.importorskip("psycopg")
 
 import optuna
+import psycopg
 import sqlalchemy
 
 from servegym.errors import StorageError
@@ -104,6 +107,48 @@ def test_a_connection_that_is_lost_at_any_statement_is_made_again(tmp_path, data
     killer.dispose()
     assert points(done) == expected(tmp_path, 3)
     assert len(seen) > 20
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["before its trial is made", "before its trial runs"])
+def test_a_worker_that_loses_the_lock_leaves_the_index_to_the_next_holder(tmp_path, database, monkeypatch, made):
+    studies = [opened(tmp_path, database) for _ in range(2)]
+    first, second = (
+        workers.Worker(study, study._storage, name, 1, sampler_of) for study, name in zip(studies, "ab", strict=True)
+    )
+    create, taken = first.storage.create_new_trial, []
+
+    def lose_the_lock(*arguments):
+        trial_id = create(*arguments) if made else None
+        killer = sqlalchemy.create_engine(database, isolation_level="AUTOCOMMIT")
+        with killer.connect() as other:
+            holder = "FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE datname = current_database()"
+            other.execute(sqlalchemy.text(f"SELECT pg_terminate_backend(pid, 5000) {holder} AND locktype = 'advisory'"))
+        killer.dispose()
+        taken.append(second.take()[0])
+        return trial_id or create(*arguments)
+
+    monkeypatch.setattr(first.storage, "create_new_trial", lose_the_lock)
+    assert first.take() == (None, [])
+    second.evaluate(taken[0], bowl)
+    assert [worker_of(trial) for trial in work(studies[0], bowl, 1)] == ["b"]
+    assert [trial.state.name for trial in studies[0].trials].count("COMPLETE") == 1
+
+
+def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path, database, monkeypatch):
+    """Every other commit of this thread, so that each is tried again."""
+    study = opened(tmp_path, database)
+    dialect = study._storage._patience.backend.engine.dialect
+    commit, lost = dialect.do_commit, itertools.cycle([True, False])
+
+    def lose(connection):
+        commit(connection)
+        if threading.current_thread() is threading.main_thread() and next(lost):
+            connection.dbapi_connection.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(dialect, "do_commit", lose)
+    assert points(work(study, bowl, 3, enqueue=[WARM_START])) == expected(tmp_path, 3)
+    assert [trial.state.name for trial in study.trials].count("COMPLETE") == 3
 
 
 def test_a_server_that_stays_away_ends_the_worker_and_keeps_what_is_finished(tmp_path, server):

@@ -141,7 +141,7 @@ def test_a_worker_that_was_taken_for_dead_drops_its_result(tmp_path):
 
 
 def test_of_two_finished_trials_at_an_index_the_first_counts(tmp_path):
-    """As when a database is restarted while a worker holds the lock; and trials of a dashboard's user do not count."""
+    """As another program may add them; and those of a dashboard's user do not count."""
     study = opened(tmp_path)
     for value, attributes in ((1.0, {}), (2.0, {"slot": 0}), (3.0, {"slot": 0})):
         study.add_trial(create_trial(value=value, user_attrs=attributes))
@@ -163,10 +163,10 @@ def test_a_trial_that_another_worker_has_meanwhile_is_not_taken(tmp_path, monkey
     made = late._new_trial
 
     def taken_meanwhile(index, failed):
-        trial = made(index, failed)
+        trial_id = made(index, failed)
         for change in (TrialState.RUNNING, state):
-            study._storage.set_trial_state_values(trial._trial_id, change, [1.0] if change.is_finished() else None)
-        return trial
+            study._storage.set_trial_state_values(trial_id, change, [1.0] if change.is_finished() else None)
+        return trial_id
 
     monkeypatch.setattr(late, "_new_trial", taken_meanwhile)
     if state.is_finished():
