@@ -9,21 +9,25 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from servegym.baselines import registry
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.headroom.ranking import FORESIGHT
-from servegym.evaluation.headroom.search import SEED
+from servegym.evaluation.headroom.search import BASES, SEED
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.simulator.inputs.scenario import Scenario
 
-SEARCH = ("ranking.py", "point.py", "moves.py", "search.py")
+SEARCH = ("point.py", "search.py")
+OF_KIND = {"scheduler": ("ranking.py", "moves.py"), "router": ("assignment.py", "reassigning.py")}
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A case of a search. scenario: its scheduler does not matter. identity: JSON that names the case."""
+    """A case of a search. scenario: its policy of the searched kind does not matter. identity: JSON that names the
+    case. kind: of the policies that are searched, "scheduler" or "router"."""
 
     scenario: Scenario
     identity: dict[str, Any]
+    kind: str = "scheduler"
 
     @property
     def file(self) -> str:
@@ -31,11 +35,12 @@ class Case:
         return f"headroom-{document_digest(self.identity, 16)}.jsonl"
 
 
-def case_of(comparison: Comparison, load: float, seed: int) -> Case:
-    """The case of a comparison's load and seed, with its router and scaler."""
+def case_of(comparison: Comparison, load: float, seed: int, kind: str = "scheduler") -> Case:
+    """The case of a comparison's load and seed, with its policies of the other kinds."""
     candidate = next(iter(comparison.candidates.values()))
     scenario = comparison.scenario(load, seed, candidate)
-    others = [policy for policy in (candidate.router, candidate.scaler) if policy is not None]
+    others = [policy for role, policy in candidate.roles.items() if role != kind]
+    families = [FORESIGHT] if kind == "scheduler" else [registry.router(name) for name in BASES]
     return Case(
         scenario,
         {
@@ -51,17 +56,18 @@ def case_of(comparison: Comparison, load: float, seed: int) -> Case:
             "workload": scenario.workload.digest,
             "deployment": deployment_digest(scenario.deployment),
             "versions": versions(),
-            "code": code_digests([FORESIGHT, *others], scenario.deployment),
-            "search": _search_identity(),
+            "code": code_digests([*families, *others], scenario.deployment),
+            "search": _search_identity(kind),
         },
+        kind,
     )
 
 
 @functools.cache
-def _search_identity() -> dict[str, str | None]:
-    """The search's source and the version of its library: with others, the same gains give other points."""
+def _search_identity(kind: str) -> dict[str, str | None]:
+    """The search's source and the version of its library: with others, the same scores give other points."""
     digest = hashlib.sha256()
-    for name in SEARCH:
+    for name in (*SEARCH, *OF_KIND[kind]):
         digest.update((Path(__file__).parent / name).read_bytes())
     try:
         cmaes: str | None = metadata.version("cmaes")

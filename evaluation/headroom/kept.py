@@ -1,4 +1,4 @@
-"""Searches with a ledger each: their gains are kept round by round, so that the same command continues from there."""
+"""Searches with a ledger each: their scores are kept round by round, so that the same command continues from there."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from typing import NamedTuple
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.headroom.cases import Case
-from servegym.evaluation.headroom.point import Point
-from servegym.evaluation.headroom.search import Best, gain_of, rounds, run_of
+from servegym.evaluation.headroom.search import SEARCHES, AnyPoint, Best, rounds, run_of, score_of
 from servegym.evaluation.ledger import Ledger, Row
 from servegym.evaluation.running import Runner, ThreadRunner, results_of
 from servegym.simulator.runs.results import Result
 
 
 class Found(NamedTuple):
-    """The best run of a search: its gain, what fixes it, and how many were run."""
+    """The best run of a search: its score, what fixes it, and how many were run."""
 
-    gain: float
-    point: Point
+    score: float
+    point: AnyPoint
     evaluations: int
 
 
@@ -40,15 +39,15 @@ class KeptSearch:
     def __enter__(self) -> KeptSearch:
         self.ledger.__enter__()
         try:
-            self._rounds = rounds(self.case.scenario)
+            self._rounds = rounds(self.case.scenario, self.case.kind)
             self.points = next(self._rounds)
             for number, row in enumerate(self.ledger.rows, start=2):
-                if len(row["gains"]) != len(self.points):
+                if len(row["scores"]) != len(self.points):
                     raise ExperimentError(
-                        f"{self.ledger.path}, line {number}: {len(row['gains'])} gains, where the search has "
+                        f"{self.ledger.path}, line {number}: {len(row['scores'])} scores, where the search has "
                         f"{len(self.points)} points; --fresh starts over"
                     )
-                self._learn(row["gains"])
+                self._learn(row["scores"])
         except BaseException:
             self.ledger.__exit__(None, None, None)
             raise
@@ -59,32 +58,32 @@ class KeptSearch:
     ) -> None:
         self.ledger.__exit__(kind, error, trace)
 
-    def keep(self, gains: Sequence[float]) -> None:
-        """Keep the gains of `points`; then there are others."""
-        before, points = self.best.gain, self.points
-        improved = Best(gain=before)
-        improved.see(points, gains)
-        row: Row = {"gains": list(gains)}
-        if improved.gain > before:
+    def keep(self, scores: Sequence[float]) -> None:
+        """Keep the scores of `points`; then there are others."""
+        before, points = self.best.score, self.points
+        improved = Best(score=before)
+        improved.see(points, scores)
+        row: Row = {"scores": list(scores)}
+        if improved.score > before:
             row["best"] = improved.point.to_json()
         self.ledger.append(row)
-        self._learn(gains)
+        self._learn(scores)
 
-    def _learn(self, gains: Sequence[float]) -> None:
-        self.best.see(self.points, gains)
-        self.evaluations += len(gains)
-        self.points = self._rounds.send(gains)
+    def _learn(self, scores: Sequence[float]) -> None:
+        self.best.see(self.points, scores)
+        self.evaluations += len(scores)
+        self.points = self._rounds.send(scores)
 
     @property
     def found(self) -> Found:
-        return Found(self.best.gain, self.best.point, self.evaluations)
+        return Found(self.best.score, self.best.point, self.evaluations)
 
 
 def row_problem(row: Row) -> str | None:
     """Describe what is wrong with a row of a ledger; None if nothing is."""
-    gains = row.get("gains")
-    if not isinstance(gains, list) or not gains or not all(isinstance(gain, float) for gain in gains):
-        return "a round has no gains"
+    scores = row.get("scores")
+    if not isinstance(scores, list) or not scores or not all(isinstance(score, float) for score in scores):
+        return "a round has no scores"
     return None
 
 
@@ -113,17 +112,17 @@ def search_all(
             if not unfinished:
                 return [search.found for search in searches]
             items = [(search.case, point) for search in unfinished for point in search.points]
-            gains = results_of(runner, functools.partial(_gain_at, items), range(len(items)))
+            scores = results_of(runner, functools.partial(_score_at, items), range(len(items)))
             at = 0
             for search in unfinished:
                 end = at + len(search.points)
-                search.keep(gains[at:end])
+                search.keep(scores[at:end])
                 at = end
 
 
-def _gain_at(items: Sequence[tuple[Case, Point]], index: int) -> float:
+def _score_at(items: Sequence[tuple[Case, AnyPoint]], index: int) -> float:
     case, point = items[index]
-    return gain_of(case.scenario, point)
+    return score_of(case.scenario, point, case.kind)
 
 
 def kept_best(case: Case, directory: str | Path) -> Found | None:
@@ -135,16 +134,16 @@ def kept_best(case: Case, directory: str | Path) -> Found | None:
         bests = [row["best"] for row in ledger.rows if "best" in row]
         if not bests:
             return None
-        gains = [gain for row in ledger.rows for gain in row["gains"]]
-        return Found(max(gains), Point.from_json(bests[-1]), len(gains))
+        scores = [score for row in ledger.rows for score in row["scores"]]
+        return Found(max(scores), SEARCHES[case.kind].read(bests[-1]), len(scores))
 
 
 def run_again(case: Case, found: Found) -> Result:
-    """Return the result of the run that was found. Raises ExperimentError if its gain is not that of the ledger."""
-    result = run_of(case.scenario, found.point).result()
-    gain = float(result.summary["gain"])
-    if not math.isclose(gain, found.gain, rel_tol=1e-12):
+    """Return the result of the run that was found. Raises ExperimentError if its score is not that of the ledger."""
+    run = run_of(case.scenario, found.point)
+    score = SEARCHES[case.kind].score(run)
+    if not math.isclose(score, found.score, rel_tol=1e-12):
         raise ExperimentError(
-            f"{case.file} has a gain of {found.gain!r}, and the run has {gain!r}; --fresh starts over"
+            f"{case.file} has a score of {found.score!r}, and the run has {score!r}; --fresh starts over"
         )
-    return result
+    return run.result()

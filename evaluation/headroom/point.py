@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from servegym.evaluation.headroom.ranking import EARLIER, FORESIGHT, NOT_BEFORE, OF_REQUEST, TOKENS, P
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
-from servegym.simulator.policies.policy import Parameter, Policy, Weights
+from servegym.simulator.policies.parameters import Parameter
+from servegym.simulator.policies.policy import Policy, Weights
 
 SEARCHED = tuple(parameter for parameter in P if parameter.name != "slo_s")
 DIMENSIONS = len(SEARCHED)
@@ -36,18 +37,19 @@ class Point:
 
     family: np.ndarray
     changes: Mapping[int, Change] = dataclasses.field(default_factory=dict)
+    no_change: ClassVar[Change] = NO_CHANGE
 
     @classmethod
     def of(cls, **settings: float) -> Point:
         """The defaults of the ranking, with these numbers."""
         values: dict[str, Any] = FORESIGHT.with_settings(**settings).chosen()
-        return cls(np.array([_to_unit(parameter, values[parameter.name]) for parameter in SEARCHED]))
+        return cls(np.array([to_unit(parameter, values[parameter.name]) for parameter in SEARCHED]))
 
     @property
     def settings(self) -> dict[str, float]:
         """The numbers of the family by name, in their own units."""
         return {
-            parameter.name: _from_unit(parameter, float(unit))
+            parameter.name: from_unit(parameter, float(unit))
             for parameter, unit in zip(SEARCHED, self.family, strict=True)
         }
 
@@ -80,17 +82,20 @@ class Point:
         return cls(np.array(document["family"], "f8"), changes)
 
 
-def _to_unit(parameter: Parameter, value: float) -> float:
+def to_unit(parameter: Parameter, value: float) -> float:
+    """Convert a value of a parameter to units of its range."""
     low, high, at = parameter.low, parameter.high, value
     if parameter.log:
         low, high, at = math.log(low), math.log(high), math.log(value)
     return (at - low) / (high - low)
 
 
-def _from_unit(parameter: Parameter, unit: float) -> float:
+def from_unit(parameter: Parameter, unit: float) -> float:
+    """Convert units of a parameter's range to a value within its bounds."""
     low, high = parameter.low, parameter.high
     if parameter.log:
         value = math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
     else:
         value = low + unit * (high - low)
-    return min(max(value, low), high)
+    value = min(max(value, low), high)
+    return round(value) if parameter.integer else value

@@ -1,31 +1,36 @@
-"""The search for the best run of one scenario: over the family of rankings, then over single requests, in turns.
+"""The search for the best run of one scenario: over a family of policies, then over single requests, in turns.
 
-It is a generator: it yields points to be run and is sent their gains, so that its driver runs them where it
-likes, keeps the gains, and goes on from what it has kept by sending it again. The same gains give the same points.
+It is a generator: it yields points to be run and is sent their scores, so that its driver runs them where it
+likes, keeps the scores, and goes on from what it has kept by sending it again. The same scores give the same points.
 
 Over the family: CMA-ES (Hansen and Ostermeier, "Completely Derandomized Self-Adaptation in Evolution Strategies",
 2001, by the library cmaes) in the unit cube, with the changes of single requests as they are. Over requests: of a
-round of random moves the best is kept if it gains more, or all that do, if together they gain more still.
+round of random moves the best is kept if its score is higher, or all of these, if together they score higher still.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from servegym.errors import ExperimentError
+from servegym.evaluation.headroom.assignment import Assignment
 from servegym.evaluation.headroom.moves import Moves
-from servegym.evaluation.headroom.point import DIMENSIONS, NO_CHANGE, Change, Point
+from servegym.evaluation.headroom.point import Point
+from servegym.evaluation.headroom.reassigning import Reassignments
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.simulation import Simulation
+from servegym.simulator.runs.slos import attained
 
 POPULATION = 12  # points of a round, that may run side by side
 ROUNDS = 40  # of a turn
 FIRST_STEP, LATER_STEP = 0.2, 0.08  # of CMA-ES, at its start: of the unit cube
 SEED = 0
-Rounds = Generator[list[Point], Sequence[float], None]
+AnyPoint = Point | Assignment
+Rounds = Generator[list[Any], Sequence[float], None]
 
 # Near to what shipped policies do, as far as the family can say it, and what differs from them most.
 STARTS = (
@@ -40,24 +45,58 @@ STARTS = (
 )
 
 
+# Heuristics that send some requests elsewhere: the best of them goes on.
+BASES = ("lost-gain", "predicted-cost", "prefix-affinity", "min-load", "gorouting", "polyserve")
+
+
+def gain_of_run(run: Simulation) -> float:
+    return float(run.arrays.status[0].gain)
+
+
+def gain_and_attainment(run: Simulation) -> float:
+    """TDG ratio + SLO attainment of a run."""
+    workload = run.scenario.workload
+    ratio = gain_of_run(run) / float(run.scenario.gain.ideal(workload).sum())
+    return ratio + float(attained(run.arrays, workload).mean())
+
+
+class Search(NamedTuple):
+    """What is searched. starts: the first points. score: what is sought, of a run. moves: what draws other points, of a
+    run. read: a point, of its JSON."""
+
+    starts: Callable[[], tuple[Any, ...]]
+    score: Callable[[Simulation], float]
+    moves: Callable[[Simulation], Any]
+    read: Callable[[Mapping[str, Any]], Any]
+
+
+# By the kind of policies.
+SEARCHES = {
+    "scheduler": Search(lambda: STARTS, gain_of_run, Moves.after, Point.from_json),
+    "router": Search(
+        lambda: tuple(map(Assignment.of, BASES)), gain_and_attainment, Reassignments.after, Assignment.from_json
+    ),
+}
+
+
 @dataclasses.dataclass
 class Best:
-    """The best point so far, and its gain."""
+    """The best point so far, and its score."""
 
-    point: Point = dataclasses.field(default_factory=Point.of)
-    gain: float = -np.inf
+    point: Any = None
+    score: float = -np.inf
 
-    def see(self, points: Sequence[Point], gains: Sequence[float]) -> None:
+    def see(self, points: Sequence[Any], scores: Sequence[float]) -> None:
         """Keep the first of equal points."""
-        for point, gain in zip(points, gains, strict=True):
-            if gain > self.gain:
-                self.point, self.gain = point, gain
+        for point, score in zip(points, scores, strict=True):
+            if score > self.score:
+                self.point, self.score = point, score
 
 
-def gain_of(scenario: Scenario, point: Point) -> float:
-    """The gain of a run of the point, which ends when no token can be in time any more."""
+def score_of(scenario: Scenario, point: AnyPoint, kind: str = "scheduler") -> float:
+    """The score of a run of the point, which ends when no token can be in time any more."""
     until_s = min(scenario.until_s, last_deadline_s(scenario))
-    return float(run_of(dataclasses.replace(scenario, until_s=until_s), point).arrays.status[0].gain)
+    return SEARCHES[kind].score(run_of(dataclasses.replace(scenario, until_s=until_s), point))
 
 
 def last_deadline_s(scenario: Scenario) -> float:
@@ -72,13 +111,13 @@ def last_deadline_s(scenario: Scenario) -> float:
     return float((table["arrival_s"] + np.where(ttlt, table["ttlt_slo_s"], table["ttft_slo_s"] + later_s)).max())
 
 
-def run_of(scenario: Scenario, point: Point) -> Simulation:
+def run_of(scenario: Scenario, point: AnyPoint) -> Simulation:
     simulation = Simulation(point.scenario(scenario))
     simulation.run()
     return simulation
 
 
-def rounds(scenario: Scenario, seed: int = SEED) -> Rounds:
+def rounds(scenario: Scenario, kind: str = "scheduler", seed: int = SEED) -> Rounds:
     """Points to be run, round by round, without end. Raises ExperimentError where cmaes is not installed."""
     try:
         import cmaes  # noqa: F401 (said here, before anything is run)
@@ -86,12 +125,13 @@ def rounds(scenario: Scenario, seed: int = SEED) -> Rounds:
         raise ExperimentError(
             "the search takes a package that is not installed (cmaes): pip install 'servegym[tune]'"
         ) from None
-    best = Best()
-    best.see(STARTS, (yield list(STARTS)))
-    turn = 0
+    search, best, turn = SEARCHES[kind], Best(), 0
+    starts = search.starts()
+    best.see(starts, (yield list(starts)))
     while True:
-        yield from over_family(best, turn, seed)
-        yield from over_requests(scenario, best, turn, seed)
+        if len(best.point.family) > 1:  # fewer are not worth a turn
+            yield from over_family(best, turn, seed)
+        yield from over_requests(scenario, best, search, turn, seed)
         turn += 1
 
 
@@ -99,27 +139,27 @@ def over_family(best: Best, turn: int, seed: int) -> Rounds:
     """A turn of CMA-ES from the best point."""
     from cmaes import CMA
 
-    bounds = np.tile([0.0, 1.0], (DIMENSIONS, 1))
+    start = best.point
+    bounds = np.tile([0.0, 1.0], (len(start.family), 1))
     step = LATER_STEP if turn else FIRST_STEP
-    changes = best.point.changes
-    optimizer = CMA(best.point.family, step, bounds=bounds, seed=seed + turn, population_size=POPULATION)
+    optimizer = CMA(start.family, step, bounds=bounds, seed=seed + turn, population_size=POPULATION)
     for _ in range(ROUNDS):
-        points = [Point(optimizer.ask(), changes) for _ in range(POPULATION)]
-        gains = yield points
-        optimizer.tell([(point.family, -gain) for point, gain in zip(points, gains, strict=True)])
-        best.see(points, gains)
+        points = [dataclasses.replace(start, family=optimizer.ask()) for _ in range(POPULATION)]
+        scores = yield points
+        optimizer.tell([(point.family, -score) for point, score in zip(points, scores, strict=True)])
+        best.see(points, scores)
 
 
-def over_requests(scenario: Scenario, best: Best, turn: int, seed: int) -> Rounds:
+def over_requests(scenario: Scenario, best: Best, search: Search, turn: int, seed: int) -> Rounds:
     """A turn of moves of single requests, from the best point. A run of it tells what to move."""
     rng = np.random.default_rng([seed, turn])
-    moves = Moves.after(run_of(scenario, best.point))
+    moves = search.moves(run_of(scenario, best.point))
     for _ in range(ROUNDS):
         start = best.point
         points = [moves.draw(start, rng) for _ in range(POPULATION - 1)]
-        gains = yield points
-        better = [point for point, gain in zip(points, gains, strict=True) if gain > best.gain]
-        best.see(points, gains)
+        scores = yield points
+        better = [point for point, score in zip(points, scores, strict=True) if score > best.score]
+        best.see(points, scores)
         if len(better) > 1:
             together = start
             for point in better:
@@ -127,8 +167,8 @@ def over_requests(scenario: Scenario, best: Best, turn: int, seed: int) -> Round
             best.see([together], (yield [together]))
 
 
-def difference(start: Point, moved: Point) -> dict[int, Change]:
+def difference(start: AnyPoint, moved: AnyPoint) -> dict[int, Any]:
     """The changes that a move made."""
-    rows = {*start.changes, *moved.changes}
-    found = {r: moved.changes.get(r, NO_CHANGE) for r in rows}
-    return {r: change for r, change in found.items() if change != start.changes.get(r, NO_CHANGE)}
+    none = start.no_change
+    found = {r: moved.changes.get(r, none) for r in {*start.changes, *moved.changes}}
+    return {r: change for r, change in found.items() if change != start.changes.get(r, none)}

@@ -1,4 +1,4 @@
-"""Headroom on a panel: schedulers, the best run that was found of each scenario, and what no run can exceed."""
+"""Headroom on a panel: policies of a kind, the best run that was found of each scenario, and what no run can exceed."""
 
 from __future__ import annotations
 
@@ -30,48 +30,55 @@ POLICIES = (
     "qoserve",
     "expected-gain",
 )  # fmt: skip  default, tuned, learned (docs/learned.md), and two others
-PANEL = "headroom"
+PANELS = {"scheduler": "headroom", "router": "session_fleet"}  # by the kind that is searched
 BUDGET = 1500  # runs of a search
 FOUND, BOUND = "best found", "bound"
 SEARCH = "search"
 CELL = ["trace", "device", "load"]
 SCORES = ("tdg_ratio", "slo_attainment")
+SOUGHT = {"scheduler": SCORES[:1], "router": SCORES}  # their sum, by the kind of policies
 
 
 @dataclasses.dataclass(frozen=True)
 class Headroom:
-    """What is asked: a panel and schedulers, as `Evaluation` takes them, but one is enough.
+    """What is asked: a panel and policies of a kind, as `Evaluation` takes them, but one is enough.
 
-    Raises ExperimentError for a gain other than TDG, PolicyError and others for names there are not.
+    kind: "scheduler" or "router". Raises ExperimentError for a gain other than TDG and for routers of one engine,
+    PolicyError and others for names there are not.
     """
 
     panel: Panel
     policies: tuple[str, ...] = POLICIES
+    kind: str = "scheduler"
 
     def __post_init__(self) -> None:
+        if self.kind == "router" and self.panel.spec.fleet.total == 1:
+            raise ExperimentError(f"panel {self.panel.name} has one engine, and routers have nothing to choose there")
         for part in self.parts:
             if part.gain.name != "tdg":
                 raise ExperimentError(f"headroom is of TDG; the gain is {part.gain.name}")
 
     @functools.cached_property
     def candidates(self) -> dict[str, Candidate]:
-        router, scaler = self.panel.spec["router"], self.panel.spec["scaler"]
-        return find_candidates(self.policies, (router,), () if scaler is None else (scaler,))
+        named = {kind: (self.panel.spec[kind],) for kind in PANELS} | {self.kind: self.policies}
+        scaler = self.panel.spec["scaler"]
+        found = find_candidates(named["scheduler"], named["router"], () if scaler is None else (scaler,))
+        return {getattr(candidate, self.kind).label: candidate for candidate in found.values()}
 
     @functools.cached_property
     def parts(self) -> list[Part]:
         spec = self.panel.spec
-        policies = dataclasses.replace(spec.policies, scheduler=self.policies)
+        policies = dataclasses.replace(spec.policies, **{self.kind: self.policies})
         return parts_of(self.panel, dataclasses.replace(spec, policies=policies), self.candidates)
 
     @functools.cached_property
     def cases(self) -> list[Case]:
         """One a cell and seed, in the order of the parts."""
-        return [case_of(part, *key) for part in self.parts for key in part.workloads]
+        return [case_of(part, *key, self.kind) for part in self.parts for key in part.workloads]
 
     @property
     def identity(self) -> dict[str, Any]:
-        policies = [candidate.scheduler.to_json() for candidate in self.candidates.values()]
+        policies = [getattr(candidate, self.kind).to_json() for candidate in self.candidates.values()]
         return {"panel": self.panel.to_json(), "policies": policies, "versions": versions()}
 
     @property
@@ -93,7 +100,7 @@ class Headroom:
         )
 
 
-def run_schedulers(
+def run_policies(
     asked: Headroom, directory: Path, progress: Progress, runner: Runner, fresh: bool = False
 ) -> pd.DataFrame:
     """The rows of `run_comparison` of each part; kept in folders of the directory, as those of an evaluation."""
@@ -116,10 +123,10 @@ def bounds_of(asked: Headroom, directory: Path, progress: Progress) -> list[Boun
 def headroom_rows(
     asked: Headroom, runs: pd.DataFrame, found: list[Found], bounds: list[Bounds] | None = None
 ) -> pd.DataFrame:
-    """One row a cell, seed and policy: a scheduler, `FOUND` or `BOUND` (which has no attainment).
+    """One row a cell, seed and policy: one that is named, `FOUND` or `BOUND` (which has no attainment).
 
     Columns: those of `CELL`, seed, policy, tdg_ratio, slo_attainment, by. What was found is run again here. Where a
-    scheduler gains more than the search found, its run is the best found; `by` says whose it is.
+    named policy has more of what is `SOUGHT`, its run is the best found; `by` says whose it is.
     """
     rows: list[dict[str, Any]] = []
     cases = iter(zip(asked.cases, found, strict=True))
@@ -140,7 +147,7 @@ def headroom_rows(
             ]
             summary = run_again(case, best).summary
             searched = {**cell, "policy": FOUND, "by": SEARCH} | {score: summary[score] for score in SCORES}
-            highest = max([searched, *of_cell], key=lambda row: row["tdg_ratio"])
+            highest = max([searched, *of_cell], key=lambda row: sum(row[score] for score in SOUGHT[asked.kind]))
             rows += [*of_cell, {**highest, "policy": FOUND, "by": highest["by"] or highest["policy"]}]
             if bounds is not None:
                 bound = bounds[which][load, seed]

@@ -55,6 +55,6 @@ def with_headroom(evaluation: Evaluation, runs: pd.DataFrame, directory: Path) -
         for (load, seed), rows in of_part.groupby(["load", "seed"], sort=False):
             found = kept_best(case_of(part, load, seed), directory)
             unsearched += found is None
-            best = math.nan if found is None else max(found.gain, rows["gain"].max())
+            best = math.nan if found is None else max(found.score, rows["gain"].max())
             tables.append(rows.assign(**{SHARE_OF_BEST: rows["gain"] / best}))
     return pd.concat(tables).reindex(runs.index), unsearched

@@ -23,7 +23,7 @@ from servegym.envs.agents import BaseAgent, RandomAgent, play
 from servegym.envs.env import ServingEnv
 from servegym.envs.registration import DEFAULT, ENVIRONMENTS, FILE
 from servegym.errors import ServegymError
-from servegym.evaluation.headroom.search import gain_of, rounds
+from servegym.evaluation.headroom.search import rounds, score_of
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
 from servegym.scenarios.presets import PRESETS, presets_of
@@ -57,7 +57,7 @@ def searched(scenario: Scenario, budget: int) -> float:
     search = rounds(scenario)
     points, best, tried = next(search), 0.0, 0
     while tried < budget:
-        gains = [gain_of(scenario, point) for point in points]
+        gains = [score_of(scenario, point) for point in points]
         best, tried = max(best, *gains), tried + len(points)
         points = search.send(gains)
     return best / float(scenario.gain.ideal(scenario.workload).sum())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from experiments.leaderboard.entry import Entry, entries, loads_in
+from experiments.leaderboard.searched import FIGURES, searched
 from experiments.prose import sections, wrapped
 from servegym.evaluation.markdown import narrow_header, row
 
@@ -35,6 +36,12 @@ def table(found: list[Entry]) -> list[str]:
     heads = narrow_header("", "policy", "score", "95 %", *(name.removeprefix("share, ") for name in loads), "TDG ratio",
              "SLO attainment", "starved", "fairness", "by", "when", "version")  # fmt: skip
     lines = [f"Panel `{found[0].panel}`, TDG over {found[0].relative_to}.", "", *heads]
+    if (best := searched(found[0].panel)) is not None:
+        tdg_ratio, attainment, starved = (f"{best.figures[name]:.3f}" for name in FIGURES)
+        lines.append(row(
+            "", "*best found*", f"{best.score:.4f}", "", *("" for _ in loads), tdg_ratio,
+            attainment, starved, "", "", "", "",
+        ))  # fmt: skip
     for place, entry in enumerate(found, start=1):
         figures = entry.figures
         policy = f"`{entry.policy}`"

@@ -1,4 +1,4 @@
-"""`servegym headroom`: compares schedulers with the best run that a search finds, and with an upper bound."""
+"""`servegym headroom`: compares schedulers or routers with the best run that a search finds, and with a bound."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from servegym.cli.progress import bounds_or_why
 from servegym.cli.runners import Work, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
+from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,13 +31,18 @@ servegym headroom --trace azure-code --device a100-llama3-8b --load overload --b
 servegym headroom --jobs 4 --budget 3000
 
 servegym headroom --panel mine.yaml --scheduler slide-batching --scheduler learned:runs/batching/policy.json
+
+servegym headroom --panel session_fleet --router lost-gain --router prefix-affinity --seeds 2
 """
 ROWS_FILE = "headroom.csv"
 
 
 @spec_options(
-    many=("trace", "device", "load", "scheduler"), without=("rate_per_s", "seed", "split"),
-    help_texts={"scheduler": "A scheduler to compare with the best run; learned:PATH is a learned one. Repeatable."},
+    many=("trace", "device", "load", "scheduler", "router"), without=("rate_per_s", "seed", "split"),
+    help_texts={
+        kind: f"A {kind} to compare with the best run; learned:PATH is a learned one. Repeatable."
+        for kind in ("scheduler", "router")
+    },
     shown=panels.PANELS,
 )  # fmt: skip
 @work_options(
@@ -48,13 +54,14 @@ def headroom(
     words: Words,
     work: Work,
     panel: Annotated[
-        str,
+        str | None,
         option(
             "NAME|FILE.yaml",
             "The panel of cases: traces, devices, loads, SLOs, seeds. The options below replace its values.",
             options.ON_WHAT,
+            show_default="headroom; with several routers session_fleet",
         ),
-    ] = "headroom",
+    ] = None,
     seeds: panels.Seeds = None,
     first_seed: panels.FirstSeed = None,
     budget: Annotated[
@@ -75,25 +82,29 @@ def headroom(
         ),
     ] = True,
 ) -> None:
-    """Search the best run of each scenario, and compare schedulers with it: the most that a better one could gain.
+    """Search the best run of each scenario, and compare policies with it: the most that a better one could gain.
+
+    Schedulers are compared, for TDG; or, where several are named, routers, for the sum of TDG ratio and SLO attainment.
 
     The search knows the future: every arrival, every length, and the seed that it is judged on. So it finds a possible
-    run, not a usable scheduler. The gain of that run is a lower bound of the possible gain; an upper bound is computed
+    run, not a usable policy. The gain of that run is a lower bound of the possible gain; an upper bound is computed
     too, unless --no-bound is given.
 
     Every round of a search is kept: after Ctrl-C, or with a larger --budget, the same command continues from there.
     """
     from servegym.evaluation.headroom.kept import search_all
-    from servegym.evaluation.headroom.study import POLICIES, Headroom, bounds_of, headroom_rows, run_schedulers
+    from servegym.evaluation.headroom.study import PANELS, POLICIES, Headroom, bounds_of, headroom_rows, run_policies
     from servegym.evaluation.panels.panel import load_panel
 
-    schedulers = texts_of(words.pop("scheduler", None))
-    asked = Headroom(
-        load_panel(panel).replaced(words, seeds=seeds, first_seed=first_seed), tuple(schedulers) or POLICIES
-    )
+    schedulers, routers = (texts_of(words.get(kind)) for kind in PANELS)
+    if len(schedulers) > 1 and len(routers) > 1:
+        raise ServegymError("several schedulers and several routers are named; one kind is searched")
+    kind = "router" if len(routers) > 1 else "scheduler"
+    named = tuple(texts_of(words.pop(kind, None))) or POLICIES
+    asked = Headroom(load_panel(panel or PANELS[kind]).replaced(words, seeds=seeds, first_seed=first_seed), named, kind)
     directory = work.out or asked.default_directory
     with work.kept("runs", asked.runs, directory) as (runner, progress):
-        runs = run_schedulers(asked, directory, progress, runner, work.fresh)
+        runs = run_policies(asked, directory, progress, runner, work.fresh)
     ledgers = work.beside(directory, "headroom")
     with work.kept("runs of searches", budget * len(asked.cases), ledgers) as (runner, progress):
         found = search_all(asked.cases, ledgers, budget, progress, runner, work.fresh)
@@ -126,17 +137,17 @@ def show(asked: Headroom, rows: pd.DataFrame, found: list[Found], console: Conso
         means = by_load(rows, score)
         heads = {load: "all" if load == "all" else f"load\N{NO-BREAK SPACE}{load}" for load in means}
         table = [
-            {"scheduler": str(name), **{heads[load]: number(value, 4) for load, value in row.items()}}
+            {asked.kind: str(name), **{heads[load]: number(value, 4) for load, value in row.items()}}
             for name, row in means.iterrows()
         ]
         console.print(WORDS[score])
         show_tables(console, {"": table})
     cells = by_cell(rows)
-    schedulers = [name for name in cells if name not in (*CELL, FOUND, BOUND)]
+    policies = [name for name in cells if name not in (*CELL, FOUND, BOUND)]
     references = [FOUND, *([BOUND] if BOUND in cells else [])]
     table = [
         {name: f"{row[name]:g}" if name == "load" else row[name] for name in CELL}
-        | {"best scheduler": number(row[schedulers].max(), 4)}
+        | {f"best {asked.kind}": number(row[policies].max(), 4)}
         | {name: number(row[name], 4) for name in references}
         for _, row in cells.iterrows()
     ]
@@ -157,7 +168,7 @@ def document(
     from servegym.evaluation.panels.part import notes_of
 
     searches = [
-        {"gain": one.gain, "evaluations": one.evaluations, "settings": one.point.settings}
+        {"score": one.score, "evaluations": one.evaluations, "settings": one.point.settings}
         | {"changed_requests": len(one.point.changes)}
         for one in found
     ]

@@ -12,7 +12,7 @@ from servegym.baselines.schedulers.expected_gain import tokens_in_time
 from servegym.evaluation.headroom.moves import Moves
 from servegym.evaluation.headroom.point import NO_CHANGE, SEARCHED, Change, Point
 from servegym.evaluation.headroom.ranking import NEVER_S
-from servegym.evaluation.headroom.search import gain_of, run_of
+from servegym.evaluation.headroom.search import run_of, score_of
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
@@ -79,7 +79,7 @@ def test_true_lengths_say_which_of_two_is_worth_more():
     scenario = scene(output_tokens=[2, 60], ttft_slo_s=1.603)
     first, second = first_tokens_s(scenario, Point.of(gamma=1000.0, token_s=1e-7))
     assert second < first
-    assert gain_of(scenario, Point.of(gamma=1000.0, token_s=1e-7)) >= 60
+    assert score_of(scenario, Point.of(gamma=1000.0, token_s=1e-7)) >= 60
 
 
 def test_a_change_that_is_none_takes_the_other_back():
@@ -100,6 +100,6 @@ def test_moves_change_a_few_requests_and_aim_at_what_is_lost():
 
 def test_a_run_is_cut_where_nothing_can_be_in_time_any_more():
     scenario = scene(arrival_s=np.zeros(8))
-    assert gain_of(scenario, Point.of()) == float(run_of(scenario, Point.of()).arrays.status[0].gain)
+    assert score_of(scenario, Point.of()) == float(run_of(scenario, Point.of()).arrays.status[0].gain)
     cut = dataclasses.replace(scenario, until_s=0.5)
-    assert gain_of(cut, Point.of()) == 0
+    assert score_of(cut, Point.of()) == 0

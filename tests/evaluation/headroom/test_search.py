@@ -18,7 +18,7 @@ from servegym.evaluation.headroom.cases import Case
 from servegym.evaluation.headroom.kept import KeptSearch, kept_best, run_again, search_all
 from servegym.evaluation.headroom.moves import Moves
 from servegym.evaluation.headroom.point import DIMENSIONS, Point
-from servegym.evaluation.headroom.search import STARTS, gain_of, rounds, run_of
+from servegym.evaluation.headroom.search import STARTS, rounds, run_of, score_of
 from servegym.evaluation.running import ThreadRunner
 from servegym.scenarios.spec import ServingSpec
 from servegym.simulator.inputs.scenario import Scenario
@@ -50,7 +50,7 @@ def test_every_point_is_a_run_that_ends_and_none_exceeds_the_bound(data):
     point = some_point(data, scenario)
     simulation = run_of(scenario, point)
     summary = simulation.result().summary
-    assert gain_of(scenario, point) == pytest.approx(summary["gain"], rel=1e-12, abs=1e-12)
+    assert score_of(scenario, point) == pytest.approx(summary["gain"], rel=1e-12, abs=1e-12)
     if np.isinf(scenario.until_s):
         assert summary["finished"] == len(scenario.workload)
     assert summary["gain"] <= tdg_upper_bound(scenario).gain * (1 + 1e-12)
@@ -61,7 +61,7 @@ def test_every_point_is_a_run_that_ends_and_none_exceeds_the_bound(data):
 @given(data=st.data())
 def test_nor_on_a_cluster(data):
     scenario = without_noise(data.draw(cluster_scenarios(data.draw(st.sampled_from(router_names())))))
-    gain = gain_of(scenario, some_point(data, scenario))
+    gain = score_of(scenario, some_point(data, scenario))
     assert gain <= tdg_upper_bound(scenario).gain * (1 + 1e-12)
 
 
@@ -79,11 +79,11 @@ def test_it_finds_more_than_the_schedulers_and_no_more_than_the_bound(case, tmp_
                                           scheduler=name).build()).run().summary["gain"]
         for name in ("slide-batching", "expected-gain", "qoserve", "sjf")
     )  # fmt: skip
-    assert best < found.gain <= tdg_upper_bound(case.scenario).gain
-    assert run_again(case, found).summary["gain"] == pytest.approx(found.gain, rel=1e-12)
+    assert best < found.score <= tdg_upper_bound(case.scenario).gain
+    assert run_again(case, found).summary["gain"] == pytest.approx(found.score, rel=1e-12)
     assert len(found.point.changes) > 0, "over 480 runs single requests are moved too"
-    with pytest.raises(ExperimentError, match="has a gain of"):
-        run_again(case, found._replace(gain=found.gain + 1))
+    with pytest.raises(ExperimentError, match="has a score of"):
+        run_again(case, found._replace(score=found.score + 1))
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_in_parts_in_threads_and_beside_others_it_finds_the_same(case, tmp_path)
     whole = search_all([case], tmp_path / "whole", 560)[0]
     for budget in (1, 30, 500, 560):
         parts = search_all([other, case], tmp_path / "parts", budget, runner=ThreadRunner(3))[1]
-    assert (parts.gain, parts.evaluations) == (whole.gain, whole.evaluations)
+    assert (parts.score, parts.evaluations) == (whole.score, whole.evaluations)
     assert parts.point.to_json() == whole.point.to_json() == kept_best(case, tmp_path / "whole").point.to_json()
     assert [file.read_bytes() for file in (tmp_path / "whole").iterdir()] == [
         (tmp_path / "parts" / case.file).read_bytes()
@@ -105,10 +105,10 @@ def test_it_never_gets_worse_and_tells_how_far_it_is(case, tmp_path):
         search_all([case], tmp_path, budget, progress=lambda *both: told.append(both))
     assert told[0] == (0, 1) and told[-1] == (60, 60)
     rows = [json.loads(line) for line in (tmp_path / case.file).read_text().splitlines()[1:]]
-    assert [len(row["gains"]) for row in rows] == [len(STARTS), 12, 12, 12, 12, 12]
+    assert [len(row["scores"]) for row in rows] == [len(STARTS), 12, 12, 12, 12, 12]
     best = [Point.from_json(row["best"]) for row in rows if "best" in row]
-    gains = [gain_of(case.scenario, point) for point in best]
-    assert gains == sorted(gains) and gains[-1] == max(gain for row in rows for gain in row["gains"])
+    gains = [score_of(case.scenario, point) for point in best]
+    assert gains == sorted(gains) and gains[-1] == max(gain for row in rows for gain in row["scores"])
 
 
 def test_what_is_no_ledger_of_it(case, tmp_path):
@@ -118,14 +118,14 @@ def test_what_is_no_ledger_of_it(case, tmp_path):
     search_all([case], tmp_path, 1)
     path = tmp_path / case.file
     with path.open("a") as file:
-        file.write('{"gains": [1.0, 2.0]}\n')
+        file.write('{"scores": [1.0, 2.0]}\n')
     with (
-        pytest.raises(ExperimentError, match="line 3: 2 gains, where the search has 12 points"),
+        pytest.raises(ExperimentError, match="line 3: 2 scores, where the search has 12 points"),
         KeptSearch(case, tmp_path),
     ):
         pass
-    path.write_text(path.read_text().replace('{"gains": [1.0, 2.0]}', '{"gains": []}'))
-    with pytest.raises(ExperimentError, match="line 3: a round has no gains"):
+    path.write_text(path.read_text().replace('{"scores": [1.0, 2.0]}', '{"scores": []}'))
+    with pytest.raises(ExperimentError, match="line 3: a round has no scores"):
         search_all([case], tmp_path, 1)
     search_all([case], tmp_path, 1, fresh=True)
     assert kept_best(case, tmp_path).evaluations == len(STARTS)
@@ -136,7 +136,7 @@ def test_the_lines_of_python_on_the_page_run(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
     names: dict = {}
     exec(code, names)
-    assert names["result"].summary["gain"] == pytest.approx(names["found"].gain)
+    assert names["result"].summary["gain"] == pytest.approx(names["found"].score)
     assert len(list((tmp_path / "results/headroom").iterdir())) == 1
 
 

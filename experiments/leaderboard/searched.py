@@ -1,0 +1,81 @@
+"""The best runs that a search over assignments found in the scenarios of the routers' panels, for the leaderboard.
+
+    python -m experiments.leaderboard.searched --budget 500 --ledgers results/headroom
+
+Searches on from what the ledgers have (a quarter of an hour on two cores) and writes `FOUND`.
+"""
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.leaderboard.entry import read_entry
+from servegym.evaluation.headroom.kept import run_again, search_all
+from servegym.evaluation.headroom.search import BASES
+from servegym.evaluation.headroom.study import Headroom
+from servegym.evaluation.panels.panel import load_panel
+from servegym.evaluation.running import ThreadRunner
+
+FOUND = Path(__file__).with_name("searched.csv")
+PANELS = ("session_fleet", "mixed_fleet")
+FIGURES = ("tdg_ratio", "slo_attainment", "starved")
+COLUMNS = ("panel", "rate", "seed", "runs", *FIGURES)
+BASELINES = ("router-{panel}-min-load", "router-{panel}-gorouting")  # whose better TDG a score is relative to
+
+
+class Searched(NamedTuple):
+    """Of a panel. score: as of an entry. figures: means of `FIGURES`."""
+
+    score: float
+    figures: dict[str, float]
+
+
+def search_panel(panel: str, budget: int, ledgers: Path) -> list[dict[str, str]]:
+    """Search every scenario of a panel, and return its rows of the table, in the order of the panel."""
+    asked = Headroom(load_panel(panel), BASES, "router")
+
+    def show(done: int, runs: int) -> None:
+        print(f"\r{panel}: {done} of {runs} runs", end="", file=sys.stderr)
+
+    rows = []
+    found = search_all(asked.cases, ledgers, budget, show, ThreadRunner())
+    for case, best in zip(asked.cases, found, strict=True):
+        summary = run_again(case, best).summary
+        figures = (f"{summary[name]:.6f}" for name in FIGURES)
+        cells = (panel, f"{case.identity['rate_per_s']:.6g}/s", case.identity["seed"], best.evaluations, *figures)
+        rows.append(dict(zip(COLUMNS, map(str, cells), strict=True)))
+    return rows
+
+
+def searched(panel: str) -> Searched | None:
+    """What was found on a panel, in numbers; None: it was not searched."""
+    with FOUND.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["panel"] == panel]
+    if not rows:
+        return None
+    figures = {name: np.array([float(row[name]) for row in rows]) for name in FIGURES}
+    baselines = [read_entry(name.format(panel=panel)).tdg_ratios for name in BASELINES]
+    score = float((figures["tdg_ratio"] / np.max(baselines, axis=0)).mean())
+    return Searched(score, {name: float(values.mean()) for name, values in figures.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", type=int, default=500, help="runs of each search")
+    parser.add_argument(
+        "--ledgers", type=Path, default=Path("results/headroom"), help="folder that searches go on from"
+    )
+    given = parser.parse_args()
+    rows = [row for panel in PANELS for row in search_panel(panel, given.budget, given.ledgers)]
+    with FOUND.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
