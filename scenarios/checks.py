@@ -89,7 +89,7 @@ def _is_number(value: Any, whole: bool) -> bool:
 def _check_profiles(value: Any) -> None:
     for profile in values.profiles_of(value) if isinstance(value, tuple) and value else (value,):
         try:
-            parts = [(float(share), float(factor)) for share, factor in profile]
+            parts = [(share + 0.0, factor + 0.0) for share, factor in profile]
         except (TypeError, ValueError):
             parts = []
         if not parts or not all(0 < number < math.inf for part in parts for number in part):

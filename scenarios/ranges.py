@@ -24,7 +24,7 @@ class Range:
     def __post_init__(self) -> None:
         numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (self.low, self.high))
         if not numbers or not 0 < self.low <= self.high < math.inf:
-            raise SpecError(f"a range from {self.low} to {self.high}; it should be above 0, finite and ascending")
+            raise SpecError(f"a range from {self.low!r} to {self.high!r}; it should be above 0, finite and ascending")
 
     def draw(self, rng: np.random.Generator) -> float:
         number = self.low * (self.high / self.low) ** rng.random()

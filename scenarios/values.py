@@ -81,7 +81,10 @@ def value_of(name: str, option: Option, given: Any) -> Any:
     if option.kind in NUMERIC and isinstance(given, Mapping):
         if set(given) != {"low", "high"}:
             raise SpecError(f"{name} has {', '.join(map(str, given)) or 'nothing'}; a range has low and high")
-        return Range(*(_number(option, given[end]) for end in ("low", "high")))
+        try:
+            return Range(*(_number(option, given[end]) for end in ("low", "high")))
+        except SpecError as error:
+            raise SpecError(f"{name}: {error}") from None
     if option.kind in SEVERAL and isinstance(given, list | tuple):
         several = tuple(_number(option, item) if option.kind in NUMERIC else item for item in given)
         return several[0] if len(several) == 1 else several
@@ -102,7 +105,7 @@ def from_option(name: str, option: Option, text: str) -> Any:
 
 
 def _number(option: Option, given: Any) -> Any:
-    """Convert a text to a number (YAML reads 3e-4 as text), and the name of a load; other values are left to checks."""
+    """Convert a text to a number, and the name of a load; other values are left to checks."""
     if not isinstance(given, str):
         return given.item() if hasattr(given, "item") else given  # a NumPy number
     if option.kind == LOAD:
@@ -250,7 +253,8 @@ def _pools(given: Any) -> Any:
         raise SpecError(f"pools is {given!r}; it should be a list")
     pools = tuple(pool if isinstance(pool, Pool) else _part("a pool", Pool, pool) for pool in given)
     for pool in pools:
-        if isinstance(pool.engines, bool) or not isinstance(pool.engines, int | float):
+        number = pool.engines
+        if isinstance(number, bool) or not isinstance(number, int | float) or number < 1 or number % 1:
             raise SpecError(f"a pool has {pool.engines!r} engines; it should be a whole number, 1 or more")
     return pools
 
@@ -273,9 +277,13 @@ def _window(given: Any) -> Any:
 def _part(name: str, kind: Callable[..., Any], document: Any) -> Any:
     if not isinstance(document, Mapping):
         raise SpecError(f"{name} is {document!r}; it should be keys with values")
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    if strange := [key for key in document if key not in known]:
-        raise SpecError(unknown_name(f"key of {name}", str(strange[0]), known))
+    types = {field.name: str(field.type) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if strange := [key for key in document if key not in types]:
+        raise SpecError(unknown_name(f"key of {name}", str(strange[0]), types))
+    for key, value in document.items():
+        wanted, *optional = types[key].split(" | ")
+        if wanted in ("int", "float") and not isinstance(value, int | float) and not (optional and value is None):
+            raise SpecError(f"{name}: {key} is {value!r}; it should be a {'whole ' * (wanted == 'int')}number")
     try:
         return kind(**document)
     except TypeError as error:

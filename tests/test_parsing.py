@@ -20,7 +20,7 @@ def test_a_key_that_is_given_twice(parse):
         parse('{"b": {"a": 1, "c": 2, "a": 1}}')
 
 
-@pytest.mark.parametrize(("number", "read"), [("010", 8), ("0x10", 16), ("1:30", 90), ("0b11", 3)])
+@pytest.mark.parametrize(("number", "read"), [("010", 8), ("0x10", 16), ("1:30", 90), ("0b11", 3), ("1:30.5", 90.5)])
 def test_numbers_that_yaml_reads_otherwise(number, read):
     with pytest.raises(Malformed, match=f"line 2: {number} is {read} in YAML"):
         parse_yaml(f"a: 1\nengines: {number}\n")
@@ -44,4 +44,8 @@ def test_plain_data():
     assert parse_yaml(text) == {
         "base": {"a": 1, "b": -2}, "other": {"a": 1, "b": 1000}, "list": [0, 1.5, True, None, "2024-01-01x"],
     }  # fmt: skip
+    assert parse_yaml("[1e3, 1.5e1, 3e-4, -.5E+1, 1e400, 1e3x, 1.4.2, 2026-01-01]") == [
+        1000, 15, 0.0003, -5, float("inf"), "1e3x", "1.4.2", "2026-01-01",
+    ]  # fmt: skip
+    assert isinstance(parse_yaml("1e3"), int)  # where a whole number belongs
     assert parse_json('{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}

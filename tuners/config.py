@@ -182,7 +182,7 @@ def from_plain(kind: Any, document: Any, where: str, error: type[ServegymError] 
     if origin is Mapping and isinstance(document, Mapping):
         return {str(key): from_plain(arguments[1], item, f"{where}.{key}", error) for key, item in document.items()}
     if kind is float and isinstance(document, str):
-        document = _number_of(document)  # YAML reads 3e-4 as a string
+        document = _number_of(document)
     if kind is float and isinstance(document, int) and not isinstance(document, bool):
         return float(document)
     wanted = origin or kind

@@ -17,6 +17,7 @@ from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
 from servegym.simulator.records.statuses import AT_ROUTES
 from servegym.tuners.actors import CompilablePolicy, MaskableCompilablePolicy, actor_layers, load_network
+from servegym.tuners.config import from_plain
 from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, TimedRolloutBuffer
 from servegym.tuners.own_networks import policy_arguments
 from servegym.tuners.problem import Problem
@@ -124,8 +125,8 @@ def hyperparameters(problem: Problem) -> dict[str, Any]:
             f"hyperparameters.{lacking[0]} is missing; discounting over time needs both {', '.join(OVER_TIME)}"
         )
     for name, value in given.items():
-        if isinstance(value, str) and value.lower().replace("e-", "").replace(".", "").isdigit():
-            given[name] = float(value)  # YAML takes 3e-4 for a text
+        if isinstance(value, str):
+            given[name] = from_plain(float, value, f"hyperparameters.{name}")
     return given
 
 

@@ -67,7 +67,8 @@ class Panel:
         for what, low in (("seeds", 1), ("first_seed", 0)):
             number = getattr(self, what)
             if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= LARGEST_SEED:
-                raise PanelError(f"panel {self.name}: {what} is {number}; it should be a whole number of {low} or more")
+                right = f"it should be a whole number of {low} or more"
+                raise PanelError(f"panel {self.name}: {what} is {number!r}; {right}")
 
     @property
     def traces(self) -> tuple[str, ...]:
@@ -133,9 +134,9 @@ def parse_panel(document: Mapping[str, Any], where: str) -> Panel:
             own[key] = " ".join(own[key].split())
     try:
         spec = SERVED.with_overrides({key: value for key, value in document.items() if key not in OWN})
-    except SpecError as error:
-        raise SpecError(f"{where}: {error}") from None
-    return Panel(spec=spec, **own)
+        return Panel(spec=spec, **own)
+    except (SpecError, PanelError) as error:
+        raise type(error)(f"{where}: {error}") from None
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, Any]:

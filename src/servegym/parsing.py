@@ -14,8 +14,10 @@ import yaml
 from servegym.errors import without_underscores
 
 DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+WITH_EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 MERGE = "tag:yaml.org,2002:merge"
 LARGEST_INTEGER = 2**63  # the limit of other JSON readers
+EXACT = 2**53  # whole numbers below are floats too
 LONGEST_MESSAGE = 400
 MOST_ERRORS = 100  # of a schema; the one to report is the best of these
 
@@ -77,16 +79,32 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
     """Convert a decimal number only: in YAML 1.1 `010` is 8 and `1:30` is 90."""
+    number = int(loader.construct_yaml_int(node))
     if not DECIMAL.fullmatch(node.value):
-        raise yaml.constructor.ConstructorError(
-            None, None, f"{node.value} is {loader.construct_yaml_int(node)} in YAML; write that, or a decimal number",
-            node.start_mark,
-        )  # fmt: skip
-    return int(loader.construct_yaml_int(node))
+        raise _otherwise(node, number)
+    return number
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+    """Convert a number with a point or an exponent; 1e3 is a whole number."""
+    number = float(loader.construct_yaml_float(node))
+    if ":" in node.value:
+        raise _otherwise(node, number)
+    is_whole = "e" in node.value.lower() and abs(number) < EXACT and number.is_integer()
+    return int(number) if is_whole else number
+
+
+def _otherwise(node: yaml.ScalarNode, number: float) -> yaml.YAMLError:
+    why = f"{node.value} is {number} in YAML; write that, or a decimal number"
+    return yaml.constructor.ConstructorError(None, None, why, node.start_mark)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 _Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # 2026-01-01 is no number
+# PyYAML reads 1e3 and 1.5e3 as text: in YAML 1.1 a number has a point, and its exponent a sign.
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", WITH_EXPONENT, list("-+.0123456789"))
 
 
 def schema_problem(document: Any, schema: Mapping[str, Any], name: str) -> str:

@@ -154,7 +154,16 @@ def test_files_that_are_no_specs(tmp_path):
         ("fleet:\n  engines: 2\n  engines: 3\n", "line 3: the key 'engines' is given twice"),
         ("idle_w: 100\n", "idle_w is given and busy_w is not"),
         ("busy_w: 100\n", "busy_w is given and idle_w is not"),
-        ("fleet: {pools: [{engines: two}]}\n", "a pool has 'two' engines; it should be a whole number"),
+        ("fleet: {pools: [{engines: two}]}\n", "mine.yaml: a pool: engines is 'two'; it should be a whole number"),
+        ("fleet: {pools: [{engines: 2.5}]}\n", r"mine.yaml: a pool has 2\.5 engines; it should be a whole number"),
+        ("fleet: {pools: [{tier: 1x}]}\n", "a pool: tier is '1x'; it should be a whole number"),
+        ("load: 1.4.2\n", r"mine.yaml: a load of '1\.4\.2': it should be a number above 0"),
+        ("rate_per_s: 1e3x\n", "mine.yaml: rate_per_s is '1e3x'; it should be a number above 0"),
+        ("rate_per_s: {low: 1, high: 1x}\n", "mine.yaml: rate_per_s: a range from 1 to '1x'; it should be above 0"),
+        ("gain: {first_weight: 1x}\n", "mine.yaml: gain: first_weight is '1x'; it should be a number"),
+        ("predictor: {batch_size: 1x}\n", "mine.yaml: predictor: batch_size is '1x'; it should be a whole number"),
+        ("incidents: [{time_s: 1, engine: 0x, kind: fail}]\n", "an incident: engine is '0x'; it should be a whole"),
+        ("load_profile: [['0.5', '1']]\n", "mine.yaml: a load profile of"),
         ("fleet: {pools: [{engines: 1, devise: x}]}\n", "unknown key of a pool 'devise'.*did you mean 'device'"),
     ):  # fmt: skip
         path.write_text(text)

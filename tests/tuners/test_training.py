@@ -245,7 +245,7 @@ def test_equal_scenarios_are_run_once_and_have_no_interval() -> None:
     ("ppo-engine-batching", {"scenarios": {"laod": 1.0}}, "scenarios: unknown field of a spec 'laod'"),
     ("ppo-engine-batching", {"scenarios": SCENARIOS | {"split": "test"}}, "scenarios.split is 'test'"),
     ("ppo-engine-batching", {"hyperparameters": {"n_step": 3}}, "hyperparameters.n_step: unknown to ppo; it has"),
-    ("ppo-engine-batching", {"hyperparameters": {"n_steps": "many"}}, "hyperparameters of ppo: "),
+    ("ppo-engine-batching", {"hyperparameters": {"n_steps": "many"}}, "hyperparameters.n_steps is 'many'; it should"),
     (
         "ppo-engine-batching",
         {"environment": "DisaggregatedRouting-v0", "scenarios": {"prefill": 1, "decode": 1, "engines": 1},
