@@ -14,7 +14,7 @@ VLLM, IN_TURN = "vllm-v1", "round-robin"
 BATCH_TOKENS, SEQUENCES = (512, 1024, 2048, 4096, 8192, 16384), (64, 128, 256, 512, 1024)
 THRESHOLDS, THEIR_SEQUENCES = (256, 1024), (256, 1024)  # long_prefill_token_threshold, and the limits it is tried with
 PLUG_INS = ("expected-gain", "slide-batching", "edf", "fairbatching", "sarathi-fcfs")
-ROUTERS = ("min-load", "min-tokens", "predicted-cost", "gorouting")
+ROUTERS = ("min-load", "min-tokens", "predicted-cost", "lost-gain", "gorouting")
 BY_PREFIX, BY_SESSION = ("prefix-affinity", "kv-aware"), ("session-hash",)
 PREFILL_SHARES = (0.25, 0.5, 0.75)
 

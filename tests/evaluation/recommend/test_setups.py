@@ -23,7 +23,7 @@ def test_the_default_is_first_and_nothing_is_tried_twice():
 
 def test_routers_that_look_at_prefixes_are_tried_where_there_are_some():
     plain, prefixed = ({one.router for one in setups(Setup(), has_prefixes=has)} for has in (False, True))
-    assert prefixed - plain == {"prefix-affinity", "kv-aware"}
+    assert prefixed - plain == {"prefix-affinity", "kv-aware"} and {"predicted-cost", "lost-gain"} < plain
     assert {one.router for one in setups(Setup(), engines=1)} == {"round-robin"}
 
 
