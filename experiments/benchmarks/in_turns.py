@@ -2,12 +2,13 @@
 
     git worktree add ../before v0.1.0
     python -m experiments.benchmarks.in_turns ../before .
-    python -m experiments.benchmarks.in_turns ../before . --pairs 20 --only reset env.reset
+    python -m experiments.benchmarks.in_turns ../before . --processes 12 --only reset env.reset
 
-A machine's speed drifts by more than a version changes it, within minutes. So each version has one process that stays,
-and they take turns of a tenth of a second or so: one pair (before, after), the next the other way round. Reported is
-the median of the pairs' ratios with its 95 % interval, which needs no assumption of how times are spread. Processor
-time counts, of all threads. Each tree compiles into a cache of its own, timed first, one after the other.
+A machine's speed drifts by more than a version changes it, within minutes. So a process of each version runs beside
+one of the other, and they take turns of a tenth of a second or so: one pair (before, after), the next the other way
+round. The median of their ratios is that of two processes. Processes of one version differ too, by up to 3 %. So
+fresh ones follow, and reported is the mean of the ratios with its 95 % interval over pairs of processes (Student's t).
+Processor time counts, of all threads. Each tree compiles into a cache of its own, timed first, one after the other.
 """
 
 import argparse
@@ -25,18 +26,18 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import track
-from scipy.stats import binom
 
 from experiments.benchmarks.scenarios import RATE_PER_S, TRACE
 from servegym.errors import ExperimentError
+from servegym.evaluation.intervals import student_interval
 
+Turns = list[tuple[float, float]]  # processor seconds before and after
 CASES = Path(__file__).with_name("in_turns_cases.py")
 # Whole processes, in turns as well: what they are called, their arguments, whether memory is asked for instead of time.
 SIMULATE = ("-m", "servegym", "simulate", "--trace", TRACE, "--rate", str(RATE_PER_S), "--requests", "1000")
 PROCESSES = {"servegym simulate": (*SIMULATE, "--json", "-"), "import servegym": ("-c", "import servegym")}
 PROCESS_SHARE = 4  # a pair of whole processes for so many of the others
 MEMORY_REQUESTS = "1000000"
-CONFIDENCE = 0.95
 
 
 class Tree:
@@ -57,7 +58,8 @@ class Tree:
         self.process: subprocess.Popen[str] | None = None
 
     def prepare(self, wanted: Sequence[str]) -> tuple[list[str], float]:
-        """Begin the process of cases: their names, and the processor seconds it took to compile and prepare them."""
+        """Begin a fresh process of cases: their names, and the processor seconds to compile and prepare them."""
+        self.close()
         command = [sys.executable, "-P", str(CASES), *wanted]
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         self.process = subprocess.Popen(
@@ -95,6 +97,7 @@ class Tree:
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
+            self.process = None
 
 
 def children_s() -> float:
@@ -102,10 +105,11 @@ def children_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def compare(before: Path, after: Path, pairs: int, wanted: Sequence[str]) -> list[str]:
-    """The lines of a table: of each case the milliseconds of both, the median ratio and its interval.
+def compare(before: Path, after: Path, processes: int, pairs: int, wanted: Sequence[str]) -> list[str]:
+    """The lines of a table: of each case the milliseconds of both, the ratio and its interval.
 
-    wanted: names of cases; none: all of them, whole processes too. Raises ExperimentError.
+    processes: pairs of processes. pairs: of turns in each. wanted: names of cases; none: all of them, whole processes
+    too. Raises ExperimentError.
     """
     with ExitStack() as stack:
         caches = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in range(2)]
@@ -115,14 +119,16 @@ def compare(before: Path, after: Path, pairs: int, wanted: Sequence[str]) -> lis
         once = {} if wanted else {"first simulate ever, s": [tree.whole(*SIMULATE)[0] for tree in trees]}
         (names, first_s), (_, second_s) = [tree.prepare(wanted) for tree in trees]
         once["all cases compiled, s"] = [first_s, second_s]
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*names, *({} if wanted else PROCESSES))}
-        for k in track(range(pairs), "pairs", console=Console(stderr=True)):
+        taken: dict[str, list[Turns]] = {name: [] for name in (*names, *({} if wanted else PROCESSES))}
+        for process in track(range(processes), "pairs of processes", console=Console(stderr=True)):
+            for tree in trees if process % 2 == 0 else trees[::-1]:
+                tree.prepare(wanted)
             for name, found in taken.items():
-                if name not in PROCESSES or k % PROCESS_SHARE == 0:
-                    found.append(pair_of(trees, name, k))
+                turns = max(1, pairs // PROCESS_SHARE) if name in PROCESSES else pairs
+                found.append([pair_of(trees, name, process + k) for k in range(turns)])
         if not wanted:
             once["1,000,000 requests, MB"] = [tree.peak_bytes(MEMORY_REQUESTS) / 1e6 for tree in trees]
-    lines = [f"{'case':<26}{'before':>10}{'after':>10}{'ratio':>8}  95 % interval, pairs"]
+    lines = [f"{'case':<26}{'before':>10}{'after':>10}{'ratio':>8}  95 % interval, pairs of processes"]
     lines += [f"{name:<26}{old:>10.1f}{new:>10.1f}{new / old:>8.2f}" for name, (old, new) in once.items()]
     return [*lines, *(case_line(name, found) for name, found in taken.items())]
 
@@ -135,29 +141,24 @@ def pair_of(trees: list[Tree], name: str, k: int) -> tuple[float, float]:
     return turns[0], turns[1]
 
 
-def case_line(name: str, found: list[tuple[float, float]]) -> str:
-    before, after = (1e3 * median(pair[k] for pair in found) for k in (0, 1))
-    ratios = sorted(new / old for old, new in found)
-    low, high = median_interval(ratios)
+def case_line(name: str, found: list[Turns]) -> str:
+    """Format a line of the table. found: the turns of each pair of processes."""
+    before, after = (1e3 * median(turn[k] for turns in found for turn in turns) for k in (0, 1))
+    ratio = student_interval([median(new / old for old, new in turns) for turns in found])
     times = f"{name + ', ms':<26}{before:>10.2f}{after:>10.2f}"
-    return f"{times}{median(ratios):>8.3f}  {low:.3f} to {high:.3f}, {len(found)}"
-
-
-def median_interval(ordered: list[float]) -> tuple[float, float]:
-    """Between which values in order the median lies: as many of n fall below it as heads among n coins."""
-    rank = max(int(binom.ppf((1 - CONFIDENCE) / 2, len(ordered), 0.5)) - 1, 0)
-    return ordered[rank], ordered[-1 - rank]
+    return f"{times}{ratio.mean:>8.3f}  {ratio.bounds('.3f')}, {len(found)}"
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="a checkout of one version")
     parser.add_argument("after", type=Path, help="of the other")
-    parser.add_argument("--pairs", type=int, default=60, help="turns of each case in both")
+    parser.add_argument("--processes", type=int, default=8, help="pairs of processes (8)")
+    parser.add_argument("--pairs", type=int, default=8, help="pairs of turns of each case in a pair of processes (8)")
     parser.add_argument("--only", nargs="+", metavar="CASE", default=(), help='"reset" "env.reset"; by default all')
     given = parser.parse_args(arguments)
     try:
-        print("\n".join(compare(given.before, given.after, given.pairs, given.only)))
+        print("\n".join(compare(given.before, given.after, given.processes, given.pairs, given.only)))
     except ExperimentError as error:
         print(error, file=sys.stderr)
         return 2

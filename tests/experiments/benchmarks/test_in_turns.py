@@ -15,11 +15,12 @@ TREE = Path(__file__).parents[3]
 def test_a_tree_beside_itself(monkeypatch, capsys):
     folder = str(cache_root())
     monkeypatch.setattr(in_turns.tempfile, "TemporaryDirectory", lambda: _Kept(folder))  # compiled before
-    assert in_turns.main([str(TREE), str(TREE), "--pairs", "4", "--only", "sarathi-fcfs", "reset"]) == 0
+    few = ["--processes", "2", "--pairs", "2", "--only", "sarathi-fcfs", "reset"]
+    assert in_turns.main([str(TREE), str(TREE), *few]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(",")[0] for line in lines[1:]] == ["all cases compiled", "sarathi-fcfs", "reset"]
-    ratio, low, _, high, pairs = lines[2].split()[-5:]
-    assert float(low) <= float(ratio) <= float(high.rstrip(",")) and pairs == "4"
+    ratio, low, _, high, processes = lines[2].split()[-5:]
+    assert float(low) <= float(ratio) <= float(high.rstrip(",")) and processes == "2"
 
 
 class _Kept:
@@ -33,10 +34,11 @@ class _Kept:
         pass
 
 
-@pytest.mark.parametrize(("values", "between"), [(range(1, 61), (22, 39)), (range(1, 7), (1, 6)), ([3], (3, 3))])
-def test_the_median_lies_between_values_in_order(values, between):
-    """Of 60, ranks 22 and 39: P(21 or fewer of 60 coins are heads) = 0.0137, 22 or fewer 0.026 > 0.025."""
-    assert in_turns.median_interval([float(value) for value in values]) == between
+def test_the_interval_is_over_pairs_of_processes():
+    """However many turns they take. Medians of turns 1, 1.1 and 1.2: t(2) * 0.1 / sqrt(3) = 4.303 * 0.0577 = 0.248."""
+    found = [[(0.1, 0.1 * ratio), (0.2, 0.2 * ratio), (0.1, 0.9)] * 20 for ratio in (1.0, 1.1, 1.2)]
+    assert in_turns.case_line("case", found).split()[-5:] == ["1.100", "0.852", "to", "1.348,", "3"]
+    assert in_turns.case_line("case", found[:1]).split()[-3:] == ["1.000", "-,", "1"]
 
 
 def test_what_is_no_tree_and_a_tree_that_fails_are_said_in_a_line(tmp_path, capsys):
