@@ -3,7 +3,9 @@
     python -m experiments.ppo_routers results/ppo-routers docs/results/ppo-routers.md
 
 Trains what the folder does not have yet, judges all that was trained beside every router that ships, and writes the
-page and its picture. Hypotheses and words: ppo_routers.md.
+page and its picture. Hypotheses and words: ppo_routers.md. For routers that came later, on the same scenarios:
+
+    python -m experiments.ppo_routers --router lost-gain --router learned:session-fleet
 """
 
 import argparse
@@ -39,15 +41,18 @@ from experiments.session_fleet import (
     TDG,
     TUNED,
     Outcomes,
+    all_routers,
     by_router,
     routers,
     scenarios_of,
 )
+from servegym.baselines import registry
 from servegym.baselines.artifact.files import load_artifact
 from servegym.envs.cluster_routing import random_clusters
 from servegym.evaluation.intervals import Interval, student_interval
 from servegym.evaluation.markdown import table
 from servegym.scenarios.presets import spelled_out
+from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.simulation import Simulation
 
 SEEDS, FIRST_SEED = 5, 8_800_000  # of trainings; of the scenarios that all are judged on
@@ -60,15 +65,18 @@ DOTS_PER_INCH = 150
 COLOURS = {AFFINITY: "#d95f02", COST: "#1b5e9b"}
 
 
+def judging_scenarios(place: str) -> list[Scenario]:
+    source = random_clusters(4).with_overrides(spelled_out({"preset": place, "split": "test"}))
+    return [source(np.random.default_rng(FIRST_SEED + seed)) for seed in range(SCENARIOS[place])]
+
+
 def judged(place: str, found: Sequence[Trained]) -> Outcomes:
     """Of a place, every router that ships and every policy that was trained there ("NAME-SEED")."""
-    source = random_clusters(4).with_overrides(spelled_out({"preset": place, "split": "test"}))
-    scenarios = [source(np.random.default_rng(FIRST_SEED + seed)) for seed in range(SCENARIOS[place])]
     policies = routers()
     for one in found:
         for path in one.policies:
             policies[path.parent.name] = load_artifact(path).policy("router")
-    return by_router(policies, scenarios)
+    return by_router(policies, judging_scenarios(place))
 
 
 def of_arm(outcomes: Outcomes, one: Trained) -> np.ndarray:
@@ -259,11 +267,19 @@ From the arrival of a request to that of its session's next one, share within a 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="of the trainings")
-    parser.add_argument("page", type=Path)
+    parser.add_argument("folder", type=Path, help="of the trainings", nargs="?")
+    parser.add_argument("page", type=Path, nargs="?")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="trainings of each kind")
     parser.add_argument("--steps", type=int, help="decisions of each training, long ones ten times as many")
+    parser.add_argument("--router", action="append", help="only print the rows of these routers; nothing is trained")
     options = parser.parse_args()
+    if options.router:
+        policies = {name: registry.router(name) for name in options.router}
+        for place in SCENARIOS:
+            print(f"### {place}\n\n{all_routers(by_router(policies, judging_scenarios(place)))}")
+        return
+    if options.page is None:
+        parser.error("name a folder and a page, or routers with --router")
     found = list(trained(ARMS, options.folder, options.seeds, options.steps))
     places = {}
     for place in SCENARIOS:
