@@ -82,6 +82,7 @@ def test_wrong_input_is_one_line(servegym, arguments, problem):
     assert problem in servegym(*arguments).refusal
 
 
+@pytest.mark.slow
 def test_routers_that_are_named_are_compared_with_the_best_assignment(servegym, tmp_path):
     words = ("--panel", "mixed_fleet", "--load", "1.8", "--requests", "60", "--seeds", "1", "--out", "out")
     done = servegym("headroom", *words, "--router", "min-load", "--router", "lost-gain", "--budget", "30", "--no-bound",
