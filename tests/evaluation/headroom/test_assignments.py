@@ -16,14 +16,19 @@ from servegym.evaluation.headroom.kept import kept_best, run_again, search_all
 from servegym.evaluation.headroom.reassigning import Reassignments
 from servegym.evaluation.headroom.search import BASES, run_of, score_of
 from servegym.evaluation.running import ThreadRunner
+from servegym.latency_models.model import LatencyModel
 from servegym.scenarios.presets import spelled_out
-from servegym.scenarios.spec import ServingSpec
+from servegym.simulator.inputs.cluster import Cluster
+from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.simulation import Simulation
 
 SESSIONS = {"preset": "session-fleet", "split": "validation", "requests": 120, "rate_per_s": 20.0}
 MIXED = {"preset": "mixed-fleet", "split": "validation", "requests": 80, "load": 3.0}
 ENGINES = 4
+DEVICE = LatencyModel.from_values("linear", {"a_p": 0, "b_p": 0, "c_p": 0.01, "a_d": 0, "b_d": 0.01, "t_c": 0.01})
 
 
 def scenario_of(words: dict, seed: int = 0) -> Scenario:
@@ -64,7 +69,10 @@ def test_every_request_goes_where_it_is_assigned(words):
 
 @pytest.mark.nojit
 def test_an_engine_that_there_is_not_changes_nothing():
-    scenario = ServingSpec().replaced(trace="azure-code", engines=2, requests=6, load=1.0).build()
+    columns = {"arrival_s": np.arange(6) * 0.1, "prompt_tokens": 99, "output_tokens": 2, "ttft_slo_s": 5.0}
+    workload = Workload.from_columns(columns | {"tpot_slo_s": 0.2})
+    pool = Deployment(DEVICE, DEVICE, 1000, block_tokens=1, engines=2)
+    scenario = Scenario(workload, Cluster((pool,)), registry.scheduler("edf"), Gain(first_weight=1.0))
     base = Assignment.of("min-load")
     for engine in (0, 1):
         assert engines_of(scenario, base.changed(dict.fromkeys(range(6), engine))).tolist() == [engine] * 6
