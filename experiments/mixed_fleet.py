@@ -30,7 +30,6 @@ from servegym.tuners.evolution import train
 
 OURS, CONFIG = "learned:mixed-fleet", "cma-fleets"
 TRAININGS, FIRST_SEED, SEEDS = 5, 13_000_000, 16
-BEHIND = 0.005  # of the hypothesis
 DOTS_PER_INCH = 150
 Curve = Sequence[Mapping[str, Any]]  # validations of a training, oldest first
 
@@ -55,21 +54,21 @@ def curves_of(files: Mapping[str, Path]) -> dict[str, Curve]:
 
 
 def unequal(changes: Mapping[str, Any]) -> bool:
-    """Whether the engines of a place are of several devices. changes: to the preset, whose engines are."""
+    """Return whether the engines of a place are of several devices, as those of the preset. changes: to the preset."""
     pools: Sequence[Pool] = changes.get("pools", ())
     return not pools or len({pool.device for pool in pools}) > 1
 
 
 def trainings_table(curves: Mapping[str, Curve], places: Mapping[str, Outcomes]) -> str:
-    """A row a training: its last validation, and on fresh requests what it has more than its base.
+    """Make a table with a row a training: less its base, at the last validation and on fresh requests.
 
-    Of the preset, and of the place where it is the furthest behind, in attainment.
+    These at the first place, and at the place where its attainment is the furthest behind.
     """
     first, rows = next(iter(places)), []
     for name, curve in curves.items():
-        less = {place: (one[name] - one[BASE])[:, (ATTAINMENT, TDG)] for place, one in places.items()}
-        worst = min(less, key=lambda place: less[place][:, 0].mean())
-        cells = [student_interval(column).text("+.3f") for column in (*less[first].T, less[worst][:, 0])]
+        above = {place: (one[name] - one[BASE])[:, (ATTAINMENT, TDG)] for place, one in places.items()}
+        worst = min(above, key=lambda place: above[place][:, 0].mean())
+        cells = [student_interval(column).text("+.3f") for column in (*above[first].T, above[worst][:, 0])]
         validated = (f"{curve[-1]['attainment_difference']:+.3f}", f"{curve[-1]['difference']:+.4f}")
         rows.append((f"`{name}`", *validated, *cells, worst))
     names = (
@@ -84,7 +83,7 @@ def trainings_table(curves: Mapping[str, Curve], places: Mapping[str, Outcomes])
 
 
 def draw(curves: Mapping[str, Curve], path: Path) -> None:
-    """Attainment and TDG less the base's in validation against scenarios served: each training, and their mean."""
+    """Draw attainment and TDG less the base's in validation against scenarios served: each training, and their mean."""
     figure = Figure(figsize=(8.4, 3.2), layout="constrained")
     titles = {"attainment_difference": "SLO attainment", "difference": "TDG ratio"}
     for axes, (name, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
@@ -105,12 +104,8 @@ def page(curves: Mapping[str, Curve], places: Mapping[str, Outcomes], picture: P
     verdicts = {place: judged(OURS, one) for place, one in places.items()}
     ahead = sum(one == "holds" for one in verdicts.values())
     behind = "; ".join(place for place, one in verdicts.items() if one == "behind") or "none"
-    only = {
-        kind: {
-            place: outcomes for place, outcomes in places.items() if unequal(MIXED_PLACES[place]) == (kind == "unequal")
-        }
-        for kind in ("unequal", "other")
-    }
+    of_unequal = {place: one for place, one in places.items() if unequal(MIXED_PLACES[place])}
+    of_others = {place: one for place, one in places.items() if place not in of_unequal}
     return f"""# A learned router for unequal engines
 
 <!-- written by python -m experiments.mixed_fleet -->
@@ -129,7 +124,7 @@ def page(curves: Mapping[str, Curve], places: Mapping[str, Outcomes], picture: P
 
 ## Fleets of unequal engines
 
-{places_table(OURS, only["unequal"])}
+{places_table(OURS, of_unequal)}
 All routers at the first of these places:
 
 {all_routers({name: one for name, one in places[first].items() if name not in curves})}
@@ -137,7 +132,7 @@ All routers at the first of these places:
 
 {words["Other"]}
 
-{places_table(OURS, only["other"])}
+{places_table(OURS, of_others)}
 ## Trainings
 
 {words["Trainings"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +49,9 @@ def check_value(name: str, option: Option, value: Any) -> None:
     if value is None and option.optional:
         return
     if kind in NUMERIC:
-        several = isinstance(value, tuple)
+        several, whole = isinstance(value, tuple), kind == WHOLE and not isinstance(value, Range)
         for number in value if several else (value.low, value.high) if isinstance(value, Range) else (value,):
-            if not _is_number(number, kind == WHOLE and not isinstance(value, Range)) or not option.allows(number):
+            if not values.is_number(number, whole) or not option.allows(number):
                 raise SpecError(f"{name} is {value!r}; it should be {option.allowed_text}, several of such, or a range")
         if several and not value:
             raise SpecError(f"{name} is (); there should be at least one number")
@@ -66,7 +65,7 @@ def check_value(name: str, option: Option, value: Any) -> None:
         _check_profiles(value)
     elif kind == INCIDENTS and not isinstance(value, tuple):
         raise SpecError(f"{name} is {value!r}; it should be a list of incidents")
-    elif kind == WINDOW and value not in ("seed", "first") and not _is_number(value, True):
+    elif kind == WINDOW and value not in ("seed", "first") and not values.is_number(value, True):
         raise SpecError(f"{name} is {value!r}; it should be seed, first or a whole number of 0 or more")
     elif kind == COLUMNS:
         values.value_of(name, option, value)
@@ -78,12 +77,6 @@ def check_value(name: str, option: Option, value: Any) -> None:
         raise SpecError(f"{name} is {value!r}; it should be true or false")
     elif kind == CORRECTION and not isinstance(value, bool) and not hasattr(value, "theta"):
         raise SpecError(f"{name} is {value!r}; it should be true, false or keys with values")
-
-
-def _is_number(value: Any, whole: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
-        return False
-    return not whole or math.isinf(value) or float(value).is_integer()
 
 
 def _check_profiles(value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -274,7 +275,15 @@ def _window(given: Any) -> Any:
     return int(given) if isinstance(given, str) and given.isdecimal() else given
 
 
+def is_number(value: Any, whole: bool) -> bool:
+    """Return whether a value is a number but not nan; whole: one without a fraction, or infinite."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
+        return False
+    return not whole or math.isinf(value) or float(value).is_integer()
+
+
 def _part(name: str, kind: Callable[..., Any], document: Any) -> Any:
+    """Make a dataclass from a mapping. Raises SpecError for an unknown key, and for what is no number but should be."""
     if not isinstance(document, Mapping):
         raise SpecError(f"{name} is {document!r}; it should be keys with values")
     types = {field.name: str(field.type) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -282,8 +291,11 @@ def _part(name: str, kind: Callable[..., Any], document: Any) -> Any:
         raise SpecError(unknown_name(f"key of {name}", str(strange[0]), types))
     for key, value in document.items():
         wanted, *optional = types[key].split(" | ")
-        if wanted in ("int", "float") and not isinstance(value, int | float) and not (optional and value is None):
-            raise SpecError(f"{name}: {key} is {value!r}; it should be a {'whole ' * (wanted == 'int')}number")
+        if wanted not in ("int", "float") or (optional and value is None):
+            continue
+        whole = wanted == "int"
+        if not is_number(value, whole) or (whole and math.isinf(value)):
+            raise SpecError(f"{name}: {key} is {value!r}; it should be a {'whole ' * whole}number")
     try:
         return kind(**document)
     except TypeError as error:

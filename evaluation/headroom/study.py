@@ -1,4 +1,4 @@
-"""Headroom on a panel: policies of a kind, the best run that was found of each scenario, and what no run can exceed."""
+"""Headroom on a panel: what policies of a kind gain, the best run found of each scenario, and what no run exceeds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOUND, BOUND = "best found", "bound"
 SEARCH = "search"
 CELL = ["trace", "device", "load"]
 SCORES = ("tdg_ratio", "slo_attainment")
-SOUGHT = {"scheduler": SCORES[:1], "router": SCORES}  # their sum, by the kind of policies
+SOUGHT = {"scheduler": SCORES[:1], "router": SCORES}  # by the kind that is searched: scores, or their sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,10 @@ class Headroom:
 
     def __post_init__(self) -> None:
         if self.kind == "router" and self.panel.spec.fleet.total == 1:
-            raise ExperimentError(f"panel {self.panel.name} has one engine, and routers have nothing to choose there")
+            raise ExperimentError(
+                f"panel {self.panel.name} has one engine, where a router has no choice; "
+                "name a panel with several, or how many with --engines"
+            )
         for part in self.parts:
             if part.gain.name != "tdg":
                 raise ExperimentError(f"headroom is of TDG; the gain is {part.gain.name}")
@@ -125,7 +128,7 @@ def headroom_rows(
 ) -> pd.DataFrame:
     """One row a cell, seed and policy: one that is named, `FOUND` or `BOUND` (which has no attainment).
 
-    Columns: those of `CELL`, seed, policy, tdg_ratio, slo_attainment, by. What was found is run again here. Where a
+    Columns: those of `CELL`, seed, policy, by, tdg_ratio, slo_attainment. What was found is run again here. Where a
     named policy has more of what is `SOUGHT`, its run is the best found; `by` says whose it is.
     """
     rows: list[dict[str, Any]] = []

@@ -66,11 +66,11 @@ def test_what_was_not_searched_is_said(servegym):
     (("headroom", "--scheduler", "edf", "--scheduler", "edf"), "two of the schedulers edf, edf are the same"),
     (
         ("headroom", "--router", "min-load", "--router", "silo", "--scheduler", "edf", "--scheduler", "sjf"),
-        "several schedulers and several routers are named; one kind is searched",
+        "several schedulers and several routers are named; name several of one kind only",
     ),
     (
         ("headroom", "--panel", "headroom", "--router", "min-load", "--router", "silo"),
-        "panel headroom has one engine, and routers have nothing to choose there",
+        "panel headroom has one engine, where a router has no choice; name a panel with several, or how many with",
     ),
     (("headroom", "--gain", "ta-slo"), "headroom is of TDG; the gain is ta-slo"),
     (

@@ -40,8 +40,9 @@ ROWS_FILE = "headroom.csv"
 @spec_options(
     many=("trace", "device", "load", "scheduler", "router"), without=("rate_per_s", "seed", "split"),
     help_texts={
-        kind: f"A {kind} to compare with the best run; learned:PATH is a learned one. Repeatable."
-        for kind in ("scheduler", "router")
+        "scheduler": "A scheduler to compare with the best run; learned:PATH is a learned one. Repeatable.",
+        "router": "Several: routers to compare with the best run; learned:PATH is a learned one. "
+        "One: the router of all runs. Repeatable.",
     },
     shown=panels.PANELS,
 )  # fmt: skip
@@ -82,9 +83,10 @@ def headroom(
         ),
     ] = True,
 ) -> None:
-    """Search the best run of each scenario, and compare policies with it: the most that a better one could gain.
+    """Search for the best run of each scenario, and compare policies with it: how much could a better one gain?
 
-    Schedulers are compared, for TDG; or, where several are named, routers, for the sum of TDG ratio and SLO attainment.
+    Schedulers are compared, and the search is for TDG. Where several routers are named these are compared, and the
+    search is for the sum of TDG ratio and SLO attainment.
 
     The search knows the future: every arrival, every length, and the seed that it is judged on. So it finds a possible
     run, not a usable policy. The gain of that run is a lower bound of the possible gain; an upper bound is computed
@@ -98,7 +100,7 @@ def headroom(
 
     schedulers, routers = (texts_of(words.get(kind)) for kind in PANELS)
     if len(schedulers) > 1 and len(routers) > 1:
-        raise ServegymError("several schedulers and several routers are named; one kind is searched")
+        raise ServegymError("several schedulers and several routers are named; name several of one kind only")
     kind = "router" if len(routers) > 1 else "scheduler"
     named = tuple(texts_of(words.pop(kind, None))) or POLICIES
     asked = Headroom(load_panel(panel or PANELS[kind]).replaced(words, seeds=seeds, first_seed=first_seed), named, kind)
