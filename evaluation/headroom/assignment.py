@@ -1,7 +1,8 @@
-"""Points of a search of routers: a heuristic, numbers for its parameters, and requests that are sent elsewhere.
+"""A point of the search of routers: a heuristic, its parameters, and engines for single requests. It determines a run.
 
-Behind the heuristic's parameters its router gets one number for each request of the workload, as `Policy.weights`. So
-a search changes numbers only, and compiles nothing. It is not registered: it is of no use on another workload.
+The router of a point calls the heuristic. Its `Policy.weights` are one number for each request of the workload, which
+names the engine. So points of one heuristic differ in numbers only, and nothing is compiled for a new one. The router
+is not registered: it is of no use on another workload.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ PARAMETERS = 0  # placeholder: number of the base's parameters
 
 @router
 def reassigned(context, request, route):
-    """Replace the engine that the base chose by the one of the request's weight, if that takes it: a template."""
+    """Replace the engine that the base chose by the one that the weights name, if it takes the request: a template."""
     base(context, request, route)
     engine = int(context.parameters[PARAMETERS + request])
     snapshots, record = context.known.snapshots, context.requests[request]
-    # The base's decision stands if it held or refused the request, or if that goes to its decode engine.
+    # The base's decision stands where it holds or refuses the request, and where the request has KV already (on its
+    # way to a decode engine).
     if engine == AS_BASE or route.engine < 0 or record.computed_tokens > 0:
         return
     for e in range(snapshots.shape[0]):
@@ -50,8 +52,8 @@ def reassigned(context, request, route):
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """base: a router by name. family: float64[parameters], of `searched`, in units of their range. changes: the engines
-    of requests, by their row in the workload."""
+    """base: a router by name. family: float64[parameters], those of `searched`, in units of their range. changes: the
+    engine of each request that does not go where the base sends it, by its row in the workload."""
 
     base: str
     family: np.ndarray
@@ -60,7 +62,7 @@ class Assignment:
 
     @classmethod
     def of(cls, base: str) -> Assignment:
-        """The base alone, with its defaults or what its name says ("name:key=value")."""
+        """Make the point of a base alone, with its defaults or what its name says ("name:key=value")."""
         chosen: dict[str, Any] = registry.router(base).chosen()
         return cls(base, np.array([to_unit(one, chosen[one.name]) for one in searched(base)]))
 
@@ -71,12 +73,12 @@ class Assignment:
         return {one.name: from_unit(one, float(unit)) for one, unit in units}
 
     def changed(self, changes: Mapping[int, int]) -> Assignment:
-        """The point with more changes; `AS_BASE` undoes the earlier one of its request."""
+        """Return the point with more changes; `AS_BASE` undoes the earlier one of its request."""
         together = {r: engine for r, engine in {**self.changes, **changes}.items() if engine != AS_BASE}
         return dataclasses.replace(self, changes=together)
 
     def scenario(self, scenario: Scenario) -> Scenario:
-        """The scenario under the router of this point."""
+        """Return the scenario under the router of this point."""
         policy, engines = registry.router(self.base), np.full(len(scenario.workload), float(AS_BASE))
         for r, engine in self.changes.items():
             engines[r] = engine
@@ -98,7 +100,7 @@ class Assignment:
 
 @functools.cache
 def searched(base: str) -> tuple[Parameter, ...]:
-    """The parameters of a router that a search varies: numbers with bounds."""
+    """Return the parameters of a router that a search varies: numbers with bounds."""
     policy = registry.router(base)
     return tuple(
         one

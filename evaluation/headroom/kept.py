@@ -59,7 +59,7 @@ class KeptSearch:
         self.ledger.__exit__(kind, error, trace)
 
     def keep(self, scores: Sequence[float]) -> None:
-        """Keep the scores of `points`; then there are others."""
+        """Append the scores of `points` to the ledger, and go on to the next ones."""
         before, points = self.best.score, self.points
         improved = Best(score=before)
         improved.see(points, scores)
@@ -126,7 +126,7 @@ def _score_at(items: Sequence[tuple[Case, AnyPoint]], index: int) -> float:
 
 
 def kept_best(case: Case, directory: str | Path) -> Found | None:
-    """The best run that the ledger of a case has; None: there is none. Nothing is run or written."""
+    """Return the best run that the ledger of a case has; None: there is none. Nothing is run or written."""
     path = Path(directory) / case.file
     if not path.is_file():
         return None

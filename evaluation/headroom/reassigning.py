@@ -13,12 +13,12 @@ from servegym.simulator.runs.slos import attained
 AIMED = 0.85  # of the moves begin at a request that missed an SLO
 KINDS = ("itself", "neighbours", "session", "restore")
 CHANCES = (0.35, 0.4, 0.15, 0.1)
-WINDOWS_S = (3.0, 10.0, 30.0)  # before its arrival: whose engines are changed, of neighbours
+WINDOWS_S = (3.0, 10.0, 30.0)  # before a request's arrival: requests that came then are its neighbours
 
 
 @dataclasses.dataclass(frozen=True)
 class Reassignments:
-    """Draws moves from a point's run. Arrays by request: engine, arrival_s, session, missed. engines: of the fleet."""
+    """Draws moves from a point's run. Arrays by request: engine, arrival_s, session, missed. engines: their number."""
 
     engine: np.ndarray
     arrival_s: np.ndarray
@@ -28,14 +28,14 @@ class Reassignments:
 
     @classmethod
     def after(cls, simulation: Simulation) -> Reassignments:
-        """What a run that has ended says."""
+        """Read engines, arrivals, sessions and misses from a run that has ended."""
         run = simulation.arrays
         requests = run.requests[["engine", "arrival_s", "session"]].copy()
         missed = ~attained(run, simulation.scenario.workload)
         return cls(requests["engine"], requests["arrival_s"], requests["session"], missed, len(run.engines))
 
     def draw(self, point: Assignment, rng: np.random.Generator) -> Assignment:
-        """The point with other engines for one request, some that came before it, or the rest of its session."""
+        """Return the point with other engines for one request, some that came before it, or the rest of its session."""
         aimed = self.missed.any() and rng.random() < AIMED
         r = int(rng.choice(np.flatnonzero(self.missed))) if aimed else int(rng.integers(len(self.engine)))
         kind = KINDS[rng.choice(len(KINDS), p=CHANCES)]
@@ -51,7 +51,7 @@ class Reassignments:
         return point.changed({r: self._any(rng)})
 
     def _neighbours(self, r: int, rng: np.random.Generator) -> dict[int, int]:
-        """Requests that came shortly before r go from its engine, or from another one that takes r instead."""
+        """Move some requests that came shortly before r off its engine; or off another one, which r goes to instead."""
         here = int(self.engine[r])
         engine = here if rng.random() < 0.6 else self._any(rng)
         before_s = self.arrival_s[r] - self.arrival_s
@@ -64,6 +64,6 @@ class Reassignments:
 
 
 def some(rows: np.ndarray, rng: np.random.Generator) -> list[int]:
-    """A few of the rows, one most often."""
+    """Draw a few of the rows, one most often."""
     count = min(len(rows), int(rng.geometric(0.5)))
     return sorted(int(row) for row in rng.choice(rows, count, replace=False))

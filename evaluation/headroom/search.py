@@ -5,7 +5,7 @@ likes, keeps the scores, and goes on from what it has kept by sending it again. 
 
 Over the family: CMA-ES (Hansen and Ostermeier, "Completely Derandomized Self-Adaptation in Evolution Strategies",
 2001, by the library cmaes) in the unit cube, with the changes of single requests as they are. Over requests: of a
-round of random moves the best is kept if its score is higher, or all of these, if together they score higher still.
+round of random moves the best is kept if it scores higher; or all that do, if together they score higher still.
 """
 
 from __future__ import annotations
@@ -45,24 +45,25 @@ STARTS = (
 )
 
 
-# Heuristics that send some requests elsewhere: the best of them goes on.
+# The first points of a search of routers: heuristics with their defaults. It goes on from the best.
 BASES = ("lost-gain", "predicted-cost", "prefix-affinity", "min-load", "gorouting", "polyserve")
 
 
 def gain_of_run(run: Simulation) -> float:
+    """Return the gain of a run."""
     return float(run.arrays.status[0].gain)
 
 
 def gain_and_attainment(run: Simulation) -> float:
-    """TDG ratio + SLO attainment of a run."""
+    """Return TDG ratio + SLO attainment of a run."""
     workload = run.scenario.workload
     ratio = gain_of_run(run) / float(run.scenario.gain.ideal(workload).sum())
     return ratio + float(attained(run.arrays, workload).mean())
 
 
 class Search(NamedTuple):
-    """What is searched. starts: the first points. score: what is sought, of a run. moves: what draws other points, of a
-    run. read: a point, of its JSON."""
+    """A search of a kind of policies. starts: makes the first points. score: returns what is sought of a run. moves:
+    makes what draws moves, from a run. read: makes a point from its JSON."""
 
     starts: Callable[[], tuple[Any, ...]]
     score: Callable[[Simulation], float]
@@ -70,7 +71,6 @@ class Search(NamedTuple):
     read: Callable[[Mapping[str, Any]], Any]
 
 
-# By the kind of policies.
 SEARCHES = {
     "scheduler": Search(lambda: STARTS, gain_of_run, Moves.after, Point.from_json),
     "router": Search(
@@ -94,7 +94,7 @@ class Best:
 
 
 def score_of(scenario: Scenario, point: AnyPoint, kind: str = "scheduler") -> float:
-    """The score of a run of the point, which ends when no token can be in time any more."""
+    """Return the score of a run of the point, which ends when no token can be in time any more."""
     until_s = min(scenario.until_s, last_deadline_s(scenario))
     return SEARCHES[kind].score(run_of(dataclasses.replace(scenario, until_s=until_s), point))
 
@@ -112,6 +112,7 @@ def last_deadline_s(scenario: Scenario) -> float:
 
 
 def run_of(scenario: Scenario, point: AnyPoint) -> Simulation:
+    """Run a scenario under the policy of a point."""
     simulation = Simulation(point.scenario(scenario))
     simulation.run()
     return simulation

@@ -6,8 +6,8 @@
 
 A machine's speed drifts by more than a version changes it, within minutes. So a process of each version runs beside
 one of the other, and they take turns of a tenth of a second or so: one pair (before, after), the next the other way
-round. The median of their ratios is that of two processes. Processes of one version differ too, by up to 3 %. So
-fresh ones follow, and reported is the mean of the ratios with its 95 % interval over pairs of processes (Student's t).
+round. The ratio of a pair of processes is the median over its turns. Two processes of one version differ too, by up to
+3 %, so fresh pairs follow. Reported is the mean over pairs of processes with its 95 % interval (Student's t).
 Processor time counts, of all threads. Each tree compiles into a cache of its own, timed first, one after the other.
 """
 

@@ -1,8 +1,8 @@
-"""The best runs that a search over assignments found in the scenarios of the routers' panels, for the leaderboard.
+"""The best runs that a search of routers finds in the scenarios of their panels, for the leaderboard.
 
     python -m experiments.leaderboard.searched --budget 500 --ledgers results/headroom
 
-Searches on from what the ledgers have (a quarter of an hour on two cores) and writes `FOUND`.
+Goes on from what the ledgers have (from nothing: 12 minutes of processor time) and writes `FOUND`.
 """
 
 import argparse
@@ -28,7 +28,7 @@ BASELINES = ("router-{panel}-min-load", "router-{panel}-gorouting")  # whose bet
 
 
 class Searched(NamedTuple):
-    """Of a panel. score: as of an entry. figures: means of `FIGURES`."""
+    """What was found on a panel. score: as of an entry. figures: means of `FIGURES`."""
 
     score: float
     figures: dict[str, float]
@@ -52,7 +52,7 @@ def search_panel(panel: str, budget: int, ledgers: Path) -> list[dict[str, str]]
 
 
 def searched(panel: str) -> Searched | None:
-    """What was found on a panel, in numbers; None: it was not searched."""
+    """Read what was found on a panel; None: it was not searched."""
     with FOUND.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["panel"] == panel]
     if not rows:
