@@ -29,7 +29,7 @@ def found_in(panel: str, budget: int, ledgers: Path) -> list[dict[str, str]]:
         ideal = float(scenario.gain.ideal(scenario.workload).sum())
         cells = (
             panel, of["trace"], of["device"], f"{of['rate_per_s']:.6g}/s", of["seed"], scenario.workload.digest,
-            best.evaluations, f"{best.gain / ideal:.6f}",
+            best.evaluations, f"{best.score / ideal:.6f}",
         )  # fmt: skip
         rows.append(dict(zip(COLUMNS, map(str, cells), strict=True)))
     return rows

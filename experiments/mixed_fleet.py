@@ -59,17 +59,27 @@ def unequal(changes: Mapping[str, Any]) -> bool:
     return not pools or len({pool.device for pool in pools}) > 1
 
 
-def trainings_table(curves: Mapping[str, Curve], places: Mapping[str, Outcomes]) -> str:
-    """Make a table with a row a training: less its base, at the last validation and on fresh requests.
+def beside_base(places: Mapping[str, Outcomes]) -> str:
+    """Make a table with a row a place: what the router has more than its base, by attainment and TDG."""
+    rows = []
+    for place, outcomes in places.items():
+        more = (outcomes[OURS] - outcomes[BASE])[:, (ATTAINMENT, TDG)]
+        rows.append((place, *(student_interval(column).text("+.3f") for column in more.T)))
+    return table(("where", "attainment", "TDG"), rows)
 
-    These at the first place, and at the place where its attainment is the furthest behind.
+
+def trainings_table(curves: Mapping[str, Curve], places: Mapping[str, Outcomes]) -> str:
+    """Make a table with a row a training: what it has more than its base, in its best validation and on fresh requests.
+
+    These at the first place, and at the one where its attainment is the furthest behind.
     """
     first, rows = next(iter(places)), []
     for name, curve in curves.items():
-        above = {place: (one[name] - one[BASE])[:, (ATTAINMENT, TDG)] for place, one in places.items()}
-        worst = min(above, key=lambda place: above[place][:, 0].mean())
-        cells = [student_interval(column).text("+.3f") for column in (*above[first].T, above[worst][:, 0])]
-        validated = (f"{curve[-1]['attainment_difference']:+.3f}", f"{curve[-1]['difference']:+.4f}")
+        more = {place: (one[name] - one[BASE])[:, (ATTAINMENT, TDG)] for place, one in places.items()}
+        worst = min(more, key=lambda place: more[place][:, 0].mean())
+        cells = [student_interval(column).text("+.3f") for column in (*more[first].T, more[worst][:, 0])]
+        best = max(curve, key=lambda row: row["score"])
+        validated = (f"{best['attainment_difference']:+.3f}", f"{best['difference']:+.4f}")
         rows.append((f"`{name}`", *validated, *cells, worst))
     names = (
         "attainment in validation",
@@ -111,6 +121,7 @@ def page(curves: Mapping[str, Curve], places: Mapping[str, Outcomes], picture: P
 <!-- written by python -m experiments.mixed_fleet -->
 
     servegym compare --spec mixed-fleet --scheduler vllm-v1 --load 1.5 --requests 400 --router {BASE} --router {OURS}
+    servegym train {CONFIG}
 
 **Hypotheses.** {words["Hypotheses"]}
 
@@ -133,13 +144,18 @@ All routers at the first of these places:
 {words["Other"]}
 
 {places_table(OURS, of_others)}
+## Beside its base
+
+What it has more than `{BASE}`:
+
+{beside_base(places)}
 ## Trainings
 
 {words["Trainings"]}
 
 ![SLO attainment and TDG ratio in validation, less the base's, against scenarios]({picture})
 
-{trainings_table(curves, places)}"""
+{trainings_table(curves, of_unequal)}"""
 
 
 def main() -> None:

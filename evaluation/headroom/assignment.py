@@ -59,6 +59,7 @@ class Assignment:
     family: np.ndarray
     changes: Mapping[int, int] = dataclasses.field(default_factory=dict)
     no_change: ClassVar[int] = AS_BASE
+    kind: ClassVar[str] = "router"
 
     @classmethod
     def of(cls, base: str) -> Assignment:

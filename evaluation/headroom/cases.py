@@ -12,7 +12,7 @@ from typing import Any
 from servegym.baselines import registry
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.headroom.ranking import FORESIGHT
-from servegym.evaluation.headroom.search import BASES, SEED
+from servegym.evaluation.headroom.search import BASES, SEARCHES, SEED
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.simulator.inputs.scenario import Scenario
 
@@ -58,6 +58,7 @@ def case_of(comparison: Comparison, load: float, seed: int, kind: str = "schedul
             "versions": versions(),
             "code": code_digests([*families, *others], scenario.deployment),
             "search": _search_identity(kind),
+            "starts": [point.to_json() for point in SEARCHES[kind].starts()],
         },
         kind,
     )

@@ -122,7 +122,7 @@ def search_all(
 
 def _score_at(items: Sequence[tuple[Case, AnyPoint]], index: int) -> float:
     case, point = items[index]
-    return score_of(case.scenario, point, case.kind)
+    return score_of(case.scenario, point)
 
 
 def kept_best(case: Case, directory: str | Path) -> Found | None:

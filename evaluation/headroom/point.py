@@ -38,6 +38,7 @@ class Point:
     family: np.ndarray
     changes: Mapping[int, Change] = dataclasses.field(default_factory=dict)
     no_change: ClassVar[Change] = NO_CHANGE
+    kind: ClassVar[str] = "scheduler"
 
     @classmethod
     def of(cls, **settings: float) -> Point:

@@ -26,7 +26,6 @@ from servegym.simulator.runs.simulation import Simulation
 from servegym.simulator.runs.slos import attained
 
 POPULATION = 12  # points of a round, that may run side by side
-ROUNDS = 40  # of a turn
 FIRST_STEP, LATER_STEP = 0.2, 0.08  # of CMA-ES, at its start: of the unit cube
 SEED = 0
 AnyPoint = Point | Assignment
@@ -63,8 +62,10 @@ def gain_and_attainment(run: Simulation) -> float:
 
 class Search(NamedTuple):
     """A search of a kind of policies. starts: makes the first points. score: returns what is sought of a run. moves:
-    makes what draws moves, from a run. read: makes a point from its JSON."""
+    makes what draws moves, from a run. read: makes a point from its JSON. rounds: of a turn, over the family and over
+    requests."""
 
+    rounds: tuple[int, int]
     starts: Callable[[], tuple[Any, ...]]
     score: Callable[[Simulation], float]
     moves: Callable[[Simulation], Any]
@@ -72,11 +73,12 @@ class Search(NamedTuple):
 
 
 SEARCHES = {
-    "scheduler": Search(lambda: STARTS, gain_of_run, Moves.after, Point.from_json),
+    "scheduler": Search((40, 40), lambda: STARTS, gain_of_run, Moves.after, Point.from_json),
     "router": Search(
-        lambda: tuple(map(Assignment.of, BASES)), gain_and_attainment, Reassignments.after, Assignment.from_json
+        (10, 20), lambda: tuple(map(Assignment.of, BASES)), gain_and_attainment, Reassignments.after,
+        Assignment.from_json,
     ),
-}
+}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -93,10 +95,10 @@ class Best:
                 self.point, self.score = point, score
 
 
-def score_of(scenario: Scenario, point: AnyPoint, kind: str = "scheduler") -> float:
+def score_of(scenario: Scenario, point: AnyPoint) -> float:
     """Return the score of a run of the point, which ends when no token can be in time any more."""
     until_s = min(scenario.until_s, last_deadline_s(scenario))
-    return SEARCHES[kind].score(run_of(dataclasses.replace(scenario, until_s=until_s), point))
+    return SEARCHES[point.kind].score(run_of(dataclasses.replace(scenario, until_s=until_s), point))
 
 
 def last_deadline_s(scenario: Scenario) -> float:
@@ -131,12 +133,12 @@ def rounds(scenario: Scenario, kind: str = "scheduler", seed: int = SEED) -> Rou
     best.see(starts, (yield list(starts)))
     while True:
         if len(best.point.family) > 1:  # fewer are not worth a turn
-            yield from over_family(best, turn, seed)
+            yield from over_family(best, search.rounds[0], turn, seed)
         yield from over_requests(scenario, best, search, turn, seed)
         turn += 1
 
 
-def over_family(best: Best, turn: int, seed: int) -> Rounds:
+def over_family(best: Best, rounds: int, turn: int, seed: int) -> Rounds:
     """A turn of CMA-ES from the best point."""
     from cmaes import CMA
 
@@ -144,7 +146,7 @@ def over_family(best: Best, turn: int, seed: int) -> Rounds:
     bounds = np.tile([0.0, 1.0], (len(start.family), 1))
     step = LATER_STEP if turn else FIRST_STEP
     optimizer = CMA(start.family, step, bounds=bounds, seed=seed + turn, population_size=POPULATION)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         points = [dataclasses.replace(start, family=optimizer.ask()) for _ in range(POPULATION)]
         scores = yield points
         optimizer.tell([(point.family, -score) for point, score in zip(points, scores, strict=True)])
@@ -155,7 +157,7 @@ def over_requests(scenario: Scenario, best: Best, search: Search, turn: int, see
     """A turn of moves of single requests, from the best point. A run of it tells what to move."""
     rng = np.random.default_rng([seed, turn])
     moves = search.moves(run_of(scenario, best.point))
-    for _ in range(ROUNDS):
+    for _ in range(search.rounds[1]):
         start = best.point
         points = [moves.draw(start, rng) for _ in range(POPULATION - 1)]
         scores = yield points

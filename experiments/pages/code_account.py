@@ -53,6 +53,7 @@ FEATURES: Mapping[str, str] = {
     "`sb3_policy` and `credit_requests`, baselines beside a score, warnings of `recommend`, suggestions": (
         "1e56ba45 14944a76 8d604a86 d87741df 26a83692"
     ),
+    "the search of routers": "6d68628f",
     "`servegym policies`": "4a1e023e",
     "trainings on a mixture of scenarios": "8458719f",
     "`calibrate --same-total` and a device's CPU overhead": "28eba3f5 849e42eb 5b3c73aa",

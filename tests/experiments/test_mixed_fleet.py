@@ -21,7 +21,7 @@ def test_which_places_have_unequal_engines() -> None:
 
 
 def test_a_training_is_shown_at_the_first_place_and_at_its_worst(tmp_path) -> None:
-    rows = [{"steps": 100 * k, "difference": 0.01 * k, "attainment_difference": 0.02 * k} for k in range(3)]
+    rows = [{"steps": 100 * k, "difference": 0.01 * k, "attainment_difference": 0.02 * k, "score": k} for k in range(3)]
     (tmp_path / "curve.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     curves = curves_of({"learned:one": tmp_path / "policy.json"})
     places = {"here": outcomes(0.05), "there": outcomes(-0.03), "elsewhere": outcomes(0.0)}

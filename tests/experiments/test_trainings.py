@@ -63,7 +63,7 @@ def test_a_training_that_was_ended_early_is_refused(tmp_path):
 
 def test_the_pages_of_the_project_have_every_configuration_with_a_budget_of_steps():
     results = Path(__file__).parents[2] / "docs" / "results"
-    others = ("learned-session-fleet", "pd-ratio", "ppo-routers", "scaler-day")
+    others = ("learned-mixed-fleet", "learned-session-fleet", "pd-ratio", "ppo-routers", "scaler-day")
     pages = [*results.glob("trainings*.md"), *(results / f"{name}.md" for name in others)]
     shown = "".join(page.read_text() for page in pages)
     shipped = {name for name in config_names() if load_config(name).budget.steps is not None}

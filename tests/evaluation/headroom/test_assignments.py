@@ -109,7 +109,7 @@ def test_no_assignment_exceeds_the_bound(data):
 def test_it_finds_more_than_every_heuristic(words, tmp_path):
     case = Case(scenario_of(words), {"what": "a small fleet"}, "router")
     (found,) = search_all([case], tmp_path, 100, runner=ThreadRunner(2))
-    heuristics = [score_of(case.scenario, Assignment.of(base), "router") for base in BASES]
+    heuristics = [score_of(case.scenario, Assignment.of(base)) for base in BASES]
     assert found.score > max(heuristics) and found.evaluations >= 100
     summary = run_again(case, found).summary
     assert summary["tdg_ratio"] + summary["slo_attainment"] == pytest.approx(found.score, rel=1e-12)
