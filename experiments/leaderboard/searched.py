@@ -1,6 +1,6 @@
 """The best runs that a search of routers finds in the scenarios of their panels, for the leaderboard.
 
-    python -m experiments.leaderboard.searched --budget 500 --ledgers results/headroom
+    python -m experiments.leaderboard.searched --budget 800 --ledgers results/headroom
 
 Goes on from what the ledgers have (from nothing: 12 minutes of processor time) and writes `FOUND`.
 """
@@ -65,7 +65,7 @@ def searched(panel: str) -> Searched | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", type=int, default=500, help="runs of each search")
+    parser.add_argument("--budget", type=int, default=800, help="runs of each search")
     parser.add_argument(
         "--ledgers", type=Path, default=Path("results/headroom"), help="folder that searches go on from"
     )
