@@ -138,15 +138,15 @@ def rounds(scenario: Scenario, kind: str = "scheduler", seed: int = SEED) -> Rou
         turn += 1
 
 
-def over_family(best: Best, rounds: int, turn: int, seed: int) -> Rounds:
-    """A turn of CMA-ES from the best point."""
+def over_family(best: Best, count: int, turn: int, seed: int) -> Rounds:
+    """A turn of CMA-ES from the best point, of so many rounds."""
     from cmaes import CMA
 
     start = best.point
     bounds = np.tile([0.0, 1.0], (len(start.family), 1))
     step = LATER_STEP if turn else FIRST_STEP
     optimizer = CMA(start.family, step, bounds=bounds, seed=seed + turn, population_size=POPULATION)
-    for _ in range(rounds):
+    for _ in range(count):
         points = [dataclasses.replace(start, family=optimizer.ask()) for _ in range(POPULATION)]
         scores = yield points
         optimizer.tell([(point.family, -score) for point, score in zip(points, scores, strict=True)])
