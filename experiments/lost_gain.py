@@ -129,14 +129,14 @@ def places_table(name: str, places: Mapping[str, Outcomes]) -> str:
     return table(("where", *names, *last), [row_of(name, place, one) for place, one in places.items()])
 
 
-def carried(fleet: str) -> tuple[str, ...]:
-    """What a fleet carries under each of `CARRYING`, requests/s, as a row."""
+def carried(fleet: str, names: tuple[str, ...] = CARRYING) -> tuple[str, ...]:
+    """What a fleet carries under each router, requests/s, as a row."""
     pools, slo = FLEETS[fleet]
-    spec = COMPARED.replaced(pools=pools, slo=(slo,), scheduler=("vllm-v1",), router=CARRYING)
+    spec = COMPARED.replaced(pools=pools, slo=(slo,), scheduler=("vllm-v1",), router=names)
     search = GoodputSearch(Comparison(spec, 5), parse_target(TARGET))
     with tempfile.TemporaryDirectory() as folder:
         found = search_goodput(search, folder)
-    rates = [found[found.scheduler.str.endswith(f"+ {name}")].goodput_per_s.to_numpy("f8") for name in CARRYING]
+    rates = [found[found.scheduler.str.endswith(f"+ {name}")].goodput_per_s.to_numpy("f8") for name in names]
     return (fleet, f"`{slo}`", *(student_interval(one).text(".1f") for one in rates))
 
 

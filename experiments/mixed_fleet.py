@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.lost_gain import MIXED, MIXED_PLACES, judged, places_table
+from experiments.lost_gain import FLEETS, MIXED, MIXED_PLACES, carried, judged, places_table
 from experiments.lost_gain import OURS as BASE
 from experiments.prose import sections
 from experiments.session_fleet import ATTAINMENT, TDG, Outcomes, all_routers, by_router, routers, scenarios_of
@@ -30,6 +30,7 @@ from servegym.tuners.evolution import train
 
 OURS, CONFIG = "learned:mixed-fleet", "cma-fleets"
 TRAININGS, FIRST_SEED, SEEDS = 5, 13_000_000, 16
+CARRYING = (OURS, BASE)
 DOTS_PER_INCH = 150
 Curve = Sequence[Mapping[str, Any]]  # validations of a training, oldest first
 
@@ -109,7 +110,13 @@ def draw(curves: Mapping[str, Curve], path: Path) -> None:
     figure.savefig(path, dpi=DOTS_PER_INCH)
 
 
-def page(curves: Mapping[str, Curve], places: Mapping[str, Outcomes], picture: Path, seeds: int) -> str:
+def page(
+    curves: Mapping[str, Curve],
+    places: Mapping[str, Outcomes],
+    carries: Sequence[tuple[str, ...]],
+    picture: Path,
+    seeds: int,
+) -> str:
     words, first = sections(Path(__file__).with_suffix(".md")), next(iter(places))
     verdicts = {place: judged(OURS, one) for place, one in places.items()}
     ahead = sum(one == "holds" for one in verdicts.values())
@@ -149,6 +156,11 @@ All routers at the first of these places:
 What it has more than `{BASE}`:
 
 {beside_base(places)}
+## What fleets carry
+
+{words["Carry"]}
+
+{table(("fleet", "SLOs", *(f"`{name}`" for name in CARRYING)), carries)}
 ## Trainings
 
 {words["Trainings"]}
@@ -174,7 +186,10 @@ def main() -> None:
         print(f"{place}: {judged(OURS, places[place])}", flush=True)
     picture, curves = Path("images") / f"{options.page.stem}.png", curves_of(files)
     draw(curves, options.page.parent.parent / picture)
-    options.page.write_text(page(curves, places, Path("..") / picture, options.seeds), encoding="utf-8")
+    options.page.write_text(
+        page(curves, places, [carried(fleet, CARRYING) for fleet in FLEETS], Path("..") / picture, options.seeds),
+        encoding="utf-8",
+    )
 
 
 if __name__ == "__main__":
