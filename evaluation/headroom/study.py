@@ -128,8 +128,8 @@ def headroom_rows(
 ) -> pd.DataFrame:
     """One row a cell, seed and policy: one that is named, `FOUND` or `BOUND` (which has no attainment).
 
-    Columns: those of `CELL`, seed, policy, by, tdg_ratio, slo_attainment. What was found is run again here. Where a
-    named policy has more of what is `SOUGHT`, its run is the best found; `by` says whose it is.
+    Columns: those of `CELL`, seed, policy, by, tdg_ratio, slo_attainment. What was found is run again here. Where the
+    sum of `SOUGHT` is higher under a named policy, its run is the best found, and `by` names it.
     """
     rows: list[dict[str, Any]] = []
     cases = iter(zip(asked.cases, found, strict=True))

@@ -2,29 +2,31 @@
 
     python -m experiments.leaderboard.searched --budget 800 --ledgers results/headroom
 
-Goes on from what the ledgers have (from nothing: 12 minutes of processor time) and writes `FOUND`.
+Goes on from what the ledgers have (from nothing: 16 minutes of processor time) and writes `FOUND`.
 """
 
 import argparse
 import csv
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from experiments.best_found import searches, write_rows
 from experiments.leaderboard.entry import read_entry
-from servegym.evaluation.headroom.kept import run_again, search_all
+from servegym.evaluation.headroom.kept import run_again
 from servegym.evaluation.headroom.search import BASES
 from servegym.evaluation.headroom.study import Headroom
 from servegym.evaluation.panels.panel import load_panel
-from servegym.evaluation.running import ThreadRunner
 
 FOUND = Path(__file__).with_name("searched.csv")
 PANELS = ("session_fleet", "mixed_fleet")
 FIGURES = ("tdg_ratio", "slo_attainment", "starved")
 COLUMNS = ("panel", "rate", "seed", "runs", *FIGURES)
-BASELINES = ("router-{panel}-min-load", "router-{panel}-gorouting")  # whose better TDG a score is relative to
+BASELINES = (
+    "router-{panel}-min-load",
+    "router-{panel}-gorouting",
+)  # a score is the TDG ratio over the higher one of these
 
 
 class Searched(NamedTuple):
@@ -36,14 +38,8 @@ class Searched(NamedTuple):
 
 def search_panel(panel: str, budget: int, ledgers: Path) -> list[dict[str, str]]:
     """Search every scenario of a panel, and return its rows of the table, in the order of the panel."""
-    asked = Headroom(load_panel(panel), BASES, "router")
-
-    def show(done: int, runs: int) -> None:
-        print(f"\r{panel}: {done} of {runs} runs", end="", file=sys.stderr)
-
     rows = []
-    found = search_all(asked.cases, ledgers, budget, show, ThreadRunner())
-    for case, best in zip(asked.cases, found, strict=True):
+    for case, best in searches(Headroom(load_panel(panel), BASES, "router"), budget, ledgers):
         summary = run_again(case, best).summary
         figures = (f"{summary[name]:.6f}" for name in FIGURES)
         cells = (panel, f"{case.identity['rate_per_s']:.6g}/s", case.identity["seed"], best.evaluations, *figures)
@@ -71,10 +67,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     rows = [row for panel in PANELS for row in search_panel(panel, given.budget, given.ledgers)]
-    with FOUND.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    write_rows(FOUND, COLUMNS, rows)
 
 
 if __name__ == "__main__":

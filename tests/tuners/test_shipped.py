@@ -57,7 +57,7 @@ def test_it_was_trained_on_nothing_it_is_judged_on(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_ahead_of_the_rule_that_it_corrects(name):
-    """By what its training sought. Of a base whose weights were tuned first: of the same rule at its defaults."""
+    """Compare what its training sought with that of its base, or of the same rule at its defaults if that was tuned."""
     document = read_document(FOLDER / f"{name}.json")
     policy = load_policy(FOLDER / f"{name}.json")
     rule = registry.router(TUNED[name]) if name in TUNED else policy.base
