@@ -17,6 +17,7 @@ from servegym.envs.interface import Interface, agent_pools_of
 from servegym.envs.vector import ServingVectorEnv
 from servegym.scenarios.presets import EPISODES
 from servegym.simulator.batching.ranking import decider_of, scheduler_context_of
+from servegym.simulator.compilation.rows import in_rows
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.statuses import AT_BATCHES
@@ -43,7 +44,7 @@ def set_controls(episode, action):
     """Set the scheduler's parameters. An engine's row holds them, then their defaults, then the table of controls."""
     run, _, _ = restore_run(episode.address)
     row, b, k = run.parameters[run.status[0].deciding_engine], episode.offset, episode.controls
-    set_parameters(row[b : 2 * b], row[2 * b : 2 * b + 4 * k].reshape((k, 4)), action, row[:b])
+    set_parameters(row[b : 2 * b], in_rows(row[2 * b : 2 * b + 4 * k], 4), action, row[:b])
 
 
 class EngineBatching(Interface):

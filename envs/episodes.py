@@ -4,9 +4,7 @@ observe   writes observation, mask and base action at a decision; returns whethe
 act       applies the agent's action to the decision at which the loop stopped
 """
 
-import numba
-from numba import types
-
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled, kernel
 from servegym.simulator.records.signatures import NUMBERS, array
 from servegym.simulator.records.types import record
@@ -47,7 +45,7 @@ EPISODE = record(
 )
 # Fields that a step returns for each episode. They are the last of the record and float64, so that one copy takes all.
 SHOWN = ("now_s", "gain", "tdg_ratio", "gain_reward", "shaping_reward", "reward")
-EPISODE_TYPE = numba.from_dtype(EPISODE)
+EPISODE_TYPE = types.from_dtype(EPISODE)
 OBSERVATION, MASK, ACTION = array(types.float32), array(types.int8), NUMBERS
 
 

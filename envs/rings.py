@@ -8,10 +8,10 @@ applied. UPWARDS, DOWNWARDS: the episode at which each of the two threads is.
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
-from servegym.simulator.compilation.kernels import JIT_DISABLED, kernel
+from servegym.simulator.compilation.intrinsics import intrinsic
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.settings import JIT_DISABLED
 
 TAKEN, FIRST, END, SEAM, ACTING, UPWARDS, DOWNWARDS = range(7)
 RING_NUMBERS = 16  # two cache lines, so that no two rings share one
@@ -62,6 +62,7 @@ def take_number_in_python(ring):
 @intrinsic
 def take_number_atomically(typing_context, ring):
     """Return ring[TAKEN], the first number of int64[...], and increment it atomically."""
+    from numba import types
 
     def generate(context, builder, signature, arguments):
         pointer = context.make_array(signature.args[0])(context, builder, arguments[0]).data

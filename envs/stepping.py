@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from servegym.envs.episodes import EPISODE, act_signature, observe_signature
 from servegym.envs.rings import ACTING, NO_MORE, before_first, next_episode
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import Compiled, compiled, kernel
 from servegym.simulator.compilation.parked import parking
 from servegym.simulator.records.requests import next_deadline_s

@@ -8,11 +8,12 @@ import platform
 from collections.abc import Iterable
 from typing import Any
 
-import numba
 import numpy as np
 
 import servegym
-from servegym.simulator.compilation.kernels import Compiled, source_digest
+from servegym.simulator.compilation.digests import source_digest
+from servegym.simulator.compilation.kernels import Compiled
+from servegym.simulator.compilation.versions import numba_version
 from servegym.simulator.features.speculating import speculating_pool
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import OWN_LIMITS, Deployment
@@ -30,7 +31,7 @@ def versions() -> dict[str, str]:
     return {
         "servegym": servegym.__version__,
         "python": platform.python_version(),
-        "numba": numba.__version__,
+        "numba": numba_version(),
         "numpy": np.__version__,
     }
 

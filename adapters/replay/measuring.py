@@ -7,12 +7,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import types
 
 from servegym.adapters.replay.records import NOT_SENT, Replayed
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.model import LatencyModel
 from servegym.simulator.batching.ends import emit
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload

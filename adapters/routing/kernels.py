@@ -3,9 +3,8 @@
 Live engines send no reports of decoding requests, as simulated ones do: the context of decodes is counted here.
 """
 
-from numba import types
-
 from servegym.simulator.batching.leaving import drop
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.fleet.held_queues import append, drop_from, tier_of
 from servegym.simulator.fleet.routing import apply_signal, empty, remove_decode, send

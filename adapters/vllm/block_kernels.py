@@ -3,9 +3,8 @@
 An operation is (what, at, value). Blocks are numbered from 0; vLLM numbers them from 1, its block 0 is a placeholder.
 """
 
-from numba import types
-
 from servegym.adapters.vllm.planned_blocks import note_moved
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.records.named_blocks import (
     give_name,

@@ -5,13 +5,12 @@
 mirror's arrays are parked (mirror_arrays.py), as passing the arrays took a quarter of a decision's time.
 """
 
-from numba import types
-
 from servegym.adapters.vllm.mirror_arrays import restore_mirror
 from servegym.simulator.batching.packer import FORMED as PACKED
 from servegym.simulator.batching.packer import REFUSED as PACKING_REFUSED
 from servegym.simulator.batching.packer import WAITING, pack
 from servegym.simulator.batching.ranking import decider_of, rank_queue
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled, kernel
 from servegym.simulator.features.disturbances import correct, correct_estimator
 from servegym.simulator.memory.kv_memory import blocks_for, grow, release

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.compilation.parked import parking
 from servegym.simulator.records.fields import Field, Value, numba_type

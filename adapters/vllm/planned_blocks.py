@@ -10,8 +10,8 @@ END: end of the list; NOT_NOTED: the block is not in the list.
 """
 
 import numpy as np
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled, kernel
 from servegym.simulator.memory.kv_memory import blocks_for
 from servegym.simulator.records.named_blocks import place_of_name

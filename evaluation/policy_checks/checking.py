@@ -80,7 +80,7 @@ def advance_ready() -> None:
 def _mark_of(file: Path) -> Path:
     """Return the file that marks a policy file as passed, named after its text and the code that checked it."""
     from servegym.simulator.compilation.cache import cache_root
-    from servegym.simulator.compilation.kernels import source_digest
+    from servegym.simulator.compilation.digests import source_digest
     from servegym.simulator.runs.loops import WHOLE
 
     digest = hashlib.sha256(file.read_bytes() + str(file).encode() + (source_digest(WHOLE) or "").encode())

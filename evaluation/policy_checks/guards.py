@@ -15,8 +15,8 @@ import numpy as np
 from servegym.errors import PolicyError
 from servegym.simulator.batching.ordering import leave_out_unlisted
 from servegym.simulator.batching.ranking import reset_limits
+from servegym.simulator.compilation.digests import plain_function
 from servegym.simulator.compilation.failures import failure_of
-from servegym.simulator.compilation.kernels import plain_function
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records import types as layout
 from servegym.simulator.records.signatures import (

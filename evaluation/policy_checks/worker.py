@@ -44,11 +44,11 @@ def check_file(path: Path, limit_s: int, send: Callable[..., None]) -> list[Poli
     Raises PolicyError for a policy that did what it should not.
     """
     from servegym.evaluation.policy_checks.scenes import scenes_for
-    from servegym.simulator.compilation import kernels as compilation
+    from servegym.simulator.compilation.settings import check_bounds
     from servegym.simulator.runs.loops import WHOLE
 
     WHOLE.entry  # noqa: B018  Load the loop without bounds checks, with which it would compile for a minute.
-    compilation.check_bounds()
+    check_bounds()
     found = loaded(path, limit_s, send)
     for policy in found:
         for function in (policy.function, policy.victims):
@@ -75,7 +75,7 @@ def loaded(path: Path, limit_s: float, send: Callable[..., None]) -> list[Policy
 
 def check_no_dice(policy: Policy, function: Compiled) -> None:
     """Raise PolicyError for a function that draws random numbers without a known seed."""
-    from servegym.simulator.compilation.kernels import reached_kernels, reached_values
+    from servegym.simulator.compilation.digests import reached_kernels, reached_values
     from servegym.simulator.policies.compile_errors import line_of
 
     for kernel in reached_kernels(function):

@@ -14,10 +14,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import extending, types
-from numba.core import cgutils
 
+from servegym.simulator.compilation.intrinsics import intrinsic
 from servegym.simulator.compilation.kernels import Compiled, kernel, specialised
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.policy import Policy, StateFields, last_ranked_first
@@ -28,7 +26,6 @@ from servegym.simulator.runs.simulation import Simulation
 END, NEXT, WAS_FULL, ENTRIES = 0, 8, 16, 24  # bytes from the start of a log
 HEAD = 24  # bytes of an entry before the decision
 RANK_BYTES, LIMITS_BYTES, ROUTE_BYTES = (kind.itemsize for kind in (layout.RANK, layout.LIMITS, layout.ROUTE))
-intrinsic: Any = extending.intrinsic
 AT = 0  # placeholder: index of the log's address in a policy's parameters
 RANKED, GAVE_UP, ROUTED = range(3)  # kinds of decisions: ranks, victims, routes
 
@@ -36,6 +33,8 @@ RANKED, GAVE_UP, ROUTED = range(3)  # kinds of decisions: ranks, victims, routes
 @intrinsic
 def address_of(typing_context, value):
     """Return the address of a record, or of an array's first element."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(context, builder, signature, arguments):
         (kind,) = signature.args
@@ -50,6 +49,8 @@ def address_of(typing_context, value):
 @intrinsic
 def copy_bytes(typing_context, to, source, count):
     """Copy `count` bytes from one address to another."""
+    from numba import types
+    from numba.core import cgutils
 
     def generate(context, builder, signature, arguments):
         there, here = (builder.inttoptr(address, cgutils.voidptr_t) for address in arguments[:2])
@@ -62,6 +63,7 @@ def copy_bytes(typing_context, to, source, count):
 @intrinsic
 def put(typing_context, address, value):
     """Write an int64 or a float64 to an address."""
+    from numba import types
 
     def generate(context, builder, signature, arguments):
         builder.store(arguments[1], builder.inttoptr(arguments[0], arguments[1].type.as_pointer()))
@@ -73,6 +75,8 @@ def put(typing_context, address, value):
 @intrinsic
 def number_at(typing_context, address):
     """Return the int64 at an address."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(context, builder, signature, arguments):
         return builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
@@ -83,6 +87,8 @@ def number_at(typing_context, address):
 @intrinsic
 def time_at(typing_context, address):
     """Return the float64 at an address."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(context, builder, signature, arguments):
         return builder.load(builder.inttoptr(arguments[0], ir.DoubleType().as_pointer()))

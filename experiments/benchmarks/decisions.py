@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from statistics import median
 
 import numpy as np
-from numba import types
 
 from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes
@@ -21,6 +20,7 @@ from servegym.baselines.observations.scheduling import scheduling_layout
 from servegym.baselines.registry import scheduler
 from servegym.latency_models.profile import load_profile
 from servegym.simulator.batching.ranking import decider_of, rank_queue
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload

@@ -13,8 +13,6 @@ import dataclasses
 import time
 from typing import Any, NamedTuple
 
-from numba import types
-
 from experiments.benchmarks import cluster
 from experiments.benchmarks.figures import Figure
 from experiments.benchmarks.scenarios import Sizes
@@ -24,6 +22,7 @@ from servegym.latency_models.profile import load_profile
 from servegym.scenarios.fleets import deployment_of, title_of
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import LOADS
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.fleet.held_queues import READY, route_request
 from servegym.simulator.records.fields import copied

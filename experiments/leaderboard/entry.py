@@ -15,7 +15,7 @@ from servegym.errors import ExperimentError, PolicyError
 from servegym.evaluation.panels.panel import load_panel
 from servegym.evaluation.scoring.results import Score
 from servegym.evaluation.scoring.scoring import score
-from servegym.simulator.compilation.kernels import source_digest
+from servegym.simulator.compilation.digests import text_digest
 
 ENTRIES = Path(__file__).with_name("entries")
 PANELS = {"scheduler": ("leaderboard",), "router": ("leaderboard_routers", "session_fleet", "mixed_fleet")}
@@ -109,7 +109,7 @@ def code_of(policy: str, kind: str) -> str:
     if policy.endswith(".py"):
         return hashlib.sha256((ENTRIES / policy).read_bytes()).hexdigest()[:16]
     found = {"scheduler": registry.scheduler, "router": registry.router}[kind](policy)
-    sources = (source_digest(found.function), source_digest(found.victims), str(found.to_json()))
+    sources = (text_digest(found.function), text_digest(found.victims), str(found.to_json()))
     return hashlib.sha256(" ".join(map(str, sources)).encode()).hexdigest()[:16]
 
 

@@ -1,9 +1,9 @@
 """Compiled kernels on disk: those shipped in the wheel, and those compiled on this machine.
 
-A kernel is one file, named after all that its machine code depends on. It has Numba's pickled function without what is
-needed only to inline it, compressed to an eighth, with a checksum, as damaged code could crash the process. Numba's own
-cache does not do: it names files after the path of the sources and the model of the processor, so they are of no use on
-another machine, and it loads Numba's compiler before it reads anything.
+A kernel is one file, named after all that its machine code depends on. It has the machine code and the names of what is
+called in it, compressed, with a checksum, as damaged code could crash the process. Numba's own cache does not do: it
+names files after the path of the sources and the model of the processor, so they are of no use on another machine, and
+it loads Numba before it reads anything.
 """
 
 from __future__ import annotations
@@ -13,28 +13,22 @@ import hashlib
 import os
 import pickle
 import platform
-import re
 import sys
 import tempfile
 import uuid
 import zlib
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import llvmlite
-import numba
 from llvmlite import binding
-from numba.core.caching import NullCache
-from numba.core.compiler import CompileResult
-from numba.core.runtime import _nrt_python, rtsys  # type: ignore[attr-defined]
-from numba.core.serialize import dumps
+
+from servegym.simulator.compilation.loading import Code
+from servegym.simulator.compilation.settings import setting
+from servegym.simulator.compilation.versions import versions
 
 GZIP = 31  # zlib's wbits for gzip, which has a checksum
 SUFFIX = ".kernel"
-RUNTIME = b"NRT_"  # prefix of functions of Numba's runtime, as in the table of symbols
-NAME_OF_RUNTIME = re.compile(rb"\0(NRT_\w+)")
-INSIDE = {"NRT_incref", "NRT_decref"}
 SHIPPED = Path(__file__).parents[2] / "shipped_kernels"  # in a wheel that has some (`make wheel`)
 # Levels that a wheel's kernels are compiled for, by machine, best first: LLVM's name of a processor, and the features
 # that its code may use, named as in LLVM (x86-64) or as in Linux (aarch64).
@@ -47,7 +41,6 @@ LEVELS = {
     "aarch64": {"neoverse-n1": N1, "generic": V8},
 }
 CPUINFO = Path("/proc/cpuinfo")
-_config: Any = numba.config
 _warned: set[str] = set()
 
 
@@ -59,36 +52,29 @@ class Target(NamedTuple):
     features: str
 
 
-class KernelFiles(NullCache):
-    """The cache files of a kernel, as a Numba cache.
+class KernelFiles:
+    """The files of a kernel.
 
-    digest: of its sources. stamp: what else its code depends on. directory: of files that are compiled here.
+    digest: of its sources. stamp: what else its code depends on.
     """
 
-    def __init__(self, digest: str, stamp: str, directory: Path):
-        self.digest, self.stamp, self.directory = digest, stamp, directory
+    def __init__(self, digest: str, stamp: str):
+        self.digest, self.stamp, self.directory = digest, stamp, cache_root() / digest
 
-    @property
-    def cache_path(self) -> str:
-        return str(self.directory)
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        own = Target(*target_context.codegen().magic_tuple())
+    def read(self) -> Code | None:
+        """Return the code of a shipped file, else of one that was compiled here; None if there is none."""
+        own = target_here()
         shipped = [SHIPPED / self.name(Target(own.triple, level, "")) for level in levels_here()]
         for path in (*shipped, self.directory / self.name(own)):
             content = read_whole(path)
             if content is not None:
-                if RUNTIME in content:
-                    make_runtime_ready(content, target_context)
-                return CompileResult._rebuild(target_context, *pickle.loads(content))
+                return Code(*pickle.loads(content))
         return None
 
-    def save_overload(self, sig: Any, cres: Any) -> None:
-        if cres.library.has_dynamic_globals:
-            return  # it contains addresses of this process
-        path = self.directory / self.name(Target(*cres.target_context.codegen().magic_tuple()))
+    def write(self, code: Code) -> None:
+        """Keep code that was compiled here; print once if that is not possible."""
         try:
-            write_whole(path, dumps(machine_code_of(cres._reduce())))
+            write_whole(self.directory / self.name(target_here()), pickle.dumps(tuple(code)))
         except OSError as error:
             tell_unwritable(self.directory, error.strerror or str(error))
 
@@ -97,43 +83,29 @@ class KernelFiles(NullCache):
         return file_name(self.digest, self.stamp, target)
 
 
-def make_runtime_ready(code: bytes, target_context: Any) -> None:
-    """Tell LLVM the addresses of those functions of Numba's runtime that the code of a kernel calls.
-
-    Numba would also compile two, `INSIDE`, in 20 ms, which are already in the code of each kernel that calls them.
-    """
-    known = {name if name.startswith("_") else f"NRT_{name}": where for name, where in _nrt_python.c_helpers.items()}
-    called = {name.decode() for name in NAME_OF_RUNTIME.findall(code)} - INSIDE
-    if called <= known.keys():
-        for name in called:
-            binding.add_symbol(name, known[name])
-    else:
-        rtsys.initialize(target_context)
+def target_here() -> Target:
+    """Return what Numba compiles for: this processor, unless its settings name another."""
+    name, features = setting("CPU_NAME"), setting("CPU_FEATURES")
+    return _target(name, features)
 
 
-def machine_code_of(reduced: tuple) -> tuple:
-    """Return what Numba pickles of a function, without its LLVM code and the annotations of its types.
-
-    Stubs of its two entries stay, as Numba looks their names up in the LLVM code.
-    """
-    (name, kind, (code, _)), described, environment, signature, objectmode, lifted, _, *rest = reduced
-    entries = (described.llvm_cpython_wrapper_name, described.llvm_cfunc_wrapper_name)
-    stubs = "\n".join(f'define void @"{entry}"() {{ ret void }}' for entry in entries)
-    library = (name, kind, (code, binding.parse_assembly(stubs).as_bitcode()))
-    return library, described, environment, signature, objectmode, lifted, "", *rest
+@functools.cache
+def _target(name: str | None, features: str | None) -> Target:
+    if features is None:
+        features = binding.get_host_cpu_features().flatten()
+    return Target(binding.get_process_triple(), name or binding.get_host_cpu_name(), features)
 
 
 def file_name(digest: str, stamp: str, target: Target) -> str:
     """Return the name of a kernel's file, from the digest of its sources and all else that the code depends on."""
-    versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
-    rest = hashlib.sha256(repr((versions, stamp, *target)).encode())
+    rest = hashlib.sha256(repr((versions(), stamp, *target)).encode())
     return f"{digest}-{rest.hexdigest()[:12]}{SUFFIX}"
 
 
 @functools.cache
 def levels_here() -> tuple[str, ...]:
     """Return the levels whose shipped kernels run here; none if Numba is configured for another processor."""
-    if _config.CPU_NAME is not None or _config.CPU_FEATURES is not None or not SHIPPED.is_dir():
+    if setting("CPU_NAME") is not None or setting("CPU_FEATURES") is not None or not SHIPPED.is_dir():
         return ()
     machine = platform.machine()
     return levels_of(machine, features_of(machine)) if machine in LEVELS else ()

@@ -1,57 +1,78 @@
-"""Compiling kernels: once per source text, cached on disk, called as first-class functions.
+"""Kernels: functions that are compiled once per source text, cached on disk, and called as first-class functions.
 
 `kernel` decorates a helper that other kernels call. `Compiled` is a kernel with a fixed signature that is passed as a
 value: the event loop takes policies, latency models and gain functions in this form, so it is compiled once for all.
-
-Numba's own cache does not notice a change in the file of a kernel that a function calls. Here the cache directory of a
-function is named after a digest of its source and of each kernel, intrinsic, type and constant that it reaches. So an
-edit anywhere takes effect, and nothing else is compiled again.
+Numba is imported when something is compiled, or where compiled code calls its runtime.
 """
 
-import contextlib
+from __future__ import annotations
+
 import functools
-import hashlib
-import inspect
+import importlib
+import threading
 import types as python_types
-import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
-
-with no_garbage_collection():  # makes most of a process's objects, and they stay
-    import numba
-from numba import types
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.errors import NumbaExperimentalFeatureWarning
-from numba.core.event import install_listener
-from numba.core.registry import cpu_target
-
-from servegym.simulator.compilation import linking, parked
-from servegym.simulator.compilation.cache import KernelFiles, cache_root, file_stamp
-from servegym.simulator.compilation.linking import InnerKernel, OuterCompiler, kernel_named
+from servegym.simulator.compilation.arguments import check_arguments
+from servegym.simulator.compilation.cache import KernelFiles, file_stamp
+from servegym.simulator.compilation.digests import PACKAGE, names_in, plain_function, reached_values, source_digest
+from servegym.simulator.compilation.loading import Loaded, load
+from servegym.simulator.compilation.locks import alone_in
+from servegym.simulator.compilation.numba_types import Signature
 from servegym.simulator.compilation.progress import CompileProgress
-from servegym.simulator.compilation.sources import source_of
+from servegym.simulator.compilation.settings import JIT_DISABLED
 
 # Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference counting,
 # which would take three quarters of the time, is off, and a kernel cannot make arrays. A helper that must, and does not
 # return them, is an `allocating_kernel`. `forceinline` is set explicitly, as Numba would pass it on to all that an
 # inlined kernel calls: the event loop would become one function, which takes LLVM three to eight times as long.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": False, "forceinline": False}
-# Settings of Numba (NUMBA_BOUNDSCHECK, ...) that compiled code depends on; they are part of the digest.
-FLAGS = ("BOUNDSCHECK", "OPT", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "EXTEND_VARIABLE_LIFETIMES")
-# Values that enter the digest by their repr, which for a type is its layout. Another object that kernels use, such as
-# Parameters, has a `kernel_text`: all that compiled code depends on.
-VALUES = int | float | str | tuple | np.generic | np.dtype | types.Type
-PACKAGE = f"{__name__.partition('.')[0]}."
-_config: Any = numba.config
-JIT_DISABLED = bool(_config.DISABLE_JIT)
-# The sources of linking, and of reading tuples in memory, are part of the digest too.
-LINKING = inspect.getsource(linking) + inspect.getsource(parked)
-_njit: Any = numba.njit
+
+
+class InnerKernel:
+    """A kernel for other kernels. For a call from Python, as in tests, an executable copy is compiled.
+
+    A process that only loads compiled kernels needs no dispatcher of Numba's for the hundreds of inner ones. So Numba
+    gets it when it asks for the type of the kernel, to compile one that calls it.
+    """
+
+    def __init__(self, function: Callable, options: Mapping[str, Any]):
+        self.py_func, self.options = function, options
+        functools.update_wrapper(self, function)
+
+    @property
+    def targetoptions(self) -> dict[str, Any]:
+        """The options of Numba, which looks for `inline` here before it knows the type."""
+        return {**self.options, **compiler().INNER}
+
+    @functools.cached_property
+    def _dispatcher(self) -> Any:
+        return compiler().inner_dispatcher(self.py_func, self.targetoptions)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self._dispatcher._numba_type_
+
+    @property
+    def overloads(self) -> dict[Any, Any]:
+        """What Numba has compiled of it in this process."""
+        return self._dispatcher.overloads if "_dispatcher" in vars(self) else {}
+
+    @functools.cached_property
+    def _entered(self) -> Any:
+        return compiler().outer_dispatcher(self.py_func, dict(self.options))
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._entered(*arguments)
+
+    def __reduce__(self) -> Any:
+        return kernel_named, (self.py_func.__module__, self.py_func.__qualname__)
+
+
+def kernel_named(module: str, name: str) -> Any:
+    """Return a kernel by its module and name."""
+    return getattr(importlib.import_module(module), name)
 
 
 def _inner(**options: Any) -> Callable[[Callable], Any]:
@@ -68,108 +89,6 @@ allocating_kernel = _inner(**OPTIONS | {"_nrt": True})
 hook = _inner(**OPTIONS | {"inline": "always"})
 
 
-def plain_function(function: Any) -> Any:
-    """Return the Python function of a dispatcher, a Compiled or an intrinsic, or None."""
-    if not isinstance(function, python_types.FunctionType):
-        function = getattr(function, "py_func", getattr(function, "__wrapped__", None))
-    return function if isinstance(function, python_types.FunctionType) else None
-
-
-def _counts(value: Any) -> bool:
-    """Return whether a reached function is compiled: a kernel or an intrinsic.
-
-    Plain functions of this package count too, as intrinsics call them to generate code.
-    """
-    if isinstance(value, python_types.FunctionType):
-        return value.__module__.startswith(PACKAGE)
-    return hasattr(value, "py_func") or hasattr(value, "_defn")
-
-
-def _names(code: python_types.CodeType) -> set[str]:
-    """Return all names that a function's code uses, including inner functions and comprehensions."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, python_types.CodeType):
-            names |= _names(constant)
-    return names
-
-
-def reached_values(function: python_types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of what a function's code uses outside itself: globals, module attributes, closure cells."""
-    # Sorted, as the order of a set differs between processes, and a module is named by the first way to reach it.
-    names = sorted(_names(function.__code__))
-    todo = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
-    seen = set()
-    while todo:
-        name, value = todo.pop(0)
-        if not isinstance(value, python_types.ModuleType):
-            yield name, value
-        elif value not in seen:
-            seen.add(value)
-            todo += [(f"{name}.{inner}", vars(value)[inner]) for inner in names if inner in vars(value)]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        yield name, cell.cell_contents
-
-
-def signature_text(signature: Any) -> str:
-    """Return a signature as text, with the modules of its tuples' classes, which pickled code imports."""
-    classes: set[str] = set()
-    todo: list[Any] = [signature.return_type, *signature.args]
-    while todo:
-        kind = todo.pop()
-        if isinstance(kind, types.BaseTuple):
-            todo += kind.types  # type: ignore[attr-defined]
-        if isinstance(kind, types.NamedTuple | types.NamedUniTuple):
-            classes.add(f"{kind.instance_class.__module__}.{kind.instance_class.__qualname__}")
-        if isinstance(kind, types.FunctionType):
-            todo += [kind.signature.return_type, *kind.signature.args]
-    return f"{signature} {sorted(classes)}"
-
-
-def source_digest(function: Any) -> str | None:
-    """Return a digest of the sources of `function` and of all kernels, types and constants that it can reach.
-
-    The signature of a Compiled is part of it. None if a function has no source.
-    """
-    digest, seen, todo = hashlib.sha256(), set(), [plain_function(function)]
-    if isinstance(function, Compiled):
-        digest.update(signature_text(function.signature()).encode())
-    while todo:
-        current = todo.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        source = source_of(current)
-        if source is None:
-            return None
-        # With its module, as pickled code names modules and imports them when it is loaded.
-        digest.update(f"{current.__module__}\n{source}".encode())
-        for name, value in sorted(reached_values(current), key=lambda item: item[0]):
-            if isinstance(value, np.ndarray):
-                digest.update(f"{name}={value.dtype!r}{value.shape}".encode() + value.tobytes())
-            elif hasattr(value, "kernel_text"):
-                digest.update(f"{name}={value.kernel_text}".encode())
-            elif _counts(value):  # before a look whether it is a type, which takes longer
-                todo.append(plain_function(value))
-            elif value is None or isinstance(value, VALUES):
-                digest.update(f"{name}={value!r}".encode())
-    flags = [f"{flag}={getattr(_config, flag, None)}" for flag in FLAGS]
-    digest.update(f"{numba.__version__} {np.__version__} {OPTIONS} {flags}\n{LINKING}".encode())
-    return digest.hexdigest()[:20]
-
-
-def reached_kernels(function: Any) -> list[python_types.FunctionType]:
-    """Return the Python functions of a kernel and of all kernels that it can call."""
-    found: list[python_types.FunctionType] = []
-    todo = [plain_function(function)]
-    while todo:
-        current = todo.pop()
-        if current not in found:
-            found.append(current)
-            todo += [plain_function(value) for _, value in reached_values(current) if hasattr(value, "py_func")]
-    return found
-
-
 def uncompiled_kernels(function: Any) -> int:
     """Return how many kernels that a kernel can reach are not compiled yet in this process, without hooks."""
     seen: set[Any] = set()
@@ -184,12 +103,38 @@ def uncompiled_kernels(function: Any) -> int:
     return count
 
 
-def check_bounds() -> None:
-    """Compile kernels with bounds checks from now on. The cache keeps them apart from those without."""
-    _config.BOUNDSCHECK = 1
+_with_types: list[str] = []  # modules that wait
 
 
-class Compiled(types.WrapperAddressProtocol):
+def has_types(module: str) -> None:
+    """Import a module, which tells Numba of types, when something is compiled; at once if something has been."""
+    _with_types.append(module)
+    if compiler.cache_info().currsize:
+        import_types()
+
+
+def import_types() -> None:
+    """Import the modules that wait."""
+    while _with_types:
+        importlib.import_module(_with_types.pop())
+
+
+@functools.cache
+def compiler() -> Any:
+    """Return the module that compiles. Imports Numba, and tells it of kernels as values and of other types."""
+    from numba import types
+
+    from servegym.simulator.compilation import compiling
+
+    types.WrapperAddressProtocol.register(Compiled)
+    import_types()
+    return compiling
+
+
+_reading = threading.RLock()
+
+
+class Compiled:
     """A kernel of a fixed signature, usable as a value inside other kernels and callable from Python.
 
     It is compiled (or read from the cache) when it is first used, not when it is defined.
@@ -198,72 +143,67 @@ class Compiled(types.WrapperAddressProtocol):
     def __init__(
         self,
         py_func: Callable,
-        signature: Any,
+        signature: Signature,
         made_from: tuple[Callable, tuple] | None = None,
         written: Callable | None = None,
     ):
         self.py_func = py_func
-        self._signature = signature
-        self._read: tuple[KernelFiles, Any] | None = None  # what `_kept` has read
+        self.declared = signature
+        self._files: KernelFiles | None = None
+        self._code: Loaded | None = None
         self.made_from = made_from  # function and arguments that made it; None: it is a module's attribute
         # The author's function, by whose name it is imported: py_func, or what py_func was made from.
         self.written: Any = py_func if written is None else written
         functools.update_wrapper(self, py_func)
 
-    def _kept(self) -> tuple[KernelFiles | None, Any]:
-        """Return the cache of this kernel (None if it has no source), and what that had of it (None if nothing)."""
-        with global_compiler_lock:
-            if self._read is None and (digest := source_digest(self)):
-                stamp = "" if self.py_func.__module__.startswith(PACKAGE) else file_stamp(self.py_func)
-                files = KernelFiles(digest, stamp, cache_root() / digest)
-                self._read = files, files.load_overload(self._signature, cpu_target.target_context)
-            return self._read or (None, None)
-
-    @functools.cached_property
-    def dispatcher(self) -> Any:
-        """Numba's object that compiles, and that checks the arguments of calls. Entries from the cache need none."""
-        if JIT_DISABLED:
-            return self.py_func
-        dispatcher = _njit(pipeline_class=OuterCompiler, **OPTIONS)(self.py_func)
-        files, kept = self._kept()
-        if files is not None:
-            dispatcher._cache = files
-        if kept is not None:
-            dispatcher.add_overload(kept)
-        else:
-            self._compile(dispatcher)
-        dispatcher.disable_compile()
-        return dispatcher
-
     @property
-    def _result(self) -> Any:
-        """Numba's result of compiling, or what the cache had of it."""
-        _, kept = self._kept()
-        return kept if kept is not None else next(iter(self.dispatcher.overloads.values()))
+    def _loaded(self) -> Loaded:
+        # No cached_property, which until Python 3.12 holds a lock that other kernels wait for.
+        if self._code is None:
+            self._code = self._read() or self._compile()
+        return self._code
 
-    def _compile(self, dispatcher: Any) -> None:
-        """Compile a dispatcher, or load what another process has compiled meanwhile."""
+    def _read(self) -> Loaded | None:
+        """Load what the cache has of it. Numba's lock is not held: a thread that holds it may come here too."""
+        with _reading:
+            if self._files is None and (digest := source_digest(self)):
+                stamp = "" if self.py_func.__module__.startswith(PACKAGE) else file_stamp(self.py_func)
+                self._files = KernelFiles(digest, stamp)
+            code = self._files and self._files.read()
+            return load(code) if code else None
+
+    def _compile(self) -> Loaded:
+        """Compile it, or load what another process has compiled meanwhile."""
+        compiling = compiler()
         progress = CompileProgress(self.py_func, lambda: uncompiled_kernels(self))
-        directory = dispatcher._cache.cache_path
         # Of several processes, one compiles and the others load what it wrote. Numba's lock is taken first: a thread
         # that compiles holds it already when it comes here for a kernel that its own kernel reaches.
         waiting = f"servegym: waiting for another process, which compiles kernels of {progress.name}"
-        alone = alone_in(Path(directory), waiting) if directory else contextlib.nullcontext()
-        listening = install_listener("numba:compile", progress)
-        with global_compiler_lock, alone, listening, no_garbage_collection(), warnings.catch_warnings():
-            # Numba calls first-class functions experimental.
-            warnings.simplefilter("ignore", NumbaExperimentalFeatureWarning)
-            dispatcher.compile(self._signature)
-
-    @functools.cached_property
-    def _address(self) -> int:
-        return self._result.library.get_pointer_to_function(self._result.fndesc.llvm_cfunc_wrapper_name)
+        with compiling.lock:
+            if self._code is not None:  # by another thread
+                return self._code
+            if self._files is None:
+                return compiling.compile_kernel(self.py_func, self.declared, OPTIONS, progress)[0]
+            with alone_in(self._files.directory, waiting):
+                if (read := self._read()) is not None:
+                    return read
+                loaded, code = compiling.compile_kernel(self.py_func, self.declared, OPTIONS, progress)
+                if code:
+                    self._files.write(code)
+                return loaded
 
     def __wrapper_address__(self) -> int:
-        return self._address
+        return self._loaded.address
 
     def signature(self) -> Any:
-        return self._signature
+        """Return Numba's signature."""
+        return self.declared.numba
+
+    @property
+    def _numba_type_(self) -> Any:
+        from numba import types
+
+        return types.FunctionType(self.signature())
 
     @property
     def value(self) -> Any:
@@ -272,19 +212,16 @@ class Compiled(types.WrapperAddressProtocol):
 
     @functools.cached_property
     def entry(self) -> Callable:
-        """The compiled function without Numba's check of argument types, which takes 0.5 ms for the arrays of a run.
+        """The compiled function without a check of the types of arguments.
 
         Call it only with arguments of the signature's types.
         """
-        if JIT_DISABLED:
-            return self.py_func
-        return self._result.entry_point
+        return self.py_func if JIT_DISABLED else self._loaded.entry
 
     def __call__(self, *arguments: Any) -> Any:
-        # Registers the type of kernels as arguments, which nothing else has imported if nothing was compiled.
-        import numba.experimental.function_type  # noqa: F401
-
-        return self.dispatcher(*arguments)
+        if not JIT_DISABLED:
+            check_arguments(self.written.__name__, self.declared, arguments)
+        return self.entry(*arguments)
 
     def __reduce__(self) -> Any:
         # Pickled by reference: by the name in its module, or by what made it.
@@ -304,7 +241,7 @@ def specialised(template: Compiled, **names: Any) -> Compiled:
     closure again in each process. The same template and names give the same object. Raises ValueError for a name that
     the template does not use.
     """
-    used = _names(template.py_func.__code__)
+    used = names_in(template.py_func.__code__)
     for name in names:
         if name not in used or name not in template.py_func.__globals__:
             raise ValueError(f"{template.py_func.__name__} uses no global {name}")
@@ -326,7 +263,7 @@ def _specialise(template: Compiled, names: dict[str, Any]) -> Compiled:
              for name, value in names.items()}  # fmt: skip
     copy = with_globals(original, {**original.__globals__, **plain}, "")
     copy.__name__ = copy.__qualname__ = copy.__name__ + (source_digest(copy) or str(len(_specialised)))[:8]
-    return Compiled(copy, template.signature(), (_make, (template, names)))
+    return Compiled(copy, template.declared, (_make, (template, names)))
 
 
 def with_globals(original: Any, values: dict[str, Any], named: str) -> python_types.FunctionType:
@@ -344,6 +281,6 @@ def _make(template: Compiled, names: dict[str, Any]) -> Compiled:
     return specialised(template, **names)
 
 
-def compiled(signature: Any) -> Callable[[Callable], Compiled]:
+def compiled(signature: Signature) -> Callable[[Callable], Compiled]:
     """Return a decorator for first-class kernels of this signature."""
     return lambda py_func: Compiled(py_func, signature)

@@ -8,18 +8,19 @@ links all that it reaches, each kernel once, and is optimised as a whole.
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
-import numba
 from numba import _dynfunc, types  # type: ignore[attr-defined]
+from numba.core import cgutils, lowering
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
+
+from servegym.simulator.compilation.entries import add_entry
 
 # Options of Numba for inner kernels: no entries.
 INNER = {"nopython": True, "boundscheck": None, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -67,6 +68,29 @@ class OuterLibrary(JITCodeLibrary):
         super().finalize()
 
 
+class EntryLibrary(OuterLibrary):
+    """The same for a kernel that is kept on disk: its two functions are called after its content, all else is internal.
+
+    Names that Numba gives have counters of the process, so that of two files both may have the same.
+    """
+
+    own_names: tuple[str, str]  # of Numba, for the entry and for the function that kernels call
+    names: tuple[str, str]
+
+    def finalize(self) -> None:
+        module = self._final_module
+        link(module, self._linking_libraries)
+        self._linking_libraries = []
+        content = hashlib.sha256(module.as_bitcode()).hexdigest()[:24]
+        self.names = f"called.{content}", f"addressed.{content}"
+        for own, name in zip(self.own_names, self.names, strict=True):
+            module.get_function(own).name = name
+        for function in module.functions:
+            if not function.is_declaration and function.name not in self.names:
+                function.linkage = "internal"
+        super().finalize()
+
+
 def drop_environments(module: Any) -> None:
     """Drop the variables for environments (a function's Python objects) that no code of a module reads.
 
@@ -108,9 +132,31 @@ def callers_first(libraries: Iterable[Any]) -> list[Any]:
     return callees_first[::-1]
 
 
+class Lower(lowering.Lower):
+    """Numba's lowering, but a function that is a value is called at its C address, the only one that a kernel has.
+
+    Numba would also have code for one whose exceptions are passed on, and for one that only Python can call.
+    """
+
+    def _lower_call_FunctionType(self, kind: Any, call: Any, signature: Any) -> Any:
+        signature = types.unliteral(signature)
+        given = self.fold_call_args(kind, signature, call.args, call.vararg, call.kws)
+        function = cgutils.create_struct_proxy(kind)(self.context, self.builder, value=self.loadvar(call.func.name))
+        pointer = self.builder.bitcast(function.c_addr, self.context.get_value_type(kind.ftype))
+        return self.builder.call(pointer, given)
+
+
+class KernelLowering(NativeLowering):
+    _name: Any
+
+    @property
+    def lowering_class(self) -> Any:
+        return Lower
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
-class InnerLowering(NativeLowering):
-    """Numba's lowering without what makes a function executable: entries and machine code."""
+class InnerLowering(KernelLowering):
+    """Lowering without what makes a function executable: entries and machine code."""
 
     _name = "inner_lowering"
 
@@ -128,15 +174,33 @@ class InnerLowering(NativeLowering):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class OuterLowering(NativeLowering):
-    """Numba's lowering into a library that links inner kernels."""
+class OuterLowering(KernelLowering):
+    """Lowering into a library that links inner kernels."""
 
     _name = "outer_lowering"
+    library_class = OuterLibrary
 
     def run_pass(self, state: Any) -> bool:
-        state.library = OuterLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library_class(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return bool(super().run_pass(state))
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class EntryLowering(OuterLowering):
+    """The same, with an entry of ours in the place of Numba's."""
+
+    _name = "entry_lowering"
+    library_class = EntryLibrary
+
+    def run_pass(self, state: Any) -> bool:
+        state.flags.no_cpython_wrapper = state.flags.no_compile = True
+        super().run_pass(state)
+        described = state["cr"].fndesc
+        own = f"entry.{described.llvm_func_name}"
+        add_entry(state.targetctx, state.library, described, own)
+        state.library.own_names = own, described.llvm_cfunc_wrapper_name
+        return True
 
 
 class KernelCompiler(CompilerBase):
@@ -159,6 +223,10 @@ class OuterCompiler(KernelCompiler):
     lowering = OuterLowering
 
 
+class EntryCompiler(KernelCompiler):
+    lowering = EntryLowering
+
+
 def widened(kind: Any) -> Any:
     """Return the type that an inner kernel gets for an argument: int64 for all signed integers, literal ones too."""
     return types.int64 if types.unliteral(kind) in types.signed_domain else kind
@@ -173,48 +241,3 @@ class InnerDispatcher(CPUDispatcher):
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         return super().get_call_template([*map(widened, args)], {name: widened(kind) for name, kind in kws.items()})
-
-
-class InnerKernel:
-    """A kernel for other kernels. For a call from Python, as in tests, an executable copy is compiled.
-
-    A process that only loads compiled kernels needs no dispatcher of Numba's for the hundreds of inner ones. So Numba
-    gets it when it asks for the type of the kernel, to compile one that calls it.
-    """
-
-    def __init__(self, function: Callable, options: Mapping[str, Any]):
-        self.py_func, self.options = function, options
-        functools.update_wrapper(self, function)
-
-    @property
-    def targetoptions(self) -> dict[str, Any]:
-        """The options of Numba, which looks for `inline` here before it knows the type."""
-        return {**self.options, **INNER}
-
-    @functools.cached_property
-    def _dispatcher(self) -> Any:
-        return InnerDispatcher(self.py_func, targetoptions=self.targetoptions, pipeline_class=InnerCompiler)
-
-    @property
-    def _numba_type_(self) -> Any:
-        return self._dispatcher._numba_type_
-
-    @property
-    def overloads(self) -> dict[Any, Any]:
-        """What Numba has compiled of it in this process."""
-        return self._dispatcher.overloads if "_dispatcher" in vars(self) else {}
-
-    @functools.cached_property
-    def _entered(self) -> Any:
-        return numba.njit(pipeline_class=OuterCompiler, **self.options)(self.py_func)
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self._entered(*arguments)
-
-    def __reduce__(self) -> Any:
-        return kernel_named, (self.py_func.__module__, self.py_func.__qualname__)
-
-
-def kernel_named(module: str, name: str) -> Any:
-    """Return a kernel by its module and name."""
-    return getattr(importlib.import_module(module), name)

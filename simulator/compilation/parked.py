@@ -1,210 +1,58 @@
 """Parked tuples: tuples of arrays kept in memory, of which kernels get only the address.
 
 A tuple of arrays as an argument is one word for each field of each array, 400 for a run, which each call stores and
-reads again. A `Parked` is one word, and its fields are read where they are used.
+reads again. A parked one is one word, and its fields are read where they are used.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from typing import Any
 
-import numba
-from llvmlite import ir
-from numba import types
-from numba.core.datamodel import models
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import intrinsic, lower_getattr_generic, register_model
+from servegym.simulator.compilation.intrinsics import intrinsic
+from servegym.simulator.compilation.numba_types import NamedTuple, Tuple
+from servegym.simulator.compilation.settings import JIT_DISABLED
 
-_config: Any = numba.config
 kept: dict[int, Any] = {}  # with compilation off: values by address
-
-
-class Parked(types.Type):
-    """The Numba type of a parked tuple. Kernels read its fields as those of the tuple itself.
-
-    kind: the NamedTuple.
-    """
-
-    def __init__(self, kind: types.NamedTuple):
-        self.kind = kind
-        layout = hashlib.sha256(str(kind).encode()).hexdigest()[:12]
-        super().__init__(f"Parked({kind.instance_class.__name__}, {layout})")  # short, as symbols are named after types
-
-
-register_model(Parked)(models.OpaqueModel)
-
-
-@infer_getattr
-class ParkedFields(AttributeTemplate):
-    key = Parked
-
-    def generic_resolve(self, parked: Parked, name: str) -> Any:  # type: ignore[override]
-        fields = parked.kind.fields
-        return _read_as(parked.kind[fields.index(name)]) if name in fields else None
-
-
-@lower_getattr_generic(Parked)
-def read_field(context: Any, builder: Any, parked: Parked, value: Any, name: str) -> Any:
-    pointer = builder.bitcast(value, _kept_of(context, parked.kind).as_pointer())
-    i = parked.kind.fields.index(name)
-    return _read(context, builder, parked.kind[i], _part(builder, pointer, i))
-
-
-@intrinsic
-def _loaded(typing_context, value):
-    """Load a parked tuple as a tuple."""
-
-    def generate(context, builder, signature, arguments):
-        if not isinstance(value, Parked):
-            return arguments[0]
-        pointer = builder.bitcast(arguments[0], _kept_of(context, value.kind).as_pointer())
-        return _load(context, builder, value.kind, pointer)
-
-    return (value.kind if isinstance(value, Parked) else value)(value), generate
 
 
 def _itself(value: Any) -> Any:
     return value
 
 
-loaded: Any = _itself if _config.DISABLE_JIT else _loaded  # for policies, which take tuples
+def _load(typing_context, value):
+    """Load a parked tuple as a tuple."""
+    from servegym.simulator.compilation import parked_code
+
+    return parked_code.load(value)
 
 
-def parking(kind: Any) -> tuple[Any, Any, Any]:
-    """Return intrinsics for tuples of a Numba type: store(address, value), restore(address), and size() in bytes.
+loaded: Any = _itself if JIT_DISABLED else intrinsic(_load)  # for policies, which take tuples
+
+
+def parking(kind: Tuple | NamedTuple) -> tuple[Any, Any, Any]:
+    """Return intrinsics for tuples of a type: store(address, value), restore(address), and size() in bytes.
 
     A restored tuple has a `Parked` in place of each nested NamedTuple.
     """
-    if _config.DISABLE_JIT:
+    if JIT_DISABLED:
         return kept.__setitem__, kept.__getitem__, lambda: 1
-    parts = tuple(map(_read_as, kind))
-    given = types.NamedTuple(parts, kind.instance_class) if isinstance(kind, types.NamedTuple) else types.Tuple(parts)
 
     @intrinsic
     def store(typing_context, address, value):
-        def generate(context, builder, signature, arguments):
-            packed = _pack(context, builder, kind, arguments[1])
-            builder.store(packed, builder.inttoptr(arguments[0], packed.type.as_pointer()))
-            return context.get_dummy_value()
+        from servegym.simulator.compilation import parked_code
 
-        return types.void(types.int64, kind), generate
+        return parked_code.store(kind.numba)
 
     @intrinsic
     def restore(typing_context, address):
-        def generate(context, builder, signature, arguments):
-            pointer = builder.inttoptr(arguments[0], _kept_of(context, kind).as_pointer())
-            parts = [_read(context, builder, part, _part(builder, pointer, i)) for i, part in enumerate(kind)]
-            return _together(builder, context.get_value_type(given), parts)
+        from servegym.simulator.compilation import parked_code
 
-        return given(types.int64), generate
+        return parked_code.restore(kind.numba)
 
     @intrinsic
     def size(typing_context):
-        def generate(context, builder, signature, arguments):
-            return context.get_constant(types.int64, context.get_abi_sizeof(_kept_of(context, kind)))
+        from servegym.simulator.compilation import parked_code
 
-        return types.int64(), generate
+        return parked_code.size(kind.numba)
 
     return store, restore, size
-
-
-def _read_as(kind: Any) -> Any:
-    """Return the type that a kernel gets for a part of a parked tuple."""
-    return Parked(kind) if isinstance(kind, types.NamedTuple) else kind
-
-
-def _read(context: Any, builder: Any, kind: Any, pointer: Any) -> Any:
-    """Return the value that a kernel gets for a part, from a pointer to it."""
-    if isinstance(kind, types.NamedTuple):
-        return builder.bitcast(pointer, context.get_value_type(Parked(kind)))
-    return _load(context, builder, kind, pointer)
-
-
-@functools.cache
-def _kept_of(context: Any, kind: Any) -> Any:
-    """Return the LLVM type of a parked value. Of an array, which is C-contiguous, only address and shape are kept.
-
-    The rest follows from these, and would take five times the cache lines, which many runs share.
-    """
-    if isinstance(kind, types.BaseTuple):
-        return ir.LiteralStructType([_kept_of(context, part) for part in _parts_of(kind)])
-    whole = context.get_value_type(kind)
-    if not isinstance(kind, types.Array):
-        return whole
-    fields = _fields(context, kind)
-    return ir.LiteralStructType([whole.elements[fields.index(name)] for name in ("data", "shape")])
-
-
-def _parts_of(kind: Any) -> list[Any]:
-    """Return the types of a tuple's parts."""
-    return list(kind)
-
-
-def _fields(context: Any, kind: Any) -> list[str]:
-    """Return the names of the fields of an array in kernels."""
-    return list(context.data_model_manager[kind]._fields)
-
-
-def _pack(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """Return a value as it is parked."""
-    if isinstance(kind, types.BaseTuple):
-        parts = [
-            _pack(context, builder, part, builder.extract_value(value, i)) for i, part in enumerate(_parts_of(kind))
-        ]
-    elif isinstance(kind, types.Array):
-        fields = _fields(context, kind)
-        parts = [builder.extract_value(value, fields.index(name)) for name in ("data", "shape")]
-    else:
-        return value
-    return _together(builder, _kept_of(context, kind), parts)
-
-
-def _load(context: Any, builder: Any, kind: Any, pointer: Any) -> Any:
-    """Return the value that is parked at a pointer."""
-    if isinstance(kind, types.BaseTuple):
-        parts = [_load(context, builder, part, _part(builder, pointer, i)) for i, part in enumerate(_parts_of(kind))]
-        return _together(builder, context.get_value_type(kind), parts)
-    if not isinstance(kind, types.Array):
-        return _scalars(builder, pointer)
-    data, shape = (_scalars(builder, _part(builder, pointer, i)) for i in range(2))
-    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-    items, strides = context.get_constant(types.intp, 1), [itemsize]
-    lengths = [builder.extract_value(shape, axis) for axis in range(kind.ndim)]
-    for length in reversed(lengths):
-        items = builder.mul(items, length)
-        strides.insert(0, builder.mul(strides[0], length))
-    whole = context.get_value_type(kind)
-    known = {"nitems": items, "itemsize": itemsize, "data": data, "shape": shape}
-    known["strides"] = _together(builder, shape.type, strides[1:])
-    nothing = ir.Constant(whole, None)
-    parts = [known.get(name, builder.extract_value(nothing, i)) for i, name in enumerate(_fields(context, kind))]
-    return _together(builder, whole, parts)
-
-
-def _part(builder: Any, pointer: Any, i: int) -> Any:
-    return builder.gep(pointer, [ir.Constant(ir.IntType(32), 0), ir.Constant(ir.IntType(32), i)])
-
-
-def _together(builder: Any, kind: Any, parts: list[Any]) -> Any:
-    """Return a value of an LLVM type, built from its parts."""
-    whole = ir.Constant(kind, ir.Undefined)
-    for i, part in enumerate(parts):
-        whole = builder.insert_value(whole, part, i)
-    return whole
-
-
-def _scalars(builder: Any, pointer: Any) -> Any:
-    """Return the value at a pointer, built from scalar loads.
-
-    The loads are marked invariant, as the values do not change while a kernel runs. So LLVM drops those that are not
-    used, and moves the others to where they are used.
-    """
-    kind = pointer.type.pointee
-    if not isinstance(kind, ir.LiteralStructType | ir.ArrayType):
-        value = builder.load(pointer)
-        value.set_metadata("invariant.load", builder.module.add_metadata([]))
-        return value
-    count = len(kind.elements) if isinstance(kind, ir.LiteralStructType) else kind.count
-    return _together(builder, kind, [_scalars(builder, _part(builder, pointer, i)) for i in range(count)])

@@ -6,11 +6,9 @@ through the batch, which the processor cannot predict, so that each would wait f
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-
-from servegym.simulator.compilation.kernels import JIT_DISABLED, inlined_kernel, kernel
+from servegym.simulator.compilation.intrinsics import intrinsic
+from servegym.simulator.compilation.kernels import inlined_kernel, kernel
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.records.events import first_below
 from servegym.simulator.records.fields import CACHE_LINE
 from servegym.simulator.records.types import EVENT_BATCH_END
@@ -22,6 +20,9 @@ def _asking(lines: int) -> Any:
     """Return a function that prefetches the first cache lines of array[index], to be written to. lines: at most."""
 
     def ask(typing_context: Any, array: Any, index: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import cgutils, types
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             table = context.make_array(array)(context, builder, arguments[0])
             place = context.cast(builder, arguments[1], index, types.intp)

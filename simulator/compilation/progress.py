@@ -6,16 +6,15 @@ import re
 import sys
 import time
 from collections.abc import Callable
-
-from numba.core.event import Event, Listener
+from typing import Any
 
 QUIET_S = 1.0  # shorter compilations are not reported, except the first of a process
 EVERY_S = {True: 0.2, False: 10.0}  # between two reports, on a terminal (True) and elsewhere
 MADE = re.compile(r"_[0-9a-f]{8}$")  # suffix of the name of a specialised kernel
 
 
-class CompileProgress(Listener):
-    """Listens to Numba while an outer kernel is compiled with those that it calls, and reports progress.
+class CompileProgress:
+    """Listens to Numba's events while an outer kernel is compiled with those that it calls, and reports progress.
 
     function: the kernel's. left: returns how many of its kernels are not compiled yet.
     """
@@ -30,7 +29,7 @@ class CompileProgress(Listener):
         self.done = self.total = 0
         self.has_said = False
 
-    def on_start(self, event: Event) -> None:
+    def on_start(self, event: Any) -> None:
         if event.data["dispatcher"].py_func is self.function:
             self.begin_s = self.last_s = time.monotonic()
             self.total = self.left()
@@ -38,7 +37,7 @@ class CompileProgress(Listener):
                 CompileProgress.announced = True
                 self._count("; once for this version")
 
-    def on_end(self, event: Event) -> None:
+    def on_end(self, event: Any) -> None:
         if self.begin_s is None:
             return
         seconds, since_s = time.monotonic() - self.begin_s, time.monotonic() - self.last_s

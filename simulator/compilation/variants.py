@@ -6,8 +6,9 @@ import functools
 from types import FunctionType
 from typing import Any
 
-from servegym.simulator.compilation.kernels import JIT_DISABLED, Compiled, reached_values, with_globals
-from servegym.simulator.compilation.linking import InnerKernel
+from servegym.simulator.compilation.digests import reached_values
+from servegym.simulator.compilation.kernels import Compiled, InnerKernel, with_globals
+from servegym.simulator.compilation.settings import JIT_DISABLED
 
 
 @functools.cache
@@ -28,7 +29,7 @@ class Variant(Compiled):
     __name__: str
 
     def __init__(self, template: Compiled, named: str, constants: tuple[tuple[str, Any], ...]):
-        super().__init__(template.py_func, template.signature(), made_from=(variant, (template, named, constants)))
+        super().__init__(template.py_func, template.declared, made_from=(variant, (template, named, constants)))
         del self.py_func  # the property below makes it
         self.__name__ = f"{template.written.__name__}_{named}"
 

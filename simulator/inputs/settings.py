@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from servegym.simulator.compilation.kernels import JIT_DISABLED, plain_function, reached_kernels
+from servegym.simulator.compilation.digests import plain_function, reached_kernels
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.features.adapters import adapter_s
 from servegym.simulator.features.speculating import speculating
 from servegym.simulator.fleet.incidents import to_array as incidents_as_array

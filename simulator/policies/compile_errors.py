@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from servegym.errors import PolicyError
-from servegym.simulator.compilation.kernels import Compiled, reached_kernels
+from servegym.simulator.compilation.digests import reached_kernels
+from servegym.simulator.compilation.kernels import Compiled
 from servegym.simulator.policies.declared import declarations_read
 from servegym.simulator.policies.parameters import RENAMED
 from servegym.simulator.policies.scores import RequestEstimates
@@ -99,7 +100,7 @@ def _fields_at(function: Compiled, name: str) -> list[str]:
     """
     code = function.written.__code__
     arguments = code.co_varnames[: code.co_argcount]
-    record_of = RECORD_OF.get(str(function.signature()), {})
+    record_of = RECORD_OF.get(str(function.declared), {})
     for before, here in itertools.pairwise(dis.get_instructions(code)):
         if here.argval == name and before.argval in arguments and arguments.index(before.argval) in record_of:
             return list(record_of[arguments.index(before.argval)].names or ())

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from servegym.simulator.compilation.kernels import Compiled, reached_kernels
+from servegym.simulator.compilation.digests import reached_kernels
+from servegym.simulator.compilation.kernels import Compiled
 from servegym.simulator.compilation.sources import source_of
 from servegym.simulator.policies.parameters import Parameters
 from servegym.simulator.policies.scratch import Scratch

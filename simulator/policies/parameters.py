@@ -17,7 +17,6 @@ import keyword
 import math
 import warnings
 from collections.abc import Container, Mapping
-from pathlib import Path
 from typing import Any
 
 from servegym.errors import PolicyError
@@ -120,12 +119,6 @@ def row_class(title: str, names: tuple[str, ...]) -> Any:
     return collections.namedtuple(title, names)
 
 
-@functools.cache
-def reading_text() -> str:
-    """Return the source of reading.py, which compiles `read` in kernels, for digests."""
-    return (Path(__file__).parent / "reading.py").read_text("utf-8")
-
-
 class Parameters(tuple[Parameter, ...]):
     """The parameters of a policy, in the order of the numbers that its function gets.
 
@@ -160,8 +153,8 @@ class Parameters(tuple[Parameter, ...]):
 
     @property
     def kernel_text(self) -> str:
-        """What compiled kernels depend on, for `kernels.source_digest`."""
-        return f"{self.layout}{reading_text()}"
+        """What compiled kernels depend on, for `source_digest`."""
+        return str(self.layout)
 
     def read(self, context: Any) -> Any:
         """Return the values of the parameters in a decision, by name."""

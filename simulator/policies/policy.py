@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import PolicyError, unknown_name
-from servegym.simulator.compilation.kernels import PACKAGE, Compiled, plain_function
-from servegym.simulator.policies import reading  # noqa: F401  (so that kernels can be compiled that read declarations)
+from servegym.simulator.compilation.digests import PACKAGE, plain_function
+from servegym.simulator.compilation.kernels import Compiled, has_types
 from servegym.simulator.policies.declared import DECLARED_BY, declarations_read, state_uses
 from servegym.simulator.policies.parameters import ByWord, Fact, Parameter, Parameters, Value, current_name
 from servegym.simulator.policies.scratch import NO_SCRATCH, Scratch
@@ -31,6 +31,8 @@ __all__ = [
     "NO_WEIGHTS", "ByWord", "Fact", "Parameter", "Parameters", "Policy", "Scratch", "StateFields", "Value", "Weights",
     "from_json", "get_policy", "last_ranked_first", "policy_names", "register", "registered",
 ]  # fmt: skip
+
+has_types("servegym.simulator.policies.reading")  # of declarations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,9 +167,7 @@ class Policy:
 
     def _check_function(self, field: str, function: Any, decorator: str, signature: Any) -> None:
         """Raise PolicyError if a function is not compiled with the signature of its role."""
-        if isinstance(function, Compiled) and (
-            function.signature() is signature or str(function.signature()) == str(signature)
-        ):
+        if isinstance(function, Compiled) and function.declared == signature:
             return
         code = getattr(plain_function(function), "__code__", None)
         where = f"{Path(code.co_filename).name}, line {code.co_firstlineno}: " if code else ""

@@ -1,8 +1,7 @@
 """`Parameters.read` and `Scratch.read` in kernels.
 
 A declaration is a constant of the kernels that name it. Its `read` compiles to loads from the context's numbers, or to
-arrays over its scratch memory; the compiler drops what is not used. `numba.np.arrayobj` is imported when something is
-compiled, as it takes 20 ms.
+arrays over its scratch memory; the compiler drops what is not used. Imported when something is compiled.
 """
 
 from typing import Any
@@ -13,6 +12,7 @@ from numba.core.datamodel import models
 from numba.core.imputils import lower_builtin, lower_constant
 from numba.core.typing.templates import AttributeTemplate, bound_function, infer_getattr, signature
 from numba.extending import register_model, typeof_impl
+from numba.np import arrayobj
 
 from servegym.simulator.policies.parameters import Parameters, row_class
 from servegym.simulator.policies.scratch import DTYPES, Scratch, rows_of
@@ -85,8 +85,6 @@ class _ScratchRead(AttributeTemplate):
 
 def _array_of(context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:
     """Return the array in a field of a NamedTuple."""
-    from numba.np import arrayobj
-
     at = kind.fields.index(field)
     return arrayobj.make_array(kind.types[at])(context, builder, builder.extract_value(value, at))
 
@@ -103,8 +101,6 @@ def _read_parameters(context: Any, builder: Any, called: Any, arguments: Any) ->
 
 @lower_builtin("servegym.scratch.read", DeclaredScratch, types.BaseNamedTuple)
 def _read_scratch(context: Any, builder: Any, called: Any, arguments: Any) -> Any:
-    from numba.np import arrayobj
-
     whole = _array_of(context, builder, called.args[1], arguments[1], "scratch")
     length, values, row = builder.extract_value(whole.shape, 1), [], 0
     for (_, kind), of in zip(called.args[0].layout, called.return_type.types, strict=True):

@@ -111,7 +111,7 @@ def score(
             scored_scheduler, score_of=kernel(function), set_limits=setting, P=declared,
             ESTIMATED=int(reads_argument(function, 3)), BY_PRIORITY=int(by_priority), DECODES_TIER=DECODES[decodes],
         )  # fmt: skip
-        return Compiled(made.py_func, made.signature(), written=function)
+        return Compiled(made.py_func, made.declared, written=function)
 
     return scheduler_of
 

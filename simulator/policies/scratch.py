@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import PolicyError
-from servegym.simulator.policies.parameters import reading_text, row_class
+from servegym.simulator.policies.parameters import row_class
 from servegym.simulator.records.types import RANK
 
 NUMBERS, INDICES, RANKS = "float64", "int64", "RANK"
@@ -56,8 +56,8 @@ class Scratch:
 
     @property
     def kernel_text(self) -> str:
-        """What compiled kernels depend on, for `kernels.source_digest`."""
-        return f"{self.layout}{DTYPES}{reading_text()}"
+        """What compiled kernels depend on, for `source_digest`."""
+        return f"{self.layout}{DTYPES}"
 
     def read(self, context: Any) -> Any:
         """Return the arrays of a decision by name."""

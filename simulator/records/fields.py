@@ -16,9 +16,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
-import numba
 import numpy as np
-from numba import types
+
+from servegym.simulator.compilation import numba_types as types
 
 CACHE_LINE = 64  # bytes
 Tuple = TypeVar("Tuple", bound=tuple)
@@ -35,13 +35,13 @@ class Field(NamedTuple):
 class Value(NamedTuple):
     """Declares a function, a number or a nested tuple of a tuple."""
 
-    type: Any  # of Numba
+    type: types.Type
     doc: str
 
 
 def array(item: Any, dimensions: int = 1) -> types.Array:
-    """Return the type of a C-contiguous array of a Numba type or a NumPy dtype."""
-    return types.Array(item if isinstance(item, types.Type) else numba.from_dtype(np.dtype(item)), dimensions, "C")
+    """Return the type of a C-contiguous array of a type or a NumPy dtype."""
+    return types.Array(item if isinstance(item, types.Type) else types.from_dtype(np.dtype(item)), dimensions, "C")
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def declared(kind: type) -> dict[str, Field | Value]:
 
 
 def numba_type(kind: type) -> types.NamedTuple:
-    """Return the Numba type of a tuple."""
+    """Return the type of a tuple for kernels."""
     return types.NamedTuple(
         tuple(array(one.dtype, len(one.shape)) if isinstance(one, Field) else one.type
               for one in declared(kind).values()), kind,

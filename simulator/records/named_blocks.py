@@ -8,8 +8,8 @@ one; 0: it has none. So each operation on a block takes constant time. docs/feat
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.compilation.prefetching import prefetch
 from servegym.simulator.records.fields import Field, Value, numba_type, zeros

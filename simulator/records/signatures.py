@@ -12,23 +12,22 @@ gain        what a token earns when it is emitted
 
 from typing import Annotated, Any, NamedTuple
 
-import numba
 import numpy as np
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled, kernel
 from servegym.simulator.records import types as layout
 from servegym.simulator.records.fields import Field, Value, array, numba_type
 from servegym.simulator.records.named_blocks import NAMED_BLOCK
 
 KINDS = 4  # most pools of a cluster; each has a scheduler, a device model and an estimator
-REQUEST = numba.from_dtype(layout.REQUEST)
-OUTCOME = numba.from_dtype(layout.OUTCOME)
-ENGINE = numba.from_dtype(layout.ENGINE)
-GROUP = numba.from_dtype(layout.GROUP)
-ROUTE = numba.from_dtype(layout.ROUTE)
-LIMITS = numba.from_dtype(layout.LIMITS)
-BATCH = numba.from_dtype(layout.BATCH)
+REQUEST = types.from_dtype(layout.REQUEST)
+OUTCOME = types.from_dtype(layout.OUTCOME)
+ENGINE = types.from_dtype(layout.ENGINE)
+GROUP = types.from_dtype(layout.GROUP)
+ROUTE = types.from_dtype(layout.ROUTE)
+LIMITS = types.from_dtype(layout.LIMITS)
+BATCH = types.from_dtype(layout.BATCH)
 
 
 REQUESTS = array(REQUEST)
@@ -46,7 +45,7 @@ gain_signature = types.float64(REQUEST, OUTCOME, types.float64)
 # (request and outcome before the token is counted, time of emission in s) -> gain
 
 
-def of_kinds(signature: Any) -> types.UniTuple:
+def of_kinds(signature: types.Signature) -> types.Tuple:
     """Return the type of a tuple of functions, one for each pool."""
     return types.UniTuple(types.FunctionType(signature), KINDS)
 

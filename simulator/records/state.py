@@ -8,8 +8,8 @@ of an engine (capacity, or 0 where no policy makes any). Other names are used by
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.records import types as layout
 from servegym.simulator.records.fields import Field, Value, numba_type
 from servegym.simulator.records.named_blocks import CACHE, Cache

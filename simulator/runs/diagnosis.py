@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from servegym.errors import DeploymentError, PolicyError, ServegymError, StalledError
+from servegym.simulator.compilation.digests import plain_function
 from servegym.simulator.compilation.failures import Failure, culprit
-from servegym.simulator.compilation.kernels import Compiled, plain_function
+from servegym.simulator.compilation.kernels import Compiled
 from servegym.simulator.features.front import next_to_send
 from servegym.simulator.features.front_end import next_ready
 from servegym.simulator.features.session_dependencies import NO_TURN

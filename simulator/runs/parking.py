@@ -10,8 +10,8 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.compilation.parked import kept, parking
 from servegym.simulator.records.fields import CACHE_LINE

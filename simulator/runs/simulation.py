@@ -9,9 +9,9 @@ import numpy as np
 
 from servegym.errors import ServegymError
 from servegym.simulator.batching.ordering import leave_out_unlisted
+from servegym.simulator.compilation.digests import plain_function
 from servegym.simulator.compilation.failures import Failure, call
 from servegym.simulator.compilation.interruption import stop_if_asked
-from servegym.simulator.compilation.kernels import plain_function
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.settings import settings_of
 from servegym.simulator.policies.compile_errors import ensure_compiled

@@ -6,13 +6,7 @@ simulator/records/types.py.
 """
 
 from servegym.simulator.batching.ordering import bring_forward, first_ranked, ranks_before, sort
-from servegym.simulator.compilation.kernels import (
-    Compiled,
-    allocating_kernel,
-    inlined_kernel,
-    kernel,
-    specialised,
-)  # fmt: skip
+from servegym.simulator.compilation.kernels import Compiled, allocating_kernel, inlined_kernel, kernel, specialised
 from servegym.simulator.features.adapters import adapter_s
 from servegym.simulator.features.speculation import tokens_of_decode
 from servegym.simulator.fleet.held_queues import tier_of

@@ -7,7 +7,7 @@ import pytest
 
 from servegym.baselines.registry import scaler
 from servegym.baselines.scalers.pd_ratio import PHASES_S, TURNED_S, TURNS, stays_s
-from servegym.simulator.compilation.kernels import plain_function
+from servegym.simulator.compilation.digests import plain_function
 from servegym.simulator.records.types import ROLE_DECODE, ROLE_PREFILL
 from tests.cluster_checks import both_routers, run_both_scaled
 from tests.cluster_scenes import random_scene, sensible_scheduler, with_role_changes

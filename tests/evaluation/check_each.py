@@ -9,12 +9,12 @@ from servegym.errors import ServegymError
 from servegym.evaluation.policy_checks import worker
 from servegym.evaluation.policy_checks.scenes import scenes_for
 from servegym.evaluation.policy_files import load_policy_files
-from servegym.simulator.compilation import kernels as compilation
+from servegym.simulator.compilation.settings import check_bounds
 from servegym.simulator.policies import policy as policies
 from servegym.simulator.runs.loops import WHOLE
 
 WHOLE.entry  # noqa: B018
-compilation.check_bounds()
+check_bounds()
 registry.load()
 before = policies.registered()
 load_policy_files([Path(sys.argv[1])])

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from servegym.simulator.compilation.kernels import plain_function
+from servegym.simulator.compilation.digests import plain_function
 from servegym.simulator.records.named_blocks import name_of, place_of_name
 from servegym.simulator.runs.simulation import Simulation
 

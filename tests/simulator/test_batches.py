@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.records import batches
 from servegym.simulator.records import types as layout

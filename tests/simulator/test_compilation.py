@@ -12,18 +12,20 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from numba import types
 
 from servegym.simulator.batching.chunks import chunk_of
-from servegym.simulator.compilation import parked
+from servegym.simulator.compilation import digests, parked
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.cache import cache_root
-from servegym.simulator.compilation.kernels import JIT_DISABLED, Compiled, source_digest
+from servegym.simulator.compilation.digests import source_digest
+from servegym.simulator.compilation.kernels import Compiled
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.policies.policy import last_ranked_first
 from servegym.simulator.runs import parking
 
 POLICY = """
 from servegym.simulator.compilation.kernels import compiled
-from numba import types
+from servegym.simulator.compilation import numba_types as types
 import {rules} as rules
 from {rules} import FACTOR, TABLE, helper
 
@@ -36,6 +38,7 @@ def score(x):
 def other(x):
     return x
 """
+TYPES = "from servegym.simulator.compilation import numba_types as types\n"
 RULES = """
 import numpy as np
 from servegym.simulator.compilation.kernels import kernel
@@ -121,7 +124,7 @@ def test_what_an_intrinsic_reads_from_memory_counts():
     """A kernel that takes up a record by its address has the record's layout in its code, not in its signature."""
 
     def reader(layout: np.dtype) -> Any:
-        _, restore, _ = parked.parking(types.Tuple((numba.from_dtype(layout),)))
+        _, restore, _ = parked.parking(types.Tuple((types.from_dtype(layout),)))
 
         def read(address):
             return restore(address)[0].second
@@ -134,9 +137,11 @@ def test_what_an_intrinsic_reads_from_memory_counts():
 
 
 @needs_jit
-def test_what_makes_the_code_of_an_intrinsic_counts(monkeypatch):
+def test_what_makes_the_code_of_kernels_counts(monkeypatch):
+    for name in digests.MAKERS:
+        assert (Path(digests.__file__).parents[1] / name).read_bytes() in digests.makers()
     before = source_digest(parking.park)
-    monkeypatch.setattr(parked, "_part", parked._load)
+    monkeypatch.setattr(digests, "makers", lambda: b"edited")
     assert source_digest(parking.park) != before
 
 
@@ -205,10 +210,10 @@ def test_an_edit_takes_effect_and_the_rest_stays_compiled(tmp_path):
 
 @pytest.mark.slow
 def test_the_same_file_under_another_name_is_compiled_anew(tmp_path):
-    """What Numba keeps of a kernel names its module: read where nothing has that name, it cannot be imported."""
+    """Symbols of its code are named after its module."""
     folder, cache = tmp_path / "package", tmp_path / "cache"
     folder.mkdir()
-    rules = "from servegym.simulator.compilation.kernels import compiled, kernel\nfrom numba import types\n" + RULES
+    rules = TYPES + RULES.replace("import kernel", "import compiled, kernel")
     alone = "\n@compiled(types.float64(types.float64))\ndef score(x):\n    return helper(x) * FACTOR\n"
     (folder / "policy.py").write_text(rules + alone)
     assert run(folder, cache)[0] == 30.0
@@ -287,21 +292,22 @@ def test_where_the_cache_is(tmp_path, monkeypatch):
 @needs_jit
 def test_any_policy_plugs_into_the_same_compiled_loop(tmp_path):
     """A new policy must not compile the event loop again: that would take seconds each time."""
-    from servegym.simulator.runs.loop import advance
+    from servegym.simulator.runs.loops import LOOPS
     from servegym.simulator.runs.simulation import Simulation
     from tests.simulator.forming import by_place
     from tests.simulator.scenes import requests, scene
 
     Simulation(scene(requests(prompt_tokens=[2, 3]))).run()
-    before = list(advance.dispatcher.overloads)
+    before = [loop._code for loop in LOOPS]
+    assert any(before)
     Simulation(scene(requests(prompt_tokens=[2, 3]), by_place())).run()
-    assert list(advance.dispatcher.overloads) == before and len(before) == 1
+    assert [loop._code for loop in LOOPS] == before
     assert np.isfinite(Simulation(scene(requests(prompt_tokens=[2]), by_place())).run().requests.finish_s).all()
 
 
 @pytest.mark.slow
 def test_a_digest_is_the_same_in_every_process():
-    code = "from servegym.simulator.compilation.kernels import source_digest; "
+    code = "from servegym.simulator.compilation.digests import source_digest; "
     code += "from servegym.simulator.runs.loop import advance; "
     code += "from servegym.simulator.runs.parking import park; "
     digests = {

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from servegym.errors import PolicyError
-from servegym.simulator.compilation.kernels import JIT_DISABLED, kernel
+from servegym.simulator.compilation.kernels import kernel
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.policies.policy import Parameter, Parameters, Policy
 from servegym.simulator.policies.scores import score
 from servegym.simulator.records.signatures import router, scheduler

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation import progress as compile_progress
 from servegym.simulator.compilation.kernels import compiled, kernel, uncompiled_kernels
 from servegym.simulator.compilation.progress import CompileProgress

@@ -7,7 +7,8 @@ import pytest
 
 from servegym.errors import PolicyError
 from servegym.simulator.batching.ordering import sort
-from servegym.simulator.compilation.kernels import kernel, source_digest
+from servegym.simulator.compilation.digests import source_digest
+from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.policies.policy import Parameter, Parameters, Policy, Scratch
 from servegym.simulator.records.signatures import router, scheduler
 from tests.simulator.forming import ranked, state

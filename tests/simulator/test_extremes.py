@@ -11,7 +11,7 @@ import pytest
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import DeploymentError, PolicyError, WorkloadError
 from servegym.latency_models.model import LatencyModel
-from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.features.disturbances import Correction, Disturbance
 from servegym.simulator.features.operators import Operators
 from servegym.simulator.fleet.incidents import Incident

@@ -5,8 +5,8 @@ from typing import Annotated, Any, NamedTuple
 import numba
 import numpy as np
 import pytest
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.records.fields import Field, Value, declared, fresh, longer, numba_type, zeros
 from servegym.simulator.records.state import RouterState, SimulationState
 from servegym.simulator.records.types import REQUEST, SIGNAL
@@ -35,7 +35,7 @@ def outer(**given: Any) -> Outer:
 
 def test_the_type_that_is_derived_is_that_of_what_is_made() -> None:
     made = outer()
-    assert numba_type(Outer) == types.NamedTuple(tuple(numba.typeof(value) for value in made), Outer)
+    assert numba_type(Outer).numba == numba.types.NamedTuple(tuple(map(numba.typeof, made)), Outer)
     assert made.numbers.shape == (2, 3) and made.signals.shape == (4,) and not made.numbers.any()
     assert isinstance(made.signals[0], np.record)
 
@@ -80,4 +80,5 @@ def test_all_arrays_of_a_run_are_as_declared() -> None:
     for kind, made in ((SimulationState, simulation.arrays), (RouterState, simulation.router_state)):
         for name, one in declared(kind).items():
             if isinstance(one, Field):
-                assert numba.typeof(getattr(made, name)) == numba_type(kind)[list(made._fields).index(name)], name
+                own = numba_type(kind).types[list(made._fields).index(name)]
+                assert numba.typeof(getattr(made, name)) == own.numba, name

@@ -8,7 +8,7 @@ import pytest
 
 from servegym.baselines.registry import scheduler
 from servegym.evaluation.running import ThreadRunner
-from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs import loop

@@ -19,11 +19,12 @@ from servegym.simulator.compilation.cache import (
     levels_of,
     read_whole,
 )
-from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.compilation.settings import JIT_DISABLED
+from servegym.simulator.compilation.versions import versions
 
 needs_jit = pytest.mark.skipif(JIT_DISABLED, reason="nothing is compiled")
 KERNEL = """
-from numba import types
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 
 @compiled(types.float64(types.float64))
@@ -31,20 +32,6 @@ def twice(x):
     return 2.0 * x
 
 print(twice(21.0))
-"""
-MAKES_ARRAYS = """
-import numpy as np
-from servegym.simulator.compilation.kernels import allocating_kernel
-
-@allocating_kernel
-def added(x):
-    return np.full(int(x) % 20, 2.0 * x).sum()
-""" + KERNEL.replace("2.0 * x", "added(x)")
-
-RUNTIME_TOLD = """
-import atexit, sys
-from numba.core.runtime import rtsys
-atexit.register(lambda: print("ready:", rtsys._init, "numba.np.arrayobj" in sys.modules, file=sys.stderr))
 """
 
 
@@ -94,25 +81,6 @@ def test_what_is_damaged_is_compiled_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_for_a_kernel_that_is_read_the_runtime_of_numba_is_not_compiled(tmp_path):
-    """Even if it makes arrays: it calls two functions of the runtime, and has two in itself."""
-    for kernel, needs in ((KERNEL, False), (MAKES_ARRAYS, True)):
-        folder = tmp_path / str(needs)
-        folder.mkdir()
-        said(folder, kernel=kernel)
-        assert (cache.RUNTIME in (read_whole(kept(folder)) or b"")) is needs
-        assert said(folder, RUNTIME_TOLD, kernel=kernel) == "ready: False False\n"
-
-
-@pytest.mark.parametrize(("code", "compiled"), [(b"\0NRT_Free\0NRT_decref\0", False), (b"\0NRT_unheard_of\0", True)])
-def test_the_runtime_is_compiled_for_a_kernel_that_calls_what_is_not_known(monkeypatch, code, compiled):
-    asked = []
-    monkeypatch.setattr(cache.rtsys, "initialize", asked.append)
-    cache.make_runtime_ready(code, "the context")
-    assert asked == ["the context"] * compiled
-
-
-@pytest.mark.slow
 def test_a_cache_that_is_full_is_told_with_its_path(tmp_path):
     def few_bytes_a_file() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
@@ -131,11 +99,16 @@ def test_a_file_is_named_after_all_that_its_code_depends_on(monkeypatch):
     names.add(file_name("0a1c", "", TARGET))
     names.add(file_name("0a1b", "policy.py", TARGET))
     names |= {file_name("0a1b", "", TARGET._replace(**{field: "other"})) for field in Target._fields}
-    for module, version in (("numba", "__version__"), ("llvmlite", "__version__"), ("sys.implementation", "cache_tag")):
+    for module, version in (("llvmlite", "__version__"), ("np", "__version__"), ("sys.implementation", "cache_tag")):
         with monkeypatch.context() as patch:
-            patch.setattr(f"servegym.simulator.compilation.cache.{module}.{version}", "other")
+            patch.setattr(f"servegym.simulator.compilation.versions.{module}.{version}", "other")
+            patch.setattr(cache, "versions", versions.__wrapped__)
             names.add(file_name("0a1b", "", TARGET))
-    assert len(names) == 9
+    with monkeypatch.context() as patch:
+        patch.setattr("servegym.simulator.compilation.versions.numba_version", lambda: "other")
+        patch.setattr(cache, "versions", versions.__wrapped__)
+        names.add(file_name("0a1b", "", TARGET))
+    assert len(names) == 10
     assert file_name("0a1b", "", TARGET) in names
 
 
@@ -194,12 +167,11 @@ def test_kernels_of_a_wheel_are_taken_unless_numba_is_told_a_processor(tmp_path,
         cache.binding, "get_host_cpu_features", lambda: dict.fromkeys(LEVELS["x86_64"]["x86-64-v2"], True)
     )
     monkeypatch.setattr(cache, "SHIPPED", tmp_path)
-    monkeypatch.setattr(cache._config, "CPU_NAME", None)
     here = levels_here.__wrapped__
     assert here() == ("x86-64-v2",)
-    monkeypatch.setattr(cache._config, "CPU_NAME", "x86-64-v2")
+    monkeypatch.setattr(cache, "setting", {"CPU_NAME": "x86-64-v2"}.get)
     assert here() == ()
-    monkeypatch.setattr(cache._config, "CPU_NAME", None)
+    monkeypatch.setattr(cache, "setting", {}.get)
     monkeypatch.setattr(cache, "SHIPPED", tmp_path / "none")
     assert here() == ()
 

@@ -3,13 +3,14 @@
 import pickle
 
 import numba
+import numba.types
 import numpy as np
 import pytest
-from numba import types
 from numba.core.registry import cpu_target
 
-from servegym.simulator.compilation.kernels import Compiled, allocating_kernel, inlined_kernel, kernel
-from servegym.simulator.compilation.linking import InnerKernel, InnerLibrary, callers_first
+from servegym.simulator.compilation import numba_types as types
+from servegym.simulator.compilation.kernels import Compiled, InnerKernel, allocating_kernel, inlined_kernel, kernel
+from servegym.simulator.compilation.linking import InnerLibrary, callers_first
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="there is no compiled code")
 
@@ -106,7 +107,7 @@ def step(x):
 
 def test_what_an_inlined_kernel_calls_is_not_inlined_by_force() -> None:
     """Numba hands such options on to callees that say nothing of them."""
-    step._numba_type_.dispatcher.compile((types.float64,))  # an outer kernel may be in the cache already
+    step._numba_type_.dispatcher.compile((numba.types.float64,))  # an outer kernel may be in the cache already
     assert "alwaysinline" in str(library("step").module)
     assert "alwaysinline" not in str(library("triple").module)
 
@@ -129,6 +130,7 @@ def test_signed_integers_of_all_widths_and_literals_share_the_code_of_a_kernel()
     """The unsigned are not widened: beside an int64, Numba makes floats of uint64."""
     entered = Compiled(all_kinds, types.float64(types.Array(types.int32, 1, "C"), types.int8, types.uint32))
     assert entered(np.array([-7], "i4"), np.int8(-2), np.uint32(2**31)) == -7 - 20 + 100 + 1000 * (2**31 - 1) + 6
-    for kind in (types.int8, types.int32, types.int64, types.literal(5), types.uint32):
+    own = numba.types
+    for kind in (own.int8, own.int32, own.int64, own.literal(5), own.uint32):
         less_one._numba_type_.get_call_type(cpu_target.typing_context, (kind,), {})
-    assert set(less_one.overloads) == {(types.int64,), (types.uint32,)}
+    assert set(less_one.overloads) == {(own.int64,), (own.uint32,)}

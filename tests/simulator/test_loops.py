@@ -6,20 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from numba import types
 from numba.core.errors import TypingError
 
 from servegym.baselines.registry import router_names, scheduler_names
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.compilation.kernels import (
-    JIT_DISABLED,
-    Compiled,
-    compiled,
-    hook,
-    kernel,
-    source_digest,
-    uncompiled_kernels,
-)
+from servegym.simulator.compilation import numba_types as types
+from servegym.simulator.compilation.digests import source_digest
+from servegym.simulator.compilation.kernels import Compiled, compiled, hook, kernel, uncompiled_kernels
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.compilation.variants import variant
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.loops import FLEET, LOOPS, PLAIN, WHOLE
@@ -121,7 +115,7 @@ def at_point(x, row):
     return row[1:]  # no function of its own could return part of an array
 
 
-@compiled(types.float64(types.float64, types.float64[::1]))
+@compiled(types.float64(types.float64, types.Array(types.float64, 1, "C")))
 def of_hook(x, row):
     return x + at_point(x, row)[0]
 

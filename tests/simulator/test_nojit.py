@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from servegym.baselines.registry import scheduler, scheduler_names
-from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.features.disturbances import Correction, Disturbance
 from servegym.simulator.inputs.deployment import Deployment, HostMemory
 from servegym.simulator.inputs.scenario import Scenario

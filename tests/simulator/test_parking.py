@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled, kernel
 from servegym.simulator.compilation.parked import loaded, parking
 from servegym.simulator.records.signatures import array

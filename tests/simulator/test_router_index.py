@@ -4,7 +4,7 @@ import pytest
 
 from servegym.scenarios.demand import Demand
 from servegym.scenarios.spec import ServingSpec
-from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.runs.simulation import Simulation
 
 

@@ -4,7 +4,8 @@ import inspect
 
 import pytest
 
-from servegym.simulator.compilation.kernels import kernel, plain_function, reached_kernels
+from servegym.simulator.compilation.digests import plain_function, reached_kernels
+from servegym.simulator.compilation.kernels import kernel
 from servegym.simulator.compilation.sources import source_of
 from servegym.simulator.runs.loop import advance
 

@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from numba import types
 
-from servegym.simulator.compilation.kernels import Compiled, compiled, source_digest, specialised
+from servegym.simulator.compilation import numba_types as types
+from servegym.simulator.compilation.digests import source_digest
+from servegym.simulator.compilation.kernels import Compiled, compiled, specialised
 
 signature = types.float64(types.float64)
 

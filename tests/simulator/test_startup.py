@@ -7,7 +7,7 @@ import pytest
 
 from servegym.baselines.registry import scaler
 from servegym.errors import DeploymentError, PolicyError
-from servegym.simulator.compilation.kernels import JIT_DISABLED
+from servegym.simulator.compilation.settings import JIT_DISABLED
 from servegym.simulator.fleet import instants
 from servegym.simulator.fleet.startup import Startup
 from servegym.simulator.inputs.costs import Costs

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from servegym.simulator.compilation.kernels import PACKAGE, plain_function, reached_values
+from servegym.simulator.compilation.digests import PACKAGE, plain_function, reached_values
 
 PACKAGES = (PACKAGE, "experiments.")
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from servegym.baselines.observations import caching as caching_page
 from servegym.baselines.observations import day as day_page
@@ -13,6 +12,7 @@ from servegym.baselines.observations import routing as routing_page
 from servegym.baselines.observations import sessions as sessions_page
 from servegym.baselines.observations import tiers as tiers_page
 from servegym.baselines.observations.fields import Layout
+from servegym.simulator.compilation import numba_types as types
 from servegym.simulator.compilation.kernels import compiled
 from servegym.simulator.records import types as layout
 from servegym.simulator.records.fields import array, fresh

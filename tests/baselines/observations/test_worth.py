@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from servegym.baselines.observations.scales import share
 from servegym.baselines.observations.worth import worth_of
 from servegym.baselines.schedulers.expected_gain import expected_gain_of
-from servegym.simulator.compilation.kernels import plain_function
+from servegym.simulator.compilation.digests import plain_function
 from servegym.simulator.records.types import REQUEST
 
 seconds = st.one_of(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), st.floats(-100, 100))

@@ -1,0 +1,100 @@
+"""Machine code made callable, by llvmlite alone: as a function of Python, and as an address for other kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import binding
+
+from servegym.simulator.compilation import runtime
+
+METH_FASTCALL = 0x0080  # of CPython: function(self, arguments, their number)
+# What an entry gets as `self`: the classes that it checks arguments for.
+CLASSES = (np.ndarray, np.void)
+
+
+class Code(NamedTuple):
+    """The machine code of a kernel.
+
+    called, addressed: symbols of its entry from Python, and of the function that other kernels call. needed: symbols
+    that it does not define.
+    """
+
+    name: str
+    object: bytes
+    called: str
+    addressed: str
+    needed: tuple[str, ...]
+
+
+class Loaded(NamedTuple):
+    """A kernel that can be called: from Python, and at an address with the C types of its signature."""
+
+    entry: Callable
+    address: int
+
+
+class Definition(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+_new: Any = ctypes.pythonapi.PyCFunction_NewEx
+_new.restype, _new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+_definitions: list[Definition] = []  # CPython reads them as long as the functions are there
+
+
+@functools.cache
+def engine() -> Any:
+    """Return LLVM's engine that has the code which this process reads from files."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    # As Numba's `_load_global_helpers` does.
+    binding.add_symbol("_Py_NoneStruct", id(None))
+    for error in (RuntimeError, SystemError, TypeError, ValueError):
+        binding.add_symbol(f"PyExc_{error.__name__}", id(error))
+    machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)
+    return binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+
+
+def load(code: Code) -> Loaded:
+    """Load machine code. Imports Numba if the code calls functions of it that `runtime` lacks."""
+    known = engine()
+    needed = missing(code.needed)
+    if needed and runtime.NAMES.issuperset(needed):
+        provide_runtime()
+    elif needed:
+        runtime.provide_numba()
+        if unknown := missing(code.needed):
+            raise ImportError(f"compiled code of {code.name} needs {', '.join(unknown)}")
+    known.add_object_file(binding.ObjectFileRef.from_data(code.object))
+    known.finalize_object()
+    entry = function_at(known.get_function_address(code.called), code.name)
+    return Loaded(entry, known.get_function_address(code.addressed))
+
+
+@functools.cache
+def provide_runtime() -> None:
+    """Add the functions of `runtime` to the code in the engine."""
+    module = binding.parse_assembly(str(runtime.module()))
+    module.triple = binding.get_process_triple()
+    engine().add_module(module)
+
+
+def missing(symbols: Collection[str]) -> list[str]:
+    """Return the symbols that nothing in this process defines."""
+    return [name for name in symbols if binding.address_of_symbol(name) is None]
+
+
+def function_at(address: int, name: str) -> Callable:
+    """Return the function of Python whose code is an entry at an address."""
+    definition = Definition(name.encode(), address, METH_FASTCALL, None)
+    _definitions.append(definition)
+    return _new(ctypes.byref(definition), CLASSES, None)
