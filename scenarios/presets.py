@@ -158,7 +158,9 @@ def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     arrivals = fields.get("arrivals")
     if arrivals is None:
         return fields
-    several = [arrivals] if isinstance(arrivals, str) else arrivals
+    several = arrivals if isinstance(arrivals, list | tuple) else [arrivals]
+    if other := [one for one in several if not isinstance(one, str)]:
+        raise SpecError(f"arrivals is {other[0]!r}; it should be a name, or several")
     rates = {} if any(map(needs_rate, several)) else {"load": None, "rate_per_s": None}
     if fields.keys() & rates.keys():
         rates = {}
@@ -167,7 +169,7 @@ def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def overrides_of(preset: str) -> dict[str, Any]:
     """Return the overrides of a preset. Raises SpecError for an unknown one."""
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise SpecError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
     return PRESETS[preset].overrides
 

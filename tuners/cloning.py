@@ -20,7 +20,7 @@ from servegym.baselines.learned.network import Network
 from servegym.envs.env import ServingEnv
 from servegym.errors import TrainingError
 from servegym.tuners.actors import Actor, begin_with_base, load_network, network_of
-from servegym.tuners.config import TrainingConfig, from_plain
+from servegym.tuners.config import TrainingConfig, errors_of, from_plain
 from servegym.tuners.decision_head import NetworkAgent
 from servegym.tuners.outcome import Progress, State, Stopwatch, finish
 from servegym.tuners.problem import Problem, problem_of
@@ -149,19 +149,20 @@ def train(
     resume: start over in the folder of a stopped training; the result has the same bytes. progress: called after each
     round. Raises TrainingError for a configuration that cannot be trained, PolicyError for an unknown teacher.
     """
-    settings, problem, folder = CloningConfig.of(config), problem_of(config), RunFolder(out)
-    env = ServingEnv(problem.venv.interface, problem.source)
-    teacher = teacher_of(env, settings.teacher)
-    if resume:
-        folder.config()
-    else:
-        folder.begin(config)
-    with torch_threads(config.torch_threads):
+    with errors_of(config.file), torch_threads(config.torch_threads):
+        settings, problem, folder = CloningConfig.of(config), problem_of(config), RunFolder(out)
+        env = ServingEnv(problem.venv.interface, problem.source)
+        teacher = teacher_of(env, settings.teacher)
         learner = Learner(problem, settings)
         if config.start is not None:
             from servegym.tuners.evolution import start_of
 
             load_network(list(learner.actor.layers), start_of(problem))
+    if resume:
+        folder.config()
+    else:
+        folder.begin(config)
+    with torch_threads(config.torch_threads):
         state = learn(problem, settings, learner, env, teacher, progress)
     folder.write_curve(state.rows)
     return finish(problem, folder, state)

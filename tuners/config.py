@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class TrainingConfig:
     has, all equally likely. environments: number in the vector. hyperparameters: of the algorithm, as its class takes
     them. reward_scale: factor on rewards for the algorithm. objective: defines the
     rewards. start: path of a policy to start from, in place of the base. checkpoint_minutes: minutes between
-    checkpoints. torch_threads: for the network.
+    checkpoints. torch_threads: for the network. file: where it was read from, for errors; not a part of it.
     """
 
     environment: str
@@ -88,6 +89,7 @@ class TrainingConfig:
     checkpoint_minutes: float = 2.0
     torch_threads: int = 1
     name: str = ""
+    file: str = dataclasses.field(default="", compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "environment", self.environment.removeprefix(NAMESPACE))
@@ -135,11 +137,20 @@ class TrainingConfig:
 def load_config(name: str | Path) -> TrainingConfig:
     """Load the training of a YAML file, or one that ships, by name. Raises TrainingError."""
     document, path = load_mapping(name, CONFIGS, "training", "environment and algorithm", TrainingError)
-    try:
+    with errors_of(str(path)):
         config: TrainingConfig = from_plain(TrainingConfig, document, "")
-    except TrainingError as error:
-        raise TrainingError(f"{path}: {error}") from None
-    return config if config.name else dataclasses.replace(config, name=path.stem)
+    return dataclasses.replace(config, name=config.name or path.stem, file=str(path))
+
+
+@contextlib.contextmanager
+def errors_of(file: str) -> Iterator[None]:
+    """Name the file of a configuration in errors inside the with block. file: "" where there is none."""
+    try:
+        yield
+    except ServegymError as error:
+        if not file:
+            raise
+        raise type(error)(f"{file}: {error}") from None
 
 
 def config_names() -> list[str]:
@@ -155,7 +166,9 @@ def to_text(config: TrainingConfig) -> str:
 def as_plain(value: Any) -> Any:
     """Convert a configuration, or a part of it, to the types of YAML and JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare
+        }
     if isinstance(value, Mapping):
         return {key: as_plain(item) for key, item in value.items()}
     return [as_plain(item) for item in value] if isinstance(value, tuple | list) else value
@@ -196,7 +209,7 @@ def _dataclass_of(kind: type, document: Any, where: str, error: type[ServegymErr
     if not isinstance(document, Mapping):
         raise error(f"{where} is {document!r}; it should be keys with values")
     hints, prefix = typing.get_type_hints(kind), f"{where}." if where else ""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.compare}
     if unknown := [key for key in document if key not in fields]:
         raise error(f"{prefix}{unknown[0]}: unknown key; known are {', '.join(fields)}")
     needed = [

@@ -20,7 +20,7 @@ from servegym.baselines.learned.network import Network, Shape
 from servegym.baselines.observations.fields import Layout
 from servegym.errors import TrainingError
 from servegym.evaluation.running import Runner
-from servegym.tuners.config import TrainingConfig, from_plain
+from servegym.tuners.config import TrainingConfig, errors_of, from_plain
 from servegym.tuners.decision_head import BaseBias, follow_base
 from servegym.tuners.generations import evolve
 from servegym.tuners.outcome import Progress
@@ -218,9 +218,13 @@ def train(
     scenarios; None: threads, one a core; the result does not depend on it. Raises TrainingError for a configuration
     that cannot be trained, PolicyError for a start policy that cannot be read, Stopped after Ctrl-C.
     """
-    settings, problem = EvolutionConfig.of(config), problem_of(config)
-    inputs = inputs_of(problem.head.layout, problem.shape)
+    with errors_of(config.file):
+        settings, problem = EvolutionConfig.of(config), problem_of(config)
+
+    def search() -> Search:
+        with errors_of(config.file):
+            return Search(start_of(problem), settings, config.seed, inputs_of(problem.head.layout, problem.shape))
+
     return evolve(
-        problem, lambda: Search(start_of(problem), settings, config.seed, inputs), problem.head.policy,
-        settings.scenarios, RunFolder(out), resume, progress, runner,
+        problem, search, problem.head.policy, settings.scenarios, RunFolder(out), resume, progress, runner
     )  # fmt: skip

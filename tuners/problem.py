@@ -12,15 +12,14 @@ import numpy as np
 from servegym.baselines.learned.network import Shape
 from servegym.envs.registration import NAMES, register_all
 from servegym.envs.vector import ServingVectorEnv
-from servegym.errors import ServegymError, SpecError, TrainingError
-from servegym.scenarios.presets import spelled_out
+from servegym.errors import ServegymError, TrainingError
 from servegym.scenarios.sampling import SPLITS, draw_episode
-from servegym.scenarios.spec import ServingSpec, overridden
+from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import listed_json
 from servegym.traces.workloads import workload_notes
 from servegym.tuners.config import NAMESPACE, TrainingConfig
 from servegym.tuners.decision_head import DecisionHead, head_of
-from servegym.tuners.mixture import Mixture, union_of
+from servegym.tuners.mixture import Mixture, mixture_of, union_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,17 +81,11 @@ def problem_of(config: TrainingConfig) -> Problem:
             vectorization_mode="vector_entry_point",
             **arguments,
         )
-    except (TypeError, SpecError) as error:
+    except (TypeError, ServegymError) as error:
         raise TrainingError(f"arguments of {config.environment}: {error}") from None
     venv = made.unwrapped
     assert isinstance(venv, ServingVectorEnv)
-    try:
-        parts = [spelled_out(overridden(config.scenarios, part)) for part in config.mixture or ({},)]
-        source = Mixture(tuple(venv.source.with_overrides(part) for part in parts))  # type: ignore[attr-defined]
-    except ServegymError as error:
-        raise TrainingError(f"scenarios: {error}") from None
-    if other := [spec.demand.split for spec in source.specs if spec.demand.split != "train"]:
-        raise TrainingError(f"scenarios.split is {other[0]!r}; training uses 'train', the others are for evaluation")
+    source = mixture_of(config, venv.source)  # type: ignore[arg-type]
     heads = []
     for venv.source in source.specs:
         heads.append(head_of(venv))

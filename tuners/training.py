@@ -19,7 +19,7 @@ from stable_baselines3.common.logger import configure
 
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.tuners.actors import actor_layers, network_of
-from servegym.tuners.config import TrainingConfig
+from servegym.tuners.config import TrainingConfig, errors_of
 from servegym.tuners.learners import Annealed, load_model, new_model
 from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, save_policy, validation_provenance
 from servegym.tuners.problem import Problem, problem_of
@@ -142,12 +142,14 @@ def train(
     resume: go on from the last checkpoint there. progress: called at each rollout. Raises TrainingError for what cannot
     be trained, Stopped after Ctrl-C.
     """
-    problem, folder = problem_of(config), RunFolder(out)
+    with errors_of(config.file):
+        problem, folder = problem_of(config), RunFolder(out)
     found = folder.last_checkpoint() if resume else None
     state = found[1]["training"] if found else State()
     env = TrainingVecEnv(problem.venv, problem.head, config.objective, config.reward_scale)
     with torch_threads(config.torch_threads):
-        model = load_model(problem, env, found[0] / MODEL) if found else new_model(problem, env)
+        with errors_of(config.file):
+            model = load_model(problem, env, found[0] / MODEL) if found else new_model(problem, env)
         if not resume:
             folder.begin(config)
         if found:

@@ -61,6 +61,9 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_pa
     (("bad.yaml",), "bad.yaml: environment is missing"),
     (("bc-cluster-routing", "--algorithm", "dqn"), "algorithm is 'dqn'; it should be one of ppo, maskable-ppo"),
     (("ppo-scheduling-overload", "--algorithm", "maskable-ppo"), "for Scheduling-v0 it should be ppo"),
+    (("wrong.yaml",), "wrong.yaml: scenarios.trace: unknown trace 'azur'"),
+    (("wrong.yaml", "--trace", "azure"), "wrong.yaml with --trace: scenarios.trace: unknown trace 'azure'"),
+    (("engines.yaml",), "engines.yaml: arguments of ClusterRouting-v0: engines=many: it should be a whole number"),
     (("ppo-scheduling-overload", "--minutes", "0"), "budget.minutes is 0.0; it should be above 0"),
     (("ppo-scheduling-overload", "--steps", "0"), "--steps"),
     (("ppo-scheduling-overload", "--out", "bad.yaml"), "--out bad.yaml: bad.yaml is a file; name a folder"),
@@ -69,8 +72,11 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_pa
 ])  # fmt: skip
 def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     (tmp_path / "bad.yaml").write_text("algorithm: ppo\n")
+    least = "environment: ClusterRouting-v0\nalgorithm: cma\nbudget: {steps: 1}\n"
+    (tmp_path / "wrong.yaml").write_text(least + "scenarios: {trace: azur}\n")
+    (tmp_path / "engines.yaml").write_text(least + "arguments: {engines: many}\n")
     assert problem in servegym("train", *arguments).refusal
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "engines.yaml", "wrong.yaml"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A training on several kinds of scenarios: each scenario is of one of them, and its policy names all its cases."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from servegym.errors import TrainingError
 from servegym.scenarios.sampling import draw_episode
 from servegym.simulator.inputs.cluster import cluster_of
+from servegym.tuners import evolution
 from servegym.tuners.config import TrainingConfig, from_plain, load_config
 from servegym.tuners.mixture import union_of
 from servegym.tuners.problem import problem_of
@@ -58,14 +60,55 @@ def test_a_value_stands_once() -> None:
 @pytest.mark.parametrize(
     ("mixture", "message"),
     [
-        ([{"split": "test"}], "scenarios.split is 'test'; training uses 'train'"),
+        ([{"split": "test"}], r"^mixture\[0\].split is 'test'; training uses 'train'"),
         ([{}, {"router": "min-load"}], "mixture: a router 'min-load' beside 'predicted-cost'; all scenarios should"),
-        ([{"wheels": 4}], "scenarios: unknown field of a spec 'wheels'"),
+        ([{}, {"wheels": 4}], r"^mixture\[1\].wheels: unknown field of a spec 'wheels'"),
+        ([{"prefill": 2}], r"^mixture\[0\]: there are prefill engines and no decode engines; give both"),
     ],
 )
 def test_what_is_refused(mixture, message) -> None:
     with pytest.raises(TrainingError, match=message):
         problem_of(config_of(mixture=mixture))
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "message"),
+    [
+        ({"laod": 1.0}, "scenarios.laod: unknown field of a spec 'laod' (did you mean 'load'?)"),
+        ({"load": -1}, "scenarios.load is -1; it should be a number above 0"),
+        ({"load": ["a"]}, "scenarios.load: a load of 'a': it should be a number above 0, or one of light"),
+        ({"requests": 0.5}, "scenarios.requests is 0.5; it should be a whole number from 1"),
+        ({"demand": {"load": -1}}, "scenarios.demand: load is -1; it should be a number above 0"),
+        ({"trace": ["azure-conv", "azur"]}, "scenarios.trace: unknown trace 'azur' (did you mean 'azure-"),
+        ({"slo": "same:tpot=1"}, "scenarios.slo: SLO recipe 'same': unknown parameter 'tpot'"),
+        ({"arrivals": 3}, "scenarios.arrivals is 3; it should be a name, or several"),
+        ({"device": "a100"}, "scenarios.device: unknown profile 'a100' (did you mean 'a100-"),
+        ({"pools": [{"device": "a100"}]}, "scenarios.pools: unknown profile 'a100'"),
+        ({"router": "min"}, "scenarios.router: unknown router 'min' (did you mean 'min-"),
+        ({"gain": "gdt"}, "scenarios.gain: unknown gain function 'gdt'"),
+        ({"predictor": "x"}, "scenarios.predictor: "),
+        ({"incidents": ["fail"]}, "scenarios.incidents: an incident of 'fail'; it should be KIND:ENGINE@SECONDS"),
+        ({"preset": ["light"]}, "scenarios.preset: unknown preset ['light']; there are light, overload"),
+        ({"split": "test"}, "scenarios.split is 'test'; training uses 'train'"),
+        ({"load": 1.0, "rate_per_s": 2.0}, "scenarios: load and rate_per_s (--load and --rate) are both given"),
+    ],
+)
+def test_what_is_wrong_with_scenarios_names_file_and_key(scenarios, message, tmp_path) -> None:
+    """Before anything is drawn or written: one of several traces may not be drawn for hours."""
+    (tmp_path / "mine.yaml").write_text(json.dumps(DOCUMENT | {"scenarios": scenarios, "mixture": []}))
+    with pytest.raises(TrainingError) as caught:
+        evolution.train(load_config(tmp_path / "mine.yaml"), tmp_path / "run")
+    assert str(caught.value).startswith(f"{tmp_path / 'mine.yaml'}: {message}")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_drawn_names_the_file_too() -> None:
+    config = dataclasses.replace(config_of(scenarios={"requests": 10**6}), file="mine.yaml")
+    with pytest.raises(
+        TrainingError, match=r"^mine.yaml: scenarios: trace \S+: an episode of 1000000 requests; its train"
+    ):
+        problem_of(config).source(np.random.default_rng(0))
 
 
 def test_its_entries_are_checked() -> None:

@@ -242,7 +242,7 @@ def test_equal_scenarios_are_run_once_and_have_no_interval() -> None:
     ("maskable-ppo-cluster-routing", {"objective": {"by_request": True}}, "needs discounting over time: horizon_s"),
     ("ppo-engine-batching", {"arguments": {"speed": 3}}, "arguments of EngineBatching-v0: .*speed"),
     ("ppo-engine-batching", {"arguments": {"scenario": 3}}, "arguments.scenario: describe the scenarios under"),
-    ("ppo-engine-batching", {"scenarios": {"laod": 1.0}}, "scenarios: unknown field of a spec 'laod'"),
+    ("ppo-engine-batching", {"scenarios": {"laod": 1.0}}, "scenarios.laod: unknown field of a spec 'laod'"),
     ("ppo-engine-batching", {"scenarios": SCENARIOS | {"split": "test"}}, "scenarios.split is 'test'"),
     ("ppo-engine-batching", {"hyperparameters": {"n_step": 3}}, "hyperparameters.n_step: unknown to ppo; it has"),
     ("ppo-engine-batching", {"hyperparameters": {"n_steps": "many"}}, "hyperparameters.n_steps is 'many'; it should"),

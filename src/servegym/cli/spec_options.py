@@ -90,7 +90,7 @@ def _check_pools(file: Path, words: Words, of_options: Words) -> None:
     ignored = [name for name in ("device", "scheduler") if name in of_options and all(getattr(p, name) for p in pools)]
     if pools and (dropped or ignored):
         own = "numbers of engines" if dropped else f"{ignored[0]}s"
-        raise SpecError(f"the pools of {file} have their own {own}; leave {_flag((dropped or ignored)[0])} out")
+        raise SpecError(f"the pools of {file} have their own {own}; leave {flag_of((dropped or ignored)[0])} out")
 
 
 def option_set(
@@ -142,7 +142,7 @@ def _parameter(name: str, many: bool, help_text: str | None, shown: str | None) 
     is_flag, repeats = option.kind in (FLAG, CORRECTION), many or option.kind == INCIDENTS or name in SEVERAL
     default = (option.shown or _default(name, is_flag)) if shown is None else shown
     made = typer.Option(
-        _flag(name),
+        flag_of(name),
         metavar=None if is_flag else option.metavar,
         help=option.help + (" Repeatable." if many else "") if help_text is None else help_text,
         show_default=default or False,
@@ -187,9 +187,10 @@ def _only(name: str, value: Any) -> Any:
     if not isinstance(value, list):
         return value
     if len(value) > 1:
-        raise SpecError(f"{_flag(name)} is given {len(value)} times; this command takes one")
+        raise SpecError(f"{flag_of(name)} is given {len(value)} times; this command takes one")
     return value[0]
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """Return the option of a field."""
     return f"--{LEAVES[name][1].name or name.replace('_', '-')}"

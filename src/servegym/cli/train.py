@@ -17,7 +17,7 @@ from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
 from servegym.cli.progress import lines_now_and_then, stopped
 from servegym.cli.runners import load_policy_files, runner_of
-from servegym.cli.spec_options import Words, spec_options
+from servegym.cli.spec_options import Words, flag_of, spec_options
 from servegym.errors import ServegymError
 
 if TYPE_CHECKING:
@@ -130,6 +130,9 @@ def train(
 
             given = {name: plain(value) for name, value in words.items()}
             chosen = chosen.replaced(scenarios=overridden(chosen.scenarios, given))
+        options_given = [flag_of(name) for name in words] + ["--algorithm"] * (algorithm is not None)
+        if options_given:  # what is wrong may be in them
+            chosen = chosen.replaced(file=f"{chosen.file} with {', '.join(options_given)}")
         folder = RunFolder(out or Path("results") / f"train-{chosen.name}-seed{chosen.seed}")
         check_output_folder(folder.path)
     check_runs_on_ray(chosen.algorithm, ray)
