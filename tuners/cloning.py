@@ -121,6 +121,11 @@ class Learner:
                 loss.backward()
                 self.optimizer.step()
                 losses.append(float(loss.detach()) * len(rows))
+        if not all(bool(torch.isfinite(weights).all()) for weights in self.actor.parameters()):
+            rate = self.settings.learning_rate
+            raise TrainingError(
+                f"hyperparameters.learning_rate is {rate!r}; it should be lower: weights are no numbers"
+            )
         return sum(losses) / n
 
     def loss(self, observations: torch.Tensor, actions: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
@@ -152,7 +157,8 @@ def train(
     with errors_of(config.file), torch_threads(config.torch_threads):
         settings, problem, folder = CloningConfig.of(config), problem_of(config), RunFolder(out)
         env = ServingEnv(problem.venv.interface, problem.source)
-        teacher = teacher_of(env, settings.teacher)
+        with errors_of("hyperparameters.teacher"):
+            teacher = teacher_of(env, settings.teacher)
         learner = Learner(problem, settings)
         if config.start is not None:
             from servegym.tuners.evolution import start_of
@@ -185,7 +191,8 @@ def learn(
     for number in range(settings.rounds):
         agent = teacher if number == 0 else NetworkAgent(problem.venv.interface, learner.network)
         parts.append(show(env, teacher, agent, decisions, config.seed + number * decisions))
-        loss = learner.fit(Shown.of(parts))
+        with errors_of(config.file):
+            loss = learner.fit(Shown.of(parts))
         network = learner.network
         verdict = judge.judge(problem.head.policy(network))
         row = {"steps": (number + 1) * decisions, "minutes": watch.read() / 60, "loss": loss}

@@ -21,6 +21,7 @@ from servegym.tuners.objective import GAIN_ALONE, Objective
 
 CONFIGS = Path(__file__).parent / "configs"
 NAMESPACE = "servegym:"
+MOST_SEED = 2**32 - 1  # that libraries take
 ALGORITHMS = ("ppo", "maskable-ppo", "cma", "bc")
 
 
@@ -93,6 +94,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "environment", self.environment.removeprefix(NAMESPACE))
+        every, limit = self.validation, self.budget.minutes
         checks = [
             ("algorithm", self.algorithm in ALGORITHMS, f"one of {', '.join(ALGORITHMS)}"),
             ("environments", self.environments >= 1, "1 or more"),
@@ -106,13 +108,17 @@ class TrainingConfig:
             ("objective.cost", 0 <= self.objective.cost < math.inf, "0 or more"),
             ("budget", self.budget != BudgetConfig(), "steps or minutes, or both"),
             ("budget.steps", self.budget.steps is None or self.budget.steps >= 1, "1 or more"),
-            ("budget.minutes", self.budget.minutes is None or self.budget.minutes > 0, "above 0"),
+            ("budget.minutes", limit is None or 0 < limit < math.inf, "above 0, and finite"),
             ("validation.scenarios", self.validation.scenarios >= 2, "2 or more"),
-            ("validation.first_seed", self.validation.first_seed >= 0, "0 or more"),
-            ("validation.every_steps", (self.validation.every_steps or 1) >= 1, "1 or more"),
-            ("validation.every_minutes", (self.validation.every_minutes or 1) > 0, "above 0"),
-            ("seed", self.seed >= 0, "0 or more"),
-            ("checkpoint_minutes", self.checkpoint_minutes > 0, "above 0"),
+            ("validation.first_seed", self.validation.first_seed >= 1, "1 or more"),
+            ("validation.every_steps", every.every_steps is None or every.every_steps >= 1, "1 or more"),
+            (
+                "validation.every_minutes",
+                every.every_minutes is None or 0 < every.every_minutes < math.inf,
+                "above 0, and finite",
+            ),
+            ("seed", 0 <= self.seed <= MOST_SEED, f"from 0 to {MOST_SEED}"),
+            ("checkpoint_minutes", 0 < self.checkpoint_minutes < math.inf, "above 0, and finite"),
             ("torch_threads", self.torch_threads >= 1, "1 or more"),
         ]
         for path, holds, right in checks:

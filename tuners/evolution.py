@@ -196,7 +196,8 @@ def start_of(problem: Problem) -> Network:
     if config.start is None:
         base_bias = head.base_bias and head.base_bias.times(config.network.base_bias)
         return first_network(problem.shape, base_bias, np.random.default_rng(config.seed))
-    policy = load_policy(config.start)
+    with errors_of("start"):
+        policy = load_policy(config.start)
     network = policy.network if isinstance(policy, LearnedPolicy) else None
     if network is None or network.shape != problem.shape:
         found = "no network" if network is None else f"a network of {network.shape}"

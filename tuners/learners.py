@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,13 @@ from servegym.envs.sb3 import Sb3VecEnv
 from servegym.errors import TrainingError
 from servegym.simulator.records.statuses import AT_ROUTES
 from servegym.tuners.actors import CompilablePolicy, MaskableCompilablePolicy, actor_layers, load_network
-from servegym.tuners.config import from_plain
+from servegym.tuners.config import errors_of
 from servegym.tuners.discounting import Timed, TimedMaskableRolloutBuffer, TimedRolloutBuffer
 from servegym.tuners.own_networks import policy_arguments
+from servegym.tuners.ppo_settings import END, OVER_TIME, checked
 from servegym.tuners.problem import Problem
 
 CLASSES: dict[str, Any] = {"ppo": PPO, "maskable-ppo": MaskablePPO}
-OURS = {"policy", "env", "policy_kwargs", "tensorboard_log", "verbose", "seed", "device"}  # arguments that we set
-# Hyperparameters of ours: what the learning rate falls to, in proportion to the budget used; and, of PPO, discounting
-# over time instead of steps (tuners/discounting.py).
-END = "learning_rate_end"
-OVER_TIME = ("horizon_s", "trace_s")
 POLICIES: dict[str, Any] = {"ppo": CompilablePolicy, "maskable-ppo": MaskableCompilablePolicy}
 BUFFERS: dict[str, Any] = {"ppo": TimedRolloutBuffer, "maskable-ppo": TimedMaskableRolloutBuffer}
 
@@ -49,7 +44,7 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
     config = problem.config
     check_suits(problem)
     check_credit(problem)
-    more = hyperparameters(problem)
+    more = checked(config)
     rate = more.pop(END, None)
     if rate is not None:
         more["learning_rate"] = Annealed(more.get("learning_rate", 3e-4), rate)
@@ -109,30 +104,10 @@ def check_credit(problem: Problem) -> None:
         raise TrainingError(f"objective.by_request needs discounting over time: {', '.join(OVER_TIME)}")
 
 
-def hyperparameters(problem: Problem) -> dict[str, Any]:
-    """The hyperparameters as the algorithm's class takes them. Raises TrainingError for an unknown one."""
-    config = problem.config
-    known = set(inspect.signature(CLASSES[config.algorithm]).parameters) - OURS | {END, *OVER_TIME}
-    known = {name for name in known if not name.startswith("_")}
-    given = dict(config.hyperparameters)
-    if unknown := sorted(set(given) - known):
-        raise TrainingError(
-            f"hyperparameters.{unknown[0]}: unknown to {config.algorithm}; it has {', '.join(sorted(known))}"
-        )
-    lacking = [name for name in OVER_TIME if (name in given) != any(one in given for one in OVER_TIME)]
-    if lacking:
-        raise TrainingError(
-            f"hyperparameters.{lacking[0]} is missing; discounting over time needs both {', '.join(OVER_TIME)}"
-        )
-    for name, value in given.items():
-        if isinstance(value, str):
-            given[name] = from_plain(float, value, f"hyperparameters.{name}")
-    return given
-
-
 def start_from(model: BaseAlgorithm, problem: Problem, path: str) -> None:
     """Copy the weights of a policy's network into the model's actor. Raises TrainingError if they do not fit."""
-    network = getattr(load_policy(path), "network", None)
+    with errors_of("start"):
+        network = getattr(load_policy(path), "network", None)
     if network is None or network.shape != problem.shape:
         shape = "no network" if network is None else network.shape.to_json()
         raise TrainingError(f"start: {path} has {shape}; it should have {problem.shape.to_json()}")

@@ -17,7 +17,7 @@ from servegym.scenarios.sampling import SPLITS, draw_episode
 from servegym.scenarios.spec import ServingSpec
 from servegym.scenarios.values import listed_json
 from servegym.traces.workloads import workload_notes
-from servegym.tuners.config import NAMESPACE, TrainingConfig
+from servegym.tuners.config import NAMESPACE, TrainingConfig, from_plain
 from servegym.tuners.decision_head import DecisionHead, head_of
 from servegym.tuners.mixture import Mixture, mixture_of, union_of
 
@@ -101,6 +101,9 @@ def plain_arguments(config: TrainingConfig) -> Mapping[str, Any]:
     arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in config.arguments.items()}
     if "scenario" in arguments:
         raise TrainingError("arguments.scenario: describe the scenarios under `scenarios`")
+    for name, kind in (("shaping", float), ("discount", float), ("sees", str)):
+        if name in arguments:
+            arguments[name] = from_plain(kind, arguments[name], f"arguments.{name}")
     if arguments.get("shaping") and "discount" not in arguments and "gamma" in config.hyperparameters:
         arguments["discount"] = config.hyperparameters["gamma"]
     return arguments

@@ -49,7 +49,8 @@ class SettingsTeacher(Teacher):
         other = [name for name in same if self.policy.settings.get(name) != self.base.settings.get(name)]
         if self.policy.name != self.base.name or other:
             raise TrainingError(
-                f"teacher {text!r}: it should be {self.base.label} with other values of {', '.join(self.controls)}"
+                f"{text!r} cannot teach here; it should be {self.base.label} with other values of "
+                f"{', '.join(self.controls)}"
             )
 
     def begin(self) -> None:
@@ -79,7 +80,7 @@ class RankingTeacher(Teacher):
         super().__init__(env)
         self.policy = scheduler(text)
         if self.policy.state != StateFields():
-            raise TrainingError(f"teacher {text!r}: it should be a scheduler that remembers nothing")
+            raise TrainingError(f"{text!r} cannot teach here; it should be a scheduler that remembers nothing")
 
     def begin(self) -> None:
         self.numbers = self.policy.numbers(self.env.simulation.scenario.fact)
@@ -143,5 +144,5 @@ def teacher_of(env: ServingEnv, text: str) -> Teacher:
         return BaseTeacher(env)
     kind = type(env.interface).__name__
     if kind not in TEACHERS:
-        raise TrainingError(f"teacher {text!r}: in {kind} only the base policy teaches; it should be ''")
+        raise TrainingError(f"{text!r} cannot teach here: in {kind} only the base policy does; it should be ''")
     return TEACHERS[kind](env, text)

@@ -18,10 +18,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
 from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.errors import TrainingError
 from servegym.tuners.actors import actor_layers, network_of
 from servegym.tuners.config import TrainingConfig, errors_of
 from servegym.tuners.learners import Annealed, load_model, new_model
 from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, save_policy, validation_provenance
+from servegym.tuners.ppo_settings import checked
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.rewards import TrainingVecEnv
 from servegym.tuners.runs import POLICY, TENSORBOARD, RunFolder
@@ -29,6 +31,7 @@ from servegym.tuners.validation import Judge, progress_text
 
 MODEL = "model.zip"
 FOREVER = 2**62  # steps, where a budget has none
+MOST_WEIGHT = 1e6  # far above any of a network that decides
 
 
 class Training(BaseCallback):
@@ -143,6 +146,7 @@ def train(
     be trained, Stopped after Ctrl-C.
     """
     with errors_of(config.file):
+        checked(config)  # before the environment, whose rewards may depend on gamma
         problem, folder = problem_of(config), RunFolder(out)
     found = folder.last_checkpoint() if resume else None
     state = found[1]["training"] if found else State()
@@ -167,15 +171,31 @@ def learn(model: BaseAlgorithm, watch: Training) -> None:
         watch.begin_clock()
         left = (budget.steps or FOREVER) - model.num_timesteps
         # Stable-Baselines3 counts on from the model's steps, and ends by itself only after all rollouts.
-        model.learn(max(left, 0), callback=watch, reset_num_timesteps=False, log_interval=1)
-    watch.stopwatch.read()
-    if not (watch.interrupted or watch.over):
-        watch.validate()
+        try:
+            model.learn(max(left, 0), callback=watch, reset_num_timesteps=False, log_interval=1)
+            watch.stopwatch.read()
+            if not (watch.interrupted or watch.over):
+                watch.validate()
+        except ValueError:
+            check_weights(model, watch.problem.config)
+            raise
     watch.checkpoint()
     watch.say()
     model.logger.close()
     if watch.interrupted:
         raise Stopped(model.num_timesteps)
+
+
+def check_weights(model: BaseAlgorithm, config: TrainingConfig) -> None:
+    """Raise TrainingError if steps were so large that weights lead nowhere, or are no numbers any more."""
+    if all(bool((weights.abs() < MOST_WEIGHT).all()) for weights in model.policy.parameters()):
+        return
+    rate, steps = config.hyperparameters.get("learning_rate"), model.num_timesteps
+    with errors_of(config.file):
+        raise TrainingError(
+            f"hyperparameters.learning_rate is {rate!r}; it should be lower: after {steps:,} steps weights are above "
+            f"{MOST_WEIGHT:g}, or no numbers"
+        )
 
 
 def restore(env: TrainingVecEnv, state: dict[str, Any]) -> None:

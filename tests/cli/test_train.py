@@ -63,6 +63,7 @@ def test_the_base_can_be_a_policy_of_ones_own(servegym, servegym_process, tmp_pa
     (("ppo-scheduling-overload", "--algorithm", "maskable-ppo"), "for Scheduling-v0 it should be ppo"),
     (("wrong.yaml",), "wrong.yaml: scenarios.trace: unknown trace 'azur'"),
     (("wrong.yaml", "--trace", "azure"), "wrong.yaml with --trace: scenarios.trace: unknown trace 'azure'"),
+    (("gamma.yaml",), "gamma.yaml: hyperparameters.gamma is [0.9]; it should be a number from 0 to 1"),
     (("engines.yaml",), "engines.yaml: arguments of ClusterRouting-v0: engines=many: it should be a whole number"),
     (("ppo-scheduling-overload", "--minutes", "0"), "budget.minutes is 0.0; it should be above 0"),
     (("ppo-scheduling-overload", "--steps", "0"), "--steps"),
@@ -75,8 +76,10 @@ def test_wrong_input_is_one_line(servegym, tmp_path, arguments, problem):
     least = "environment: ClusterRouting-v0\nalgorithm: cma\nbudget: {steps: 1}\n"
     (tmp_path / "wrong.yaml").write_text(least + "scenarios: {trace: azur}\n")
     (tmp_path / "engines.yaml").write_text(least + "arguments: {engines: many}\n")
+    (tmp_path / "gamma.yaml").write_text(least.replace("cma", "maskable-ppo") + "hyperparameters: {gamma: [0.9]}\n")
+    before = sorted(tmp_path.iterdir())
     assert problem in servegym("train", *arguments).refusal
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "engines.yaml", "wrong.yaml"]
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.slow

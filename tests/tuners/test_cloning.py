@@ -13,7 +13,7 @@ from servegym.baselines.artifact.files import load_policy
 from servegym.baselines.registry import router, scheduler
 from servegym.envs.agents import play
 from servegym.envs.env import ServingEnv
-from servegym.errors import TrainingError
+from servegym.errors import ServegymError, TrainingError
 from servegym.simulator.runs.simulation import Simulation
 from servegym.tuners import cloning
 from servegym.tuners.config import BudgetConfig, NetworkConfig, TrainingConfig, ValidationConfig
@@ -143,9 +143,12 @@ def test_a_teacher_that_cannot_teach_is_refused(environment, teacher, message):
 
 @pytest.mark.parametrize(("changes", "message"), [
     ({"hyperparameters": {"rounds": 0}}, "hyperparameters.rounds is 0"),
+    ({"hyperparameters": {"teacher": "sjf"}}, "^hyperparameters.teacher: unknown router 'sjf'"),
+    ({"hyperparameters": {"teacher": "min-load"}, "start": "no.json"}, "^start: no.json"),
+    ({"hyperparameters": {"learning_rate": 1e30}}, r"^hyperparameters.learning_rate is 1e\+30; it should"),
     ({"hyperparameters": {"teachers": "sjf"}}, "hyperparameters.teachers: unknown key"),
     ({"budget": BudgetConfig(minutes=1.0)}, "budget.steps is None"),
 ])  # fmt: skip
 def test_what_cannot_be_is_told(changes, message, tmp_path):
-    with pytest.raises(TrainingError, match=message):
+    with pytest.raises(ServegymError, match=message):
         cloning.train(config_of(ROUTING, **changes), tmp_path)

@@ -57,6 +57,13 @@ def test_either_budget_replaces_the_other(tmp_path: Path) -> None:
     ({"budget": "{}"}, "budget is {'steps': None, 'minutes': None}; it should be steps or minutes, or both"),
     ({"budget": "{minutes: soon}"}, "budget.minutes is 'soon'; it should be a number"),
     ({"validation": "{scenarios: 1}"}, "validation.scenarios is 1; it should be 2 or more"),
+    ({"validation": "{every_steps: 0}"}, "validation.every_steps is 0; it should be 1 or more"),
+    ({"validation": "{every_minutes: 0}"}, "validation.every_minutes is 0.0; it should be above 0"),
+    ({"validation": "{first_seed: 0}"}, "validation.first_seed is 0; it should be 1 or more"),
+    ({"budget": "{minutes: .inf}"}, "budget.minutes is inf; it should be above 0, and finite"),
+    ({"checkpoint_minutes": ".inf"}, "checkpoint_minutes is inf; it should be above 0, and finite"),
+    ({"seed": "4294967296"}, "seed is 4294967296; it should be from 0 to 4294967295"),
+    ({"file": "a.yaml"}, "file: unknown key; known are environment, algorithm,"),
     ({"hyperparameters": "3"}, "hyperparameters is 3; it should be keys with values"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_in_a_line(changes: dict, problem: str, tmp_path: Path) -> None:

@@ -246,6 +246,14 @@ def test_equal_scenarios_are_run_once_and_have_no_interval() -> None:
     ("ppo-engine-batching", {"scenarios": SCENARIOS | {"split": "test"}}, "scenarios.split is 'test'"),
     ("ppo-engine-batching", {"hyperparameters": {"n_step": 3}}, "hyperparameters.n_step: unknown to ppo; it has"),
     ("ppo-engine-batching", {"hyperparameters": {"n_steps": "many"}}, "hyperparameters.n_steps is 'many'; it should"),
+    ("ppo-engine-batching", {"hyperparameters": {"gamma": [0.9]}}, r"^hyperparameters.gamma is \[0.9\]; it should"),
+    ("ppo-engine-batching", {"hyperparameters": {"use_sde": True}}, "hyperparameters.use_sde: unknown to ppo; it has"),
+    ("ppo-engine-batching", {"arguments": {"shaping": "x"}}, "^arguments.shaping is 'x'; it should be a number"),
+    (
+        "ppo-engine-batching",
+        {"hyperparameters": {"gamma": "x"}, "arguments": {"shaping": 0.1}},
+        "^hyperparameters.gamma is 'x'; it should be a number from 0 to 1",
+    ),
     (
         "ppo-engine-batching",
         {"environment": "DisaggregatedRouting-v0", "scenarios": {"prefill": 1, "decode": 1, "engines": 1},
@@ -258,6 +266,17 @@ def test_what_cannot_be_trained(name: str, changes: dict, problem: str, tmp_path
         train(tiny(name, **changes), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not os.path.exists(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["ppo-engine-batching", "maskable-ppo-cluster-routing"])
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_steps_that_are_too_large_are_told(name: str, tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny(name, hyperparameters=PPO | {"learning_rate": 1e30}), file="mine.yaml")
+    message = (
+        r"^mine.yaml: hyperparameters.learning_rate is 1e\+30; it should be lower: after \d+ steps weights are above"
+    )
+    with pytest.raises(TrainingError, match=message):
+        train(config, tmp_path / "run")
 
 
 def test_folders_that_are_not_for_it(tmp_path: Path) -> None:
