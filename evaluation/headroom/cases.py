@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import inspect
+import math
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,10 @@ from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.headroom.ranking import FORESIGHT
 from servegym.evaluation.headroom.search import BASES, SEARCHES, SEED
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
+from servegym.simulator.compilation.kernels import source_digest
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs.slos import attained
 
 SEARCH = ("point.py", "search.py")
 OF_KIND = {"scheduler": ("ranking.py", "moves.py"), "router": ("assignment.py", "reassigning.py")}
@@ -53,6 +59,8 @@ def case_of(comparison: Comparison, load: float, seed: int, kind: str = "schedul
             "seed": seed,
             "search_seed": SEED,
             "others": [policy.to_json() for policy in others],
+            "parameters": _parameters([*families, *others], scenario),
+            "score": _score_identity(scenario, kind),
             "workload": scenario.workload.digest,
             "deployment": deployment_digest(scenario.deployment),
             "versions": versions(),
@@ -62,6 +70,28 @@ def case_of(comparison: Comparison, load: float, seed: int, kind: str = "schedul
         },
         kind,
     )
+
+
+def _parameters(policies: Sequence[Policy], scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """The parameters of policies in a scenario, and of those that pools bring: a changed default changes runs, but no
+    settings and no source."""
+    of_pools = [pool.scheduler for pool in scenario.deployment.pools if pool.scheduler is not None]
+    found = {}
+    for policy in (*policies, *of_pools):
+        values = policy.values(scenario.fact)
+        found[f"{policy.kind} {policy.label}"] = {
+            name: value if isinstance(value, str) or math.isfinite(value) else str(value)
+            for name, value in values.items()
+        }
+    return found
+
+
+def _score_identity(scenario: Scenario, kind: str) -> dict[str, str | None]:
+    """Digests of what makes a score of a run, beside the event loop: the gain of tokens, and what attains an SLO."""
+    gain = scenario.gain
+    ideal = hashlib.sha256(inspect.getsource(type(gain)).encode()).hexdigest()[:16]
+    found: dict[str, str | None] = {"gain": source_digest(gain.function), "ideal": ideal}
+    return found | ({"attained": source_digest(attained)} if kind == "router" else {})
 
 
 @functools.cache
