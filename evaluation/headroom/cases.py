@@ -19,6 +19,7 @@ from servegym.evaluation.headroom.search import BASES, SEARCHES, SEED
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
 from servegym.simulator.compilation.kernels import source_digest
 from servegym.simulator.inputs.scenario import Scenario
+from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.slos import attained
 
@@ -60,12 +61,12 @@ def case_of(comparison: Comparison, load: float, seed: int, kind: str = "schedul
             "search_seed": SEED,
             "others": [policy.to_json() for policy in others],
             "parameters": _parameters([*families, *others], scenario),
-            "score": _score_identity(scenario, kind),
+            "score": score_identity(scenario.gain, kind),
             "workload": scenario.workload.digest,
             "deployment": deployment_digest(scenario.deployment),
             "versions": versions(),
             "code": code_digests([*families, *others], scenario.deployment),
-            "search": _search_identity(kind),
+            "search": search_identity(kind),
             "starts": [point.to_json() for point in SEARCHES[kind].starts()],
         },
         kind,
@@ -86,16 +87,15 @@ def _parameters(policies: Sequence[Policy], scenario: Scenario) -> dict[str, dic
     return found
 
 
-def _score_identity(scenario: Scenario, kind: str) -> dict[str, str | None]:
+def score_identity(gain: Gain, kind: str) -> dict[str, str | None]:
     """Digests of what makes a score of a run, beside the event loop: the gain of tokens, and what attains an SLO."""
-    gain = scenario.gain
     ideal = hashlib.sha256(inspect.getsource(type(gain)).encode()).hexdigest()[:16]
     found: dict[str, str | None] = {"gain": source_digest(gain.function), "ideal": ideal}
     return found | ({"attained": source_digest(attained)} if kind == "router" else {})
 
 
 @functools.cache
-def _search_identity(kind: str) -> dict[str, str | None]:
+def search_identity(kind: str) -> dict[str, str | None]:
     """The search's source and the version of its library: with others, the same scores give other points."""
     digest = hashlib.sha256()
     for name in (*SEARCH, *OF_KIND[kind]):

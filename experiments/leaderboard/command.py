@@ -26,11 +26,20 @@ app = typer.Typer(help="Scores of policies, measured alike: write the page, add 
 def write(
     page: Annotated[Path, typer.Argument(metavar="FILE.md", help="The page to write.")] = Path("docs/leaderboard.md"),
 ) -> None:
-    """Write the page from the entries. Nothing is run."""
+    """Write the page from the entries, and say what was measured with other code than there is. Nothing is run."""
+    from experiments.leaderboard.entry import entries, is_stale
     from experiments.leaderboard.page import page as text
+    from experiments.leaderboard.searched import stale
 
     page.write_text(text(), encoding="utf-8")
-    console_for(None).print("Written:", str(page))
+    console = console_for(None)
+    console.print("Written:", str(page))
+    old = [entry.name for entry in entries() if is_stale(entry)]
+    if old:
+        console.print(f"{len(old)} entries were measured with other code than there is (verify runs one again):")
+        console.print(", ".join(old))
+    for line in stale():
+        console.print(line)
 
 
 @app.command("add", epilog=EXAMPLES)

@@ -113,6 +113,14 @@ def code_of(policy: str, kind: str) -> str:
     return hashlib.sha256(" ".join(map(str, sources)).encode()).hexdigest()[:16]
 
 
+def is_stale(entry: Entry) -> bool:
+    """Whether the entry's policy has another source than when it was measured, or is gone."""
+    try:
+        return code_of(entry.policy, entry.kind) != entry.code
+    except (PolicyError, FileNotFoundError):
+        return True
+
+
 def loads_in(figures: dict[str, float]) -> list[str]:
     """The names of the shares by load, the lightest first."""
     return sorted(
