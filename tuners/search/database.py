@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import tempfile
 import time
@@ -49,12 +50,14 @@ class Patience:
     """Calls a backend's methods, and repeats a call while the database is unavailable, with growing waits.
 
     limit_s: time after which a call raises StorageError; 0 after Ctrl-C, for the last calls of a worker that leaves.
+    trouble_s: when a call last found the database away, by this process's clock.
     """
 
     def __init__(self, backend: RDBStorage, name: str, limit_s: float) -> None:
         self.backend = backend
         self.name = name
         self.limit_s = limit_s
+        self.trouble_s = -math.inf
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.backend, name)
@@ -73,6 +76,7 @@ class Patience:
                 cause = trouble(error)
                 if cause is None:
                     raise
+                self.trouble_s = time.monotonic()
                 if time.monotonic() - started_s >= self.limit_s:
                     raise StorageError(
                         f"{self.name} has not answered for {self.limit_s:g} s ({reason(cause)}); "
@@ -91,6 +95,7 @@ class SharedDatabase(_CachedStorage):
 
     def __init__(self, url: str, grace_s: int, patience_s: float) -> None:
         parsed = checked_url(url)
+        self.grace_s = grace_s
         self.name = parsed.render_as_string(hide_password=True)
         self.presence = Presence(Path(tempfile.gettempdir()) / f"servegym-workers-{os.getuid()}")
         settings: dict[str, Any] = {
@@ -129,6 +134,14 @@ class SharedDatabase(_CachedStorage):
         except Exception as error:
             if trouble(error) is None:
                 raise
+            self._patience.trouble_s = time.monotonic()
+
+    @property
+    def heartbeats_tell(self) -> bool:
+        """Whether a missing heartbeat tells that a worker is dead. Not for the grace after the database was away: then
+        nobody could send one, and whoever comes back first would count all the others as dead.
+        """
+        return time.monotonic() - self._patience.trouble_s >= self.grace_s
 
     def is_dead(self, worker: str) -> bool:
         """Return whether a worker of this machine is dead; False for other machines, whose heartbeats stop."""

@@ -64,6 +64,8 @@ class SharedJournal(JournalStorage):
     folder: has the file `study.journal` and, for locks, the folder `study.journal.locks`.
     """
 
+    heartbeats_tell = False  # there are none: locks tell which workers are dead
+
     def __init__(self, folder: Path) -> None:
         path, self._locks = folder / "study.journal", folder / "study.journal.locks"
         self.name = str(path)

@@ -230,9 +230,10 @@ class Worker:
             if trial.state == TrialState.RUNNING and self.storage.is_dead(worker := worker_of(trial)):
                 self._fail(trial._trial_id)
                 self.storage.presence.forget(worker)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            optuna.storages.fail_stale_trials(self.study)  # of a database: those without a heartbeat
+        if self.storage.heartbeats_tell:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                optuna.storages.fail_stale_trials(self.study)  # of a database: those without a heartbeat
 
     def _fail(self, trial_id: int, why: str | None = None) -> None:
         with contextlib.suppress(UpdateFinishedTrialError):  # another worker did it

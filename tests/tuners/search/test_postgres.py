@@ -177,6 +177,47 @@ def test_a_server_that_stays_away_ends_the_worker_and_keeps_what_is_finished(tmp
         assert [trial.state.name for trial in again.trials].count("COMPLETE") == 6
 
 
+def test_after_an_outage_longer_than_the_grace_living_workers_keep_their_trials(tmp_path, server):
+    """Whoever is back first waits for a grace, as nobody could send heartbeats; then who sends none is dead."""
+    with fresh_database(server.url) as url:
+        studies = [opened(tmp_path, url, grace_s=3) for _ in range(2)]
+        first, second = (
+            workers.Worker(study, study._storage, name, 3, sampler_of)
+            for study, name in zip(studies, "ab", strict=True)
+        )
+        trial, _ = first.take()
+        assert second.storage.heartbeats_tell
+        server.stop("fast")
+        time.sleep(4)
+        server.start()
+        other, _ = second.take()
+        assert [workers.index_of(one) for one in (trial, other)] == [0, 1]
+        assert not second.storage.heartbeats_tell
+        for worker, one in ((first, trial), (second, other)):
+            worker.evaluate(one, bowl)
+            assert second.storage.get_trial(one._trial_id).state.name == "COMPLETE"
+
+        third, _ = first.take()  # and dies
+        time.sleep(4)
+        second.storage._patience.trouble_s -= 3  # the grace is over
+        again, _ = second.take()
+        assert workers.index_of(again) == workers.index_of(third) == 2
+        assert second.storage.get_trial(third._trial_id).state.name == "FAIL"
+
+
+def test_a_heartbeat_that_could_not_be_sent_tells_of_an_outage(tmp_path, database, monkeypatch):
+    """The thread that sends them may be the only one to notice, during a long trial."""
+    storage = opened(tmp_path, database)._storage
+
+    def away(trial_id):
+        raise sqlalchemy.exc.OperationalError("", {}, psycopg.OperationalError("the server is away"))
+
+    monkeypatch.setattr(storage._patience.backend, "record_heartbeat", away)
+    assert storage.heartbeats_tell
+    storage.record_heartbeat(0)
+    assert not storage.heartbeats_tell
+
+
 def test_killed_and_started_again_is_as_if_nothing_had_happened(tmp_path, database):
     with Workers(tmp_path, database, trials=8, seconds=0.1, sampler="tpe") as workers:
         workers.start()
