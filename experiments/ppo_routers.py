@@ -3,9 +3,10 @@
     python -m experiments.ppo_routers results/ppo-routers docs/results/ppo-routers.md
 
 Trains what the folder does not have yet, judges all that was trained beside every router that ships, and writes the
-page and its picture. Hypotheses and words: ppo_routers.md. For routers that came later, on the same scenarios:
+page and its picture. Hypotheses and words: ppo_routers.md. For routers that came later, on the same scenarios, into a
+page that is there:
 
-    python -m experiments.ppo_routers --router lost-gain --router learned:session-fleet
+    python -m experiments.ppo_routers --router lost-gain --into docs/results/ppo-routers.md
 """
 
 import argparse
@@ -17,6 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.one_choice import changes_table
+from experiments.outcomes import cells_of
 from experiments.ppo_arms import (
     AFFINITY,
     ARMS,
@@ -41,7 +43,6 @@ from experiments.session_fleet import (
     TDG,
     TUNED,
     Outcomes,
-    all_routers,
     by_router,
     routers,
     scenarios_of,
@@ -61,6 +62,8 @@ ELSEWHERE = 6  # scenarios of each place that no training saw
 CHANGED = 16  # decisions an episode
 WITHIN_S = (10, 30, 60, 100, 200, 400)  # the next turn of a session
 CMA = "learned:session-fleet"
+LATER, NEXT = "### Routers that came later\n", "## Elsewhere\n"  # headings of the page
+STYLES = (".4f", ".3f", ".1f", ".1f", ".3f")
 DOTS_PER_INCH = 150
 COLOURS = {AFFINITY: "#d95f02", COST: "#1b5e9b"}
 
@@ -148,12 +151,32 @@ def routers_table(outcomes: Outcomes, found: Sequence[Trained]) -> str:
     """A row a router, and one an arm, those that attain most first: means over scenarios (and trainings)."""
     means = {name if name == TUNED else f"`{name}`": outcomes[name].mean(axis=0) for name in routers()}
     means |= {f"upon {in_words(one.arm)}": of_arm(outcomes, one).mean(axis=(0, 1)) for one in found}
-    styles = (".4f", ".3f", ".1f", ".1f", ".3f")
     rows = [
-        (name, *(f"{value:{style}}" for value, style in zip(means[name], styles, strict=True)))
+        (name, *(f"{value:{style}}" for value, style in zip(means[name], STYLES, strict=True)))
         for name in sorted(means, key=lambda name: -means[name][ATTAINMENT])
     ]
     return table(("router", *FIGURES), rows)
+
+
+def later_section(names: Sequence[str]) -> str:
+    """The section of routers that came after the trainings, on the same scenarios; those that attain most first.
+
+    A page that is written with the trainings has all routers in its tables, and needs no such section.
+    """
+    policies, rows = {name: registry.router(name) for name in names}, []
+    for place in SCENARIOS:
+        outcomes = by_router(policies, judging_scenarios(place))
+        for name in sorted(outcomes, key=lambda name: -outcomes[name][:, ATTAINMENT].mean()):
+            rows.append((place, f"`{name}`", *cells_of(outcomes[name], STYLES)))
+    words = sections(Path(__file__).with_suffix(".md"))["Later"]
+    command = " ".join(["python -m experiments.ppo_routers", *(f"--router {name}" for name in names)])
+    return f"{LATER}\n{words}\n\n    {command}\n\n{table(('where', 'router', *FIGURES), rows, words=2)}\n"
+
+
+def with_later(page: str, section: str) -> str:
+    """The page with the section of routers that came later, in place of an earlier one."""
+    before, heading, after = page.partition(NEXT)
+    return before.partition(LATER)[0] + section + heading + after
 
 
 def next_turn_s(base: str) -> np.ndarray:
@@ -271,12 +294,15 @@ def main() -> None:
     parser.add_argument("page", type=Path, nargs="?")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="trainings of each kind")
     parser.add_argument("--steps", type=int, help="decisions of each training, long ones ten times as many")
-    parser.add_argument("--router", action="append", help="only print the rows of these routers; nothing is trained")
+    parser.add_argument("--router", action="append", help="only the section of these routers; nothing is trained")
+    parser.add_argument("--into", type=Path, help="with --router: write the section into this page, else print it")
     options = parser.parse_args()
     if options.router:
-        policies = {name: registry.router(name) for name in options.router}
-        for place in SCENARIOS:
-            print(f"### {place}\n\n{all_routers(by_router(policies, judging_scenarios(place)))}")
+        section = later_section(options.router)
+        if options.into is None:
+            print(section)
+        else:
+            options.into.write_text(with_later(options.into.read_text("utf-8"), section), encoding="utf-8")
         return
     if options.page is None:
         parser.error("name a folder and a page, or routers with --router")

@@ -1,6 +1,7 @@
 """The study of MaskablePPO upon two routers: what is trained, and what its tables say of curves and of fresh seeds."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,6 +68,29 @@ def test_differences_are_on_the_same_scenarios() -> None:
         f"| `{COST}`, {SESSIONS} | 0.850 | +0.030 ± 0.127 | +0.030 ± 0.127 | -0.020 ± 0.127 | 0.9400 |"
     )
     assert f"upon `{COST}`" in ppo_routers.routers_table(found, [one]).splitlines()[3]  # behind CMA-ES's alone
+
+
+def test_the_section_of_later_routers_is_written_in_place_of_the_one_before(monkeypatch) -> None:
+    """That of the page comes out again, but for the figures, and nothing else changes."""
+    text = (Path(__file__).parents[2] / "docs/results/ppo-routers.md").read_text("utf-8")
+    earlier = text.partition(ppo_routers.LATER)[2].partition(ppo_routers.NEXT)[0]
+    names = ["lost-gain", "learned:session-fleet", "learned:mixed-fleet"]
+
+    def by_router(policies, scenarios):
+        assert list(policies) == names
+        return {name: np.full((2, 5), 0.5 + i / 10) for i, name in enumerate(policies)}
+
+    monkeypatch.setattr(ppo_routers, "by_router", by_router)
+    monkeypatch.setattr(ppo_routers, "judging_scenarios", lambda place: [])
+    section = ppo_routers.later_section(names)
+    written = ppo_routers.with_later(text, section)
+    rows = [line for line in section.splitlines() if line.startswith(("| session-fleet", "| mixed-fleet"))]
+    assert [row.split(" | ")[1] for row in rows] == [f"`{name}`" for name in names[::-1]] * 2
+    assert "0.7000" in rows[0] and section.split("| where")[0] == f"{ppo_routers.LATER}{earlier.split('| where')[0]}"
+    assert written.replace(section, "") == text.replace(ppo_routers.LATER + earlier, "")
+    assert ppo_routers.with_later(written, section) == written
+    without = text.replace(ppo_routers.LATER + earlier, "")
+    assert ppo_routers.with_later(without, section) == written
 
 
 def test_what_is_there_is_not_trained_again(tmp_path, monkeypatch) -> None:
