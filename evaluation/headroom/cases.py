@@ -17,7 +17,7 @@ from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.headroom.ranking import FORESIGHT
 from servegym.evaluation.headroom.search import BASES, SEARCHES, SEED
 from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
-from servegym.simulator.compilation.kernels import source_digest
+from servegym.simulator.compilation.digests import text_digest
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
@@ -90,8 +90,8 @@ def _parameters(policies: Sequence[Policy], scenario: Scenario) -> dict[str, dic
 def score_identity(gain: Gain, kind: str) -> dict[str, str | None]:
     """Digests of what makes a score of a run, beside the event loop: the gain of tokens, and what attains an SLO."""
     ideal = hashlib.sha256(inspect.getsource(type(gain)).encode()).hexdigest()[:16]
-    found: dict[str, str | None] = {"gain": source_digest(gain.function), "ideal": ideal}
-    return found | ({"attained": source_digest(attained)} if kind == "router" else {})
+    found: dict[str, str | None] = {"gain": text_digest(gain.function), "ideal": ideal}
+    return found | ({"attained": text_digest(attained)} if kind == "router" else {})
 
 
 @functools.cache
