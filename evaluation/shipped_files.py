@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from servegym.errors import ServegymError, unknown_name
-from servegym.parsing import parse_yaml
 
 
 def names_in(folder: Path) -> list[str]:
@@ -22,6 +21,8 @@ def load_mapping(
     kind, keys: what the file is and has to have, as errors say it. Raises `error` for a file that is not there, is no
     YAML, or is no mapping.
     """
+    from servegym.yaml_parsing import parse_yaml  # imports yaml
+
     names = names_in(folder)
     path = folder / f"{name}.yaml" if str(name) in names else Path(name)
     if not path.is_file() and path.suffix in (".yaml", ".yml"):

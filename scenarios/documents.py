@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from servegym.errors import SpecError, unknown_name
-from servegym.parsing import parse_yaml
 from servegym.scenarios import values
 from servegym.scenarios.presets import PRESETS
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
@@ -27,6 +26,8 @@ def of_preset(name: str) -> dict[str, Any]:
 
 def load_words(path: str | Path) -> dict[str, Any]:
     """Load the fields of a preset, or of a YAML or JSON file, by their names without parts. Raises SpecError."""
+    from servegym.yaml_parsing import parse_yaml  # imports yaml
+
     if str(path) in PRESETS:
         return of_preset(str(path))
     path = Path(path)

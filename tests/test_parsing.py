@@ -2,7 +2,8 @@
 
 import pytest
 
-from servegym.parsing import Malformed, parse_json, parse_yaml
+from servegym.parsing import Malformed, parse_json
+from servegym.yaml_parsing import parse_yaml
 
 DEEP = 20_000
 

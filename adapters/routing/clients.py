@@ -14,7 +14,7 @@ from typing import Any
 
 from servegym.adapters.routing.refusals import Refused
 from servegym.errors import RoutingError, why_unread
-from servegym.parsing import parse_yaml
+from servegym.yaml_parsing import parse_yaml
 
 KEY_VARIABLE = "SERVEGYM_API_KEY"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

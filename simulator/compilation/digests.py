@@ -18,13 +18,12 @@ import numpy as np
 
 from servegym.simulator.compilation.numba_types import Type
 from servegym.simulator.compilation.settings import code_settings
-from servegym.simulator.compilation.sources import source_of
+from servegym.simulator.compilation.sources import PACKAGE, source_of
 from servegym.simulator.compilation.versions import versions
 
 # Values that enter the digest by their repr, which for a type is its layout. Another object that kernels use, such as
 # Parameters, has a `kernel_text`: all that compiled code depends on.
 VALUES = int | float | str | tuple | np.generic | np.dtype | Type
-PACKAGE = f"{__name__.partition('.')[0]}."
 # Files of the simulator that make code of kernels: their sources are part of every digest.
 MAKERS = (
     "compilation/compiling.py", "compilation/entries.py", "compilation/kernels.py", "compilation/linking.py",

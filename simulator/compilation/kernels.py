@@ -163,6 +163,12 @@ class Compiled:
             self._code = self._read() or self._compile()
         return self._code
 
+    def load(self) -> bool:
+        """Load it from the cache, unless it is loaded, and return whether that was possible."""
+        if self._code is None and not JIT_DISABLED:
+            self._code = self._read()
+        return JIT_DISABLED or self._code is not None
+
     def _read(self) -> Loaded | None:
         """Load what the cache has of it. Numba's lock is not held: a thread that holds it may come here too."""
         with _reading:

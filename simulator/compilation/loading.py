@@ -48,6 +48,7 @@ class Definition(ctypes.Structure):
 
 _new: Any = ctypes.pythonapi.PyCFunction_NewEx
 _new.restype, _new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+_known: set[str] = set()  # symbols that this process has
 _definitions: list[Definition] = []  # CPython reads them as long as the functions are there
 
 
@@ -90,7 +91,9 @@ def provide_runtime() -> None:
 
 def missing(symbols: Collection[str]) -> list[str]:
     """Return the symbols that nothing in this process defines."""
-    return [name for name in symbols if binding.address_of_symbol(name) is None]
+    unknown = [name for name in symbols if name not in _known and binding.address_of_symbol(name) is None]
+    _known.update(set(symbols).difference(unknown))
+    return unknown
 
 
 def function_at(address: int, name: str) -> Callable:

@@ -11,6 +11,7 @@ import linecache
 from operator import itemgetter
 from types import FunctionType
 
+PACKAGE = f"{__name__.partition('.')[0]}."
 LINE = itemgetter(2)  # of an item of `co_lines`: None for code without one
 
 
@@ -20,7 +21,8 @@ def source_of(function: FunctionType) -> str | None:
     if hasattr(function, "kernel_text"):  # generated
         return str(function.kernel_text)
     code = function.__code__
-    linecache.checkcache(code.co_filename)  # the file may have changed since it was read
+    if not function.__module__.startswith(PACKAGE):
+        linecache.checkcache(code.co_filename)  # the file may have changed since it was read
     lines, first = linecache.getlines(code.co_filename, function.__globals__), code.co_firstlineno - 1
     if first < len(lines) and lines[first].lstrip().startswith(("def ", "@")):
         last = max(filter(None, map(LINE, code.co_lines())))

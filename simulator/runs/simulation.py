@@ -14,7 +14,6 @@ from servegym.simulator.compilation.failures import Failure, call
 from servegym.simulator.compilation.interruption import stop_if_asked
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.settings import settings_of
-from servegym.simulator.policies.compile_errors import ensure_compiled
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records import types as layout
 from servegym.simulator.records.fields import copied, longer
@@ -62,7 +61,10 @@ class Simulation:
         deployment.check_fits(scenario.workload, again=scenario.takes_back)
         self.settings = settings_of(scenario, watched)
         for name, function in policy_functions(self.settings):
-            ensure_compiled(name, function)
+            if not function.load():
+                from servegym.simulator.policies.compile_errors import ensure_compiled
+
+                ensure_compiled(name, function)
         self.functions = functions_of(scenario, self.settings)
         self.start: tuple[SimulationState, RouterState] | None = None  # set at the first reset
         self._parked_run: ParkedRun | None = None  # set at the first run
