@@ -3,15 +3,29 @@
 if not __name__.startswith("servegym."):
     raise ImportError("this folder is the package servegym.traces: import it under that name")
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from servegym.traces.arrivals import ARRIVALS
 from servegym.traces.families import FAMILIES, generate
-from servegym.traces.inspect import describe
-from servegym.traces.readers import READERS, read_trace
 from servegym.traces.reading import Reading
 from servegym.traces.recipes import RECIPES
 from servegym.traces.trace import PrefixBlocks, Trace
 from servegym.traces.workloads import build_trace, build_workload, load_trace, trace_names
-from servegym.traces.writing import convert, write
+
+if TYPE_CHECKING:
+    from servegym.traces.inspect import describe
+    from servegym.traces.readers import READERS, read_trace
+    from servegym.traces.writing import convert, write
+
+# What only files need is imported when it is asked for.
+_HOMES = {
+    "describe": "inspect",
+    "READERS": "readers",
+    "read_trace": "readers",
+    "convert": "writing",
+    "write": "writing",
+}
 
 __all__ = [
     "ARRIVALS",
@@ -31,3 +45,10 @@ __all__ = [
     "trace_names",
     "write",
 ]
+
+if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is an error
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

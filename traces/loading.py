@@ -13,7 +13,6 @@ from servegym.errors import WorkloadError, unknown_name
 from servegym.traces import servegen
 from servegym.traces.distributions import Stream, generator
 from servegym.traces.families import FAMILIES, generate
-from servegym.traces.readers import read_trace
 from servegym.traces.reading import Reading
 from servegym.traces.resampling import resampled
 from servegym.traces.tokenizers import Tokenizer
@@ -67,6 +66,8 @@ def load_trace(
         tables = servegen.read_tables(Path(trace))
         start = window_start(window, seed, len(tables.windows_s), 1)
         return servegen.generate(tables, drawn, seed=seed, first_window=start, **limits)
+    from servegym.traces.readers import read_trace  # imported late: the readers of all formats
+
     loaded = read_trace(trace, tokenizer, reading)
     keep = within_limits(loaded, max_prompt_tokens, max_total_tokens)
     rows = np.flatnonzero(keep if loaded.turns is None else loaded.turns.whole(keep))

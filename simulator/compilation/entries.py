@@ -141,3 +141,7 @@ def layout_holds() -> bool:
         and [ctypes.c_int64.from_address(lengths + 8 * i).value for i in range(2)] == [2, 3]
         and at(row, ROW, ctypes.c_void_p) == row.__array_interface__["data"][0]
     )
+
+
+if not layout_holds():
+    raise ImportError(f"NumPy {np.__version__} lays its arrays out in a way that compiled kernels do not know")
