@@ -16,7 +16,8 @@ from numba import _dynfunc, types  # type: ignore[attr-defined]
 from numba.core import cgutils, lowering
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import register_pass
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.errors import new_error_context  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 
@@ -203,14 +204,28 @@ class EntryLowering(OuterLowering):
         return True
 
 
+class KernelPasses(PassManager):
+    """Numba's passes without its event for each, to which nothing listens.
+
+    Such an event has the types of all arguments as text, and all flags: a twentieth of the time of a first compile.
+    """
+
+    def _runPass(self, index: int, run: Any, state: Any) -> None:
+        run.analysis = self._analysis
+        with new_error_context("Pass {name}", name=run.name()):
+            for step in (run.run_initialization, run.run_pass, run.run_finalizer):
+                step(state)
+
+
 class KernelCompiler(CompilerBase):
     """Numba's compiler with another lowering pass."""
 
     lowering: type
 
     def define_pipelines(self) -> list[Any]:
-        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        pipeline.passes = [(self.lowering if one is NativeLowering else one, what) for one, what in pipeline.passes]
+        given = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline = KernelPasses(given.pipeline_name)
+        pipeline.passes = [(self.lowering if one is NativeLowering else one, what) for one, what in given.passes]
         pipeline.finalize()
         return [pipeline]
 

@@ -1,6 +1,7 @@
-"""Functions of Numba that compiled code calls when it makes an array or raises an exception, without importing Numba.
+"""Functions of Numba that compiled code calls: to make an array, for `np.nextafter`, and to raise an exception.
 
-Memory for arrays, which a kernel frees before it returns, comes from the C library. For an exception Numba is imported
+They are here so that a process which runs such code need not import Numba. Memory for arrays, which a kernel frees
+before it returns, comes from the C library, as does `nextafter`. For an exception Numba is imported
 when it is raised, and its own functions are called.
 """
 
@@ -21,7 +22,10 @@ RAISING = {
     "numba_runtime_build_excinfo_struct": (POINTER, (POINTER, POINTER)),
     "numba_do_raise": (VOID, (POINTER,)),
 }
-NAMES = {*RAISING, "numba_gil_ensure", "numba_gil_release", "NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor"}
+OTHERS = (
+    "numba_gil_ensure", "numba_gil_release", "NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor", "numba_nextafter",
+)  # fmt: skip
+NAMES = {*RAISING, *OTHERS}
 
 
 def module() -> ir.Module:
@@ -31,6 +35,7 @@ def module() -> ir.Module:
         add_raising(made, name, result, arguments)
     add_lock(made)
     add_memory(made)
+    add_nextafter(made)
     return made
 
 
@@ -90,6 +95,13 @@ def add_memory(made: ir.Module) -> None:
     free = ir.Function(made, ir.FunctionType(VOID, [POINTER]), "free")
     builder.call(free, function.args)
     builder.ret_void()
+
+
+def add_nextafter(made: ir.Module) -> None:
+    """Add the function that calls the C library's."""
+    double = ir.DoubleType()
+    function, builder = _function(made, "numba_nextafter", double, (double, double))
+    builder.ret(builder.call(ir.Function(made, function.function_type, "nextafter"), function.args))
 
 
 def _function(made: ir.Module, name: str, result: Any, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
