@@ -3,7 +3,7 @@
 import importlib.resources
 from pathlib import Path
 
-from servegym.baselines import load
+from servegym.baselines import load, load_kind, load_named
 from servegym.errors import PolicyError, unknown_name
 from servegym.policy import Policy
 from servegym.simulator.policies import policy as policies
@@ -17,9 +17,10 @@ def _find(kind: str, text: str, role: str = "") -> Policy:
 
     role: the role to take, if the file has several policies of the kind.
     """
-    load()
     if not text.startswith(LEARNED):
+        load_named(kind, text.partition(":")[0])
         return policies.get_policy(kind, text)
+    load()
     from servegym.baselines.artifact.files import load_artifact  # imported late: it loads all that networks need
 
     path = learned_path(text)
@@ -67,7 +68,7 @@ def decode_scheduler(text: str) -> Policy:
 
 def scheduler_names() -> list[str]:
     """Return the names of the registered schedulers, sorted."""
-    load()
+    load_kind("scheduler")
     return policies.policy_names("scheduler")
 
 
@@ -78,7 +79,7 @@ def router(text: str) -> Policy:
 
 def router_names() -> list[str]:
     """Return the names of the registered routers, sorted."""
-    load()
+    load_kind("router")
     return policies.policy_names("router")
 
 
@@ -89,5 +90,5 @@ def scaler(text: str) -> Policy:
 
 def scaler_names() -> list[str]:
     """Return the names of the registered scalers, sorted."""
-    load()
+    load_kind("scaler")
     return policies.policy_names("scaler")

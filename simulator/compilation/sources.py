@@ -21,7 +21,7 @@ def source_of(function: FunctionType) -> str | None:
     if hasattr(function, "kernel_text"):  # generated
         return str(function.kernel_text)
     code = function.__code__
-    if not function.__module__.startswith(PACKAGE):
+    if not (function.__module__ or "").startswith(PACKAGE):
         linecache.checkcache(code.co_filename)  # the file may have changed since it was read
     lines, first = linecache.getlines(code.co_filename, function.__globals__), code.co_firstlineno - 1
     if first < len(lines) and lines[first].lstrip().startswith(("def ", "@")):
