@@ -16,12 +16,9 @@ from numba import _dynfunc, types  # type: ignore[attr-defined]
 from numba.core import cgutils, lowering
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
-from numba.core.errors import ForceLiteralArg, new_error_context  # type: ignore[attr-defined]
-from numba.core.event import trigger_event
+from numba.core.errors import new_error_context  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
-from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import NativeLowering
 
 from servegym.simulator.compilation.entries import add_entry
@@ -252,21 +249,6 @@ def widened(kind: Any) -> Any:
 
 class InnerDispatcher(CPUDispatcher):
     """Numba's dispatcher, which compiles a kernel once for all kinds of signed integers that it is called with."""
-
-    @global_compiler_lock
-    def compile(self: Any, given: Any) -> Any:
-        """Compile for a signature, without Numba's timers: each listens to all calls of LLVM until its kernel is done,
-        and kernels that are compiled for each other have one within another."""
-        arguments, return_type = normalize_signature(given)
-        if arguments not in self.overloads:
-            what = {"dispatcher": self, "args": arguments, "return_type": return_type}
-            with self._compiling_counter, trigger_event("numba:compile", data=what):
-                try:
-                    made = self._compiler.compile(arguments, return_type)
-                except ForceLiteralArg as error:
-                    raise error.bind_fold_arguments(lambda *given: self.fold_argument_types(*given)[1]) from None
-                self.add_overload(made)
-        return self.overloads[arguments].entry_point
 
     def fold_argument_types(self, args: Any, kws: Any) -> Any:
         signature, folded = super().fold_argument_types(args, kws)
