@@ -147,6 +147,9 @@ class Compiled:
         made_from: tuple[Callable, tuple] | None = None,
         written: Callable | None = None,
     ):
+        if not isinstance(signature, Signature):
+            what = f"the signature of {py_func.__name__} is of {type(signature).__module__}"
+            raise TypeError(f"{what}; it should be made of servegym.simulator.compilation.numba_types")
         self.py_func = py_func
         self.declared = signature
         self._files: KernelFiles | None = None

@@ -158,6 +158,11 @@ def test_an_entry_refuses_what_would_crash_it(changes: dict[str, object], words:
         ENTERED.entry(*given(**changes))
 
 
+def test_a_signature_of_numbas_types_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"the signature of scaled is of numba\S*; it should be made of servegym\."):
+        Compiled(scaled, numba.float64(numba.float64))
+
+
 def test_types_are_those_of_numba() -> None:
     assert scheduler_signature.numba == numba.void(*[kind.numba for kind in scheduler_signature.args])
     assert types.UniTuple(types.int64, 3).numba == numba.types.UniTuple(numba.int64, 3)
