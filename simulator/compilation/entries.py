@@ -1,7 +1,8 @@
 """Entries: the function of each compiled kernel that Python calls.
 
-Numba's entries need Numba's own modules. These are functions of
-CPython (METH_FASTCALL) that read the address and shape of an array from NumPy's object, and build what the kernel gets.
+Numba's entries need Numba's own modules. These are functions of CPython (METH_FASTCALL) that read the address and shape
+of an array from NumPy's object, and build what the kernel gets. An array is taken as C-contiguous, and its dtype is not
+looked at.
 """
 
 from __future__ import annotations

@@ -49,7 +49,6 @@ class Definition(ctypes.Structure):
 _new: Any = ctypes.pythonapi.PyCFunction_NewEx
 _new.restype, _new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
 _known: set[str] = set()  # symbols that this process has
-_definitions: list[Definition] = []  # CPython reads them as long as the functions are there
 
 
 @functools.cache
@@ -99,5 +98,6 @@ def missing(symbols: Collection[str]) -> list[str]:
 def function_at(address: int, name: str) -> Callable:
     """Return the function of Python whose code is an entry at an address."""
     definition = Definition(name.encode(), address, METH_FASTCALL, None)
-    _definitions.append(definition)
+    # CPython reads it as long as the function is there, which may be until after the end of this module.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
     return _new(ctypes.byref(definition), CLASSES, None)
