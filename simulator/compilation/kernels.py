@@ -17,10 +17,11 @@ from typing import Any
 from servegym.simulator.compilation.arguments import check_arguments
 from servegym.simulator.compilation.cache import KernelFiles, file_stamp
 from servegym.simulator.compilation.digests import PACKAGE, names_in, plain_function, reached_values, source_digest
-from servegym.simulator.compilation.loading import Loaded, load
-from servegym.simulator.compilation.locks import alone_in
+from servegym.simulator.compilation.loading import Loaded, load, needs_numba
+from servegym.simulator.compilation.locks import alone_in, no_garbage_collection
 from servegym.simulator.compilation.numba_types import Signature
 from servegym.simulator.compilation.progress import CompileProgress
+from servegym.simulator.compilation.runtime import provide_numba
 from servegym.simulator.compilation.settings import JIT_DISABLED
 
 # Kernels own no arrays: the run's arrays belong to Python while a kernel works on them. So Numba's reference counting,
@@ -122,12 +123,13 @@ def import_types() -> None:
 @functools.cache
 def compiler() -> Any:
     """Return the module that compiles. Imports Numba, and tells it of kernels as values and of other types."""
-    from numba import types
+    with no_garbage_collection():  # makes most of a process's objects, and they stay
+        from numba import types
 
-    from servegym.simulator.compilation import compiling
+        from servegym.simulator.compilation import compiling
 
-    types.WrapperAddressProtocol.register(Compiled)
-    import_types()
+        types.WrapperAddressProtocol.register(Compiled)
+        import_types()
     return compiling
 
 
@@ -173,13 +175,18 @@ class Compiled:
         return JIT_DISABLED or self._code is not None
 
     def _read(self) -> Loaded | None:
-        """Load what the cache has of it. Numba's lock is not held: a thread that holds it may come here too."""
+        """Load what the cache has of it. Under this lock nothing waits for Numba's, whose holder may come here."""
         with _reading:
             if self._files is None and (digest := source_digest(self)):
                 stamp = "" if self.py_func.__module__.startswith(PACKAGE) else file_stamp(self.py_func)
                 self._files = KernelFiles(digest, stamp)
             code = self._files and self._files.read()
-            return load(code) if code else None
+        if not code:
+            return None
+        if needs_numba(code):
+            provide_numba()
+        with _reading:
+            return self._code or load(code)
 
     def _compile(self) -> Loaded:
         """Compile it, or load what another process has compiled meanwhile."""

@@ -64,16 +64,19 @@ def engine() -> Any:
     return binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
 
 
+def needs_numba(code: Code) -> bool:
+    """Return whether code calls functions of Numba that `runtime` lacks: `runtime.provide_numba` should come before."""
+    engine()
+    return not runtime.NAMES.issuperset(missing(code.needed))
+
+
 def load(code: Code) -> Loaded:
-    """Load machine code. Imports Numba if the code calls functions of it that `runtime` lacks."""
+    """Load machine code. Raises ImportError if it calls what nothing here defines."""
     known = engine()
-    needed = missing(code.needed)
-    if needed and runtime.NAMES.issuperset(needed):
+    if needed := missing(code.needed):
         provide_runtime()
-    elif needed:
-        runtime.provide_numba()
-        if unknown := missing(code.needed):
-            raise ImportError(f"compiled code of {code.name} needs {', '.join(unknown)}")
+        if unknown := set(needed) - runtime.NAMES:
+            raise ImportError(f"compiled code of {code.name} needs {', '.join(sorted(unknown))}")
     known.add_object_file(binding.ObjectFileRef.from_data(code.object))
     known.finalize_object()
     entry = function_at(known.get_function_address(code.called), code.name)
