@@ -14,7 +14,7 @@ import importlib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,9 @@ def _imported_within(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for node in ast.walk(_tree(function)):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGES):
             module = importlib.import_module(str(node.module))
-            yield from ((alias.name, getattr(module, alias.name)) for alias in node.names)
+            found = ((alias.name, getattr(module, alias.name, None)) for alias in node.names)
+            # A module, which is an attribute only once it has been imported, is no code by itself.
+            yield from ((name, value) for name, value in found if not isinstance(value, ModuleType | None))
 
 
 def _code_in(value: Any, constants: list[str]) -> list[Any]:
