@@ -68,9 +68,9 @@ def mixture_of(config: TrainingConfig, source: ServingSpec) -> Mixture:
 
 
 def _check(where: str, words: Mapping[str, Any]) -> None:
-    """Raise TrainingError for the first key whose value cannot be, whatever the others are.
+    """Raise TrainingError for the first key whose value is invalid by itself.
 
-    Names are looked up too: one of several may not be drawn for hours.
+    Names are looked up now, as one of several may be drawn only after hours.
     """
     for key, given in words.items():
         try:

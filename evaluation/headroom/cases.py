@@ -74,8 +74,10 @@ def case_of(comparison: Comparison, load: float, seed: int, kind: str = "schedul
 
 
 def _parameters(policies: Sequence[Policy], scenario: Scenario) -> dict[str, dict[str, Any]]:
-    """The parameters of policies in a scenario, and of those that pools bring: a changed default changes runs, but no
-    settings and no source."""
+    """Return the resolved parameters of these policies and of the pools' schedulers.
+
+    Settings and sources alone would not show that a default has changed.
+    """
     of_pools = [pool.scheduler for pool in scenario.deployment.pools if pool.scheduler is not None]
     found = {}
     for policy in (*policies, *of_pools):

@@ -90,7 +90,7 @@ def searched(panel: str) -> Searched | None:
 
 
 def stale() -> list[str]:
-    """Say of each panel whose search had other code than there is now that it is so, in a line."""
+    """Return a line for each panel that was searched with other code than the present one."""
     lines = []
     for panel in PANELS:
         codes = {row["code"] for row in rows_of(panel)}

@@ -29,7 +29,7 @@ def fits(kind: Type, value: Any) -> bool:
             and value.dtype == kind.item
         )  # fmt: skip
     if isinstance(kind, Record):
-        return isinstance(value, np.void) and value.dtype == kind.parts[0]
+        return isinstance(value, np.void) and value.dtype == kind.dtype
     if isinstance(kind, NamedTuple) and not isinstance(value, kind.instance_class):
         return False
     if isinstance(kind, NamedTuple | Tuple):

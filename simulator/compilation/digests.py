@@ -27,7 +27,7 @@ VALUES = int | float | str | tuple | np.generic | np.dtype | Type
 # Files of the simulator that make code of kernels: their sources are part of every digest.
 MAKERS = (
     "compilation/compiling.py", "compilation/entries.py", "compilation/kernels.py", "compilation/linking.py",
-    "compilation/parked.py", "compilation/parked_code.py", "policies/reading.py",
+    "compilation/loading.py", "compilation/parked.py", "compilation/parked_code.py", "policies/reading.py",
 )  # fmt: skip
 
 

@@ -175,7 +175,7 @@ class Compiled:
         return JIT_DISABLED or self._code is not None
 
     def _read(self) -> Loaded | None:
-        """Load what the cache has of it. Under this lock nothing waits for Numba's, whose holder may come here."""
+        """Load its file. Numba's lock is never awaited under `_reading`, as a thread that compiles takes both."""
         with _reading:
             if self._files is None and (digest := source_digest(self)):
                 stamp = "" if self.py_func.__module__.startswith(PACKAGE) else file_stamp(self.py_func)

@@ -61,12 +61,15 @@ class OuterLibrary(JITCodeLibrary):
     def finalize(self) -> None:
         link(self._final_module, self._linking_libraries)
         self._linking_libraries = []
-        # As internal functions, those called once are inlined, and unused arguments are dropped.
-        for function in self._final_module.functions:
-            if function.linkage.name == "linkonce_odr":
-                function.linkage = "internal"
+        self.make_internal(self._final_module)
         drop_environments(self._final_module)
         super().finalize()
+
+    def make_internal(self, module: Any) -> None:
+        """Make inner kernels internal: LLVM inlines those called once, and drops unused arguments."""
+        for function in module.functions:
+            if function.linkage.name == "linkonce_odr":
+                function.linkage = "internal"
 
 
 class EntryLibrary(OuterLibrary):
@@ -78,10 +81,8 @@ class EntryLibrary(OuterLibrary):
     own_names: tuple[str, str]  # of Numba, for the entry and for the function that kernels call
     names: tuple[str, str]
 
-    def finalize(self) -> None:
-        module = self._final_module
-        link(module, self._linking_libraries)
-        self._linking_libraries = []
+    def make_internal(self, module: Any) -> None:
+        """Make all but its two functions internal, and name those."""
         content = hashlib.sha256(module.as_bitcode()).hexdigest()[:24]
         self.names = f"called.{content}", f"addressed.{content}"
         for own, name in zip(self.own_names, self.names, strict=True):
@@ -89,7 +90,6 @@ class EntryLibrary(OuterLibrary):
         for function in module.functions:
             if not function.is_declaration and function.name not in self.names:
                 function.linkage = "internal"
-        super().finalize()
 
 
 def drop_environments(module: Any) -> None:
@@ -136,7 +136,7 @@ def callers_first(libraries: Iterable[Any]) -> list[Any]:
 class Lower(lowering.Lower):
     """Numba's lowering, but a function that is a value is called at its C address, the only one that a kernel has.
 
-    Numba would also have code for one whose exceptions are passed on, and for one that only Python can call.
+    Numba adds code for two other kinds: functions that return exceptions to the caller, and functions of Python.
     """
 
     def _lower_call_FunctionType(self, kind: Any, call: Any, signature: Any) -> Any:

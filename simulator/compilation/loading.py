@@ -99,7 +99,7 @@ def missing(symbols: Collection[str]) -> list[str]:
 
 
 def function_at(address: int, name: str) -> Callable:
-    """Return the function of Python whose code is an entry at an address."""
+    """Return a Python function that calls the entry at an address."""
     definition = Definition(name.encode(), address, METH_FASTCALL, None)
     # CPython reads it as long as the function is there, which may be until after the end of this module.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))

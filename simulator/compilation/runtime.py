@@ -1,8 +1,8 @@
 """Functions of Numba that compiled code calls: to make an array, for `np.nextafter`, and to raise an exception.
 
 They are here so that a process which runs such code need not import Numba. Memory for arrays, which a kernel frees
-before it returns, comes from the C library, as does `nextafter`. For an exception Numba is imported
-when it is raised, and its own functions are called.
+before it returns, comes from the C library, as does `nextafter`. When an exception is raised, Numba is imported and its
+own functions are called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from llvmlite import binding, ir
 INT, SIZE, POINTER, VOID = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.VoidType()
 # Numba's MemInfo: reference count, destructor and its argument, data, size, allocator.
 MEMORY = ir.LiteralStructType([SIZE, POINTER, POINTER, POINTER, SIZE, POINTER])
-DATA, BYTES = 3, 48
+BYTES = 48
 # What raises exceptions, with the GIL held: result and arguments by name.
 RAISING = {
     "numba_unpickle": (POINTER, (POINTER, INT, POINTER)),
@@ -45,8 +45,11 @@ def add_raising(made: ir.Module, name: str, result: Any, arguments: tuple[Any, .
     find = ir.Constant(SIZE, ctypes.cast(_find, ctypes.c_void_p).value)
     find = builder.inttoptr(find, ir.FunctionType(POINTER, [INT]).as_pointer())
     address = builder.call(find, [INT(list(RAISING).index(name))])
-    own = builder.bitcast(address, function.function_type.as_pointer())
-    _return(builder, builder.call(own, function.args), result)
+    value = builder.call(builder.bitcast(address, function.function_type.as_pointer()), function.args)
+    if result is VOID:
+        builder.ret_void()
+    else:
+        builder.ret(value)
 
 
 @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)
@@ -107,10 +110,3 @@ def add_nextafter(made: ir.Module) -> None:
 def _function(made: ir.Module, name: str, result: Any, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
     function = ir.Function(made, ir.FunctionType(result, arguments), name)
     return function, ir.IRBuilder(function.append_basic_block("entry"))
-
-
-def _return(builder: Any, value: Any, kind: Any) -> None:
-    if kind is VOID:
-        builder.ret_void()
-    else:
-        builder.ret(value)

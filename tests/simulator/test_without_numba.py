@@ -1,4 +1,4 @@
-"""A process that only reads compiled kernels does not import Numba, whose types and settings are known without it."""
+"""A process that only reads compiled kernels does not import Numba. Types and settings are the same as Numba's."""
 
 import os
 import subprocess

@@ -138,8 +138,8 @@ class SharedDatabase(_CachedStorage):
 
     @property
     def heartbeats_tell(self) -> bool:
-        """Whether a missing heartbeat tells that a worker is dead. Not for the grace after the database was away: then
-        nobody could send one, and whoever comes back first would count all the others as dead.
+        """Whether a missing heartbeat tells that a worker is dead. Not for the grace after the database was away:
+        no worker could send one, and the first to come back would count all the others as dead.
         """
         return time.monotonic() - self._patience.trouble_s >= self.grace_s
 

@@ -178,7 +178,7 @@ def test_a_server_that_stays_away_ends_the_worker_and_keeps_what_is_finished(tmp
 
 
 def test_after_an_outage_longer_than_the_grace_living_workers_keep_their_trials(tmp_path, server):
-    """Whoever is back first waits for a grace, as nobody could send heartbeats; then who sends none is dead."""
+    """The first worker back waits for a grace, as none could send heartbeats; after it a worker without one is dead."""
     with fresh_database(server.url) as url:
         studies = [opened(tmp_path, url, grace_s=3) for _ in range(2)]
         first, second = (
