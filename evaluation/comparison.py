@@ -13,7 +13,14 @@ from servegym.baselines.registry import scaler as find_scaler
 from servegym.evaluation.candidates import Candidate
 from servegym.evaluation.compared import DEFAULTS, Compared
 from servegym.evaluation.figures import FIGURES, class_figures, figures
-from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
+from servegym.evaluation.identity import (
+    code_digests,
+    deployment_digest,
+    document_digest,
+    figures_digests,
+    parameters_of,
+    versions,
+)
 from servegym.evaluation.ledger import Row
 from servegym.evaluation.measures import CLIENTS
 from servegym.evaluation.repeats import Repeats, repeats_of, windows_of
@@ -22,6 +29,7 @@ from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.values import plain
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
+from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.simulation import Simulation
 
 WINDOW_BY_SEED = DEFAULTS["window"]
@@ -135,14 +143,18 @@ class Comparison(Compared):
             "seeds": self.seeds,
             **self._paces,
             "versions": versions(),
-            "code": code_digests(
-                [policy for candidate in self.candidates.values() for policy in candidate.policies], self.deployment
-            ),
+            "code": code_digests(self._all_policies, self.deployment),
+            "parameters": parameters_of(self._all_policies, self.deployment),
+            "figures": figures_digests(self.gain),
             "deployment": deployment_digest(self.deployment),
             "workloads": {
                 f"{self.axis} {point!r}, seed {seed}": digest for (point, seed), digest in self._digests.items()
             },
         }
+
+    @property
+    def _all_policies(self) -> list[Policy]:
+        return [policy for candidate in self.candidates.values() for policy in candidate.policies]
 
     @property
     def _paces(self) -> dict[str, Any]:

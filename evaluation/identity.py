@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import platform
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import servegym
-from servegym.simulator.compilation.digests import source_digest
+from servegym.simulator.compilation.digests import source_digest, text_digest
 from servegym.simulator.compilation.kernels import Compiled
 from servegym.simulator.compilation.versions import numba_version
 from servegym.simulator.features.speculating import speculating_pool
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import OWN_LIMITS, Deployment
+from servegym.simulator.policies.gains import Gain
 from servegym.simulator.policies.policy import Policy
+from servegym.simulator.runs import figures as figures_of_runs
 from servegym.simulator.runs.loop import advance
+
+RUNS = Path(figures_of_runs.__file__).parent
+MAKERS_OF_FIGURES = ("fairness.py", "figures.py", "results.py", "sessions.py", "slos.py")
 
 
 def document_digest(document: Any, digits: int = 8) -> str:
@@ -56,6 +63,29 @@ def code_digests(policies: Iterable[Policy], deployment: Deployment | Cluster) -
         name = policy.name if policy.kind == "scheduler" else f"{policy.kind} {policy.name}"
         kernels[name] = (policy.function, policy.victims)
     return {name: _joined(source_digest(kernel) for kernel in group) for name, group in kernels.items()}
+
+
+def parameters_of(policies: Iterable[Policy], deployment: Deployment | Cluster) -> dict[str, dict[str, str]]:
+    """Values of all parameters of these policies and of the pools' schedulers, by kind and label.
+
+    Settings and sources alone would not show that a default has changed.
+    """
+    of_pools = [pool.scheduler for pool in deployment.pools if pool.scheduler is not None]
+    return {
+        f"{policy.kind} {policy.label}": {name: str(value) for name, value in policy.chosen().items()}
+        for policy in (*policies, *of_pools)
+    }
+
+
+def gain_digests(gain: Gain) -> dict[str, str | None]:
+    """Digests of the gain of a token and of the ideal gain."""
+    return {"gain": text_digest(gain.function), "ideal": _short(inspect.getsource(type(gain)).encode())}
+
+
+def figures_digests(gain: Gain) -> dict[str, str | None]:
+    """Digests of what makes the figures of a run from its tokens: `gain_digests`, attainment, latencies, waits."""
+    sources = b"".join((RUNS / name).read_bytes() for name in MAKERS_OF_FIGURES)
+    return {**gain_digests(gain), "figures": _short(sources)}
 
 
 def deployment_digest(deployment: Deployment | Cluster) -> str:
@@ -97,4 +127,8 @@ def deployment_digest(deployment: Deployment | Cluster) -> str:
 
 def _joined(digests: Iterable[str | None]) -> str | None:
     known = list(digests)
-    return None if None in known else hashlib.sha256(" ".join(map(str, known)).encode()).hexdigest()[:16]
+    return None if None in known else _short(" ".join(map(str, known)).encode())
+
+
+def _short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

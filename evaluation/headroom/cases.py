@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import inspect
-import math
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,11 +13,17 @@ from servegym.baselines import registry
 from servegym.evaluation.comparison import Comparison
 from servegym.evaluation.headroom.ranking import FORESIGHT
 from servegym.evaluation.headroom.search import BASES, SEARCHES, SEED
-from servegym.evaluation.identity import code_digests, deployment_digest, document_digest, versions
+from servegym.evaluation.identity import (
+    code_digests,
+    deployment_digest,
+    document_digest,
+    gain_digests,
+    parameters_of,
+    versions,
+)
 from servegym.simulator.compilation.digests import text_digest
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.gains import Gain
-from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.slos import attained
 
 SEARCH = ("point.py", "search.py")
@@ -60,7 +63,7 @@ def case_of(comparison: Comparison, load: float, seed: int, kind: str = "schedul
             "seed": seed,
             "search_seed": SEED,
             "others": [policy.to_json() for policy in others],
-            "parameters": _parameters([*families, *others], scenario),
+            "parameters": parameters_of([*families, *others], scenario.deployment),
             "score": score_identity(scenario.gain, kind),
             "workload": scenario.workload.digest,
             "deployment": deployment_digest(scenario.deployment),
@@ -73,27 +76,9 @@ def case_of(comparison: Comparison, load: float, seed: int, kind: str = "schedul
     )
 
 
-def _parameters(policies: Sequence[Policy], scenario: Scenario) -> dict[str, dict[str, Any]]:
-    """Return the resolved parameters of these policies and of the pools' schedulers.
-
-    Settings and sources alone would not show that a default has changed.
-    """
-    of_pools = [pool.scheduler for pool in scenario.deployment.pools if pool.scheduler is not None]
-    found = {}
-    for policy in (*policies, *of_pools):
-        values = policy.values(scenario.fact)
-        found[f"{policy.kind} {policy.label}"] = {
-            name: value if isinstance(value, str) or math.isfinite(value) else str(value)
-            for name, value in values.items()
-        }
-    return found
-
-
 def score_identity(gain: Gain, kind: str) -> dict[str, str | None]:
     """Digests of what makes a score of a run, beside the event loop: the gain of tokens, and what attains an SLO."""
-    ideal = hashlib.sha256(inspect.getsource(type(gain)).encode()).hexdigest()[:16]
-    found: dict[str, str | None] = {"gain": text_digest(gain.function), "ideal": ideal}
-    return found | ({"attained": text_digest(attained)} if kind == "router" else {})
+    return gain_digests(gain) | ({"attained": text_digest(attained)} if kind == "router" else {})
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from servegym.baselines.artifact import Artifact, load_artifact
 from servegym.errors import ExperimentError
 from servegym.evaluation.candidates import Candidate, find_candidates
 from servegym.evaluation.comparing import run_comparison
-from servegym.evaluation.identity import code_digests, document_digest, versions
+from servegym.evaluation.identity import code_digests, document_digest, figures_digests, parameters_of, versions
 from servegym.evaluation.measures import Measure, check_rank, ranked_by
 from servegym.evaluation.panels import provenance
 from servegym.evaluation.panels.panel import FIRST_SEED, Panel
@@ -236,6 +236,8 @@ class Evaluation:
             "policies": {label: judged_json(one, self.kind) for label, one in self.candidates.items()},
             "versions": versions(),
             "code": code_digests(judges, self.parts[0].deployment),
+            "parameters": parameters_of(judges, self.parts[0].deployment),
+            "figures": figures_digests(self.parts[0].gain),
         }
 
     @property

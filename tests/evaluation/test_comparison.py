@@ -1,5 +1,6 @@
 """Comparisons: what is run, in pairs, once."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -16,6 +17,8 @@ from servegym.evaluation.goodput import GoodputSearch
 from servegym.evaluation.panels.panel import Panel
 from servegym.evaluation.targets import Target
 from servegym.scenarios.ranges import Range
+from servegym.simulator.policies import gains
+from servegym.simulator.policies import policy as policies
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.simulation import Simulation
 from servegym.traces import build_workload
@@ -101,6 +104,31 @@ def test_rows_of_something_else_are_refused(tmp_path, field, value, problem):
 def test_the_code_of_a_policy_is_part_of_a_comparison():
     assert set(SMALL.identity["code"]) == {"loop", "latency", "vllm-fcfs", "edf", "router round-robin"}
     assert all(SMALL.identity["code"].values())
+
+
+def identity_of(**changes) -> dict[str, object]:
+    return Comparison(SMALL.spec.replaced(scheduler=("vllm-fcfs", "slide-batching"), **changes), 3).identity
+
+
+def differing(one: dict[str, object]) -> list[str]:
+    other = identity_of()
+    return [key for key in one if one[key] != other[key]]
+
+
+def test_another_default_makes_another_comparison(monkeypatch):
+    before, policy = identity_of(), policies.get_policy("scheduler", "slide-batching")
+    changed = [dataclasses.replace(one, default=0.05) if one.name == "eta" else one for one in policy.parameters]
+    assert differing(before) == []
+    monkeypatch.setitem(
+        policies._registry, ("scheduler", "slide-batching"), dataclasses.replace(policy, parameters=tuple(changed))
+    )
+    assert differing(before) == ["parameters"]
+
+
+def test_so_does_another_gain_of_a_token(monkeypatch):
+    before = identity_of()
+    monkeypatch.setitem(gains.FUNCTIONS, "tdg", gains.FUNCTIONS["tempo"])
+    assert differing(before) == ["figures"]
 
 
 def test_seeds_see_other_windows_of_a_file(tmp_path):
