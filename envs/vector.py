@@ -56,6 +56,7 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         self.episode_batch = EpisodeBatch(interface, num_envs, **single.episode_options)
         self._actions = self.episode_batch.actions.reshape(self.action_space.shape or ())
         self._over = np.ones(num_envs, bool)
+        self._has_begun = False  # each environment has an episode
         self._everywhere = np.ones(num_envs, bool)
         self._everywhere.flags.writeable = False  # all infos share this array
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
@@ -70,10 +71,13 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
             if seeds[i] is not None:
                 self._rngs[i] = gym.utils.seeding.np_random(seeds[i])[0]
             self._start(i, scenario_of(self.source, options, self._rngs[i]))
+        self._has_begun = None not in self.episode_batch.simulations
         return self.episode_batch.observations.copy(), self._infos()
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         batch = self.episode_batch
+        if not self._has_begun:
+            raise gym.error.ResetNeeded("not every environment has an episode: call reset()")
         numbers = np.asarray(actions)
         if numbers.shape != self._actions.shape:
             raise ActionError(f"actions of shape {numbers.shape}; it should be {self._actions.shape}")
@@ -168,13 +172,16 @@ class ServingVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self.episode_batch.restore_state(i, state)
         self._over[i] = self.episode_batch.is_over(i)
+        self._has_begun = None not in self.episode_batch.simulations
 
     def action_masks(self) -> np.ndarray:
         """bool[n, choices]: which actions are legal now."""
         return self.episode_batch.masks.astype(bool)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self.episode_batch.simulations.clear()
+        """Free the episodes; `reset` begins new ones."""
+        self.episode_batch.simulations[:] = [None] * self.num_envs
+        self._has_begun = False
 
 
 def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -24,6 +24,7 @@ from servegym.tuners.actors import Actor, CompilablePolicy, MaskableCompilablePo
 from servegym.tuners.config import NetworkConfig
 from servegym.tuners.decision_head import DecisionHead, head_of
 from servegym.tuners.problem import cases_of
+from servegym.tuners.wrapped import check_wrappers, servegym_env
 
 ACTIVATIONS: dict[type, str] = {module: name for name, module in MODULES.items()}
 PASSED_OVER = (nn.Identity, nn.Flatten, nn.Dropout)  # layers without effect on deterministic decisions
@@ -43,7 +44,7 @@ def sb3_policy(env: Any, **network: Any) -> tuple[Any, dict[str, Any]]:
     env: the environment, or a vector. network: fields of a `NetworkConfig` (tuners/config.py): hidden, activation,
     critic, base_bias, log_std. Raises TrainingError if no compiled policy makes the environment's decisions.
     """
-    made = _servegym_env(env)
+    made = servegym_env(env)
     policy = MaskableCompilablePolicy if made.interface.choices else CompilablePolicy
     return policy, policy_arguments(head_of(made), NetworkConfig(**network), made.interface.action_space)
 
@@ -71,14 +72,12 @@ def export_sb3(model: Any, env: Any, path: str | Path, trained_on: Mapping[str, 
     It decides as `model.predict(observation, deterministic=True)` does. env: the training environment, or an equal one.
     trained_on: {"traces": [...], "devices": [...], "loads": [...], "seeds": [...]}; None: what the environment draws.
 
-    Raises TrainingError for an actor or an environment that cannot become a compiled policy.
+    Raises TrainingError for an actor or an environment that cannot become a compiled policy, and for a wrapper that
+    changes observations or actions.
     """
-    normalised = getattr(model, "get_vec_normalize_env", lambda: None)()
-    if normalised is not None and normalised.norm_obs:
-        raise TrainingError(
-            "the model's VecNormalize changes its observations, which a policy gets unchanged; they are about 1 "
-            "already: train with norm_obs=False"
-        )
+    trained_in = getattr(model, "get_env", lambda: None)()
+    if trained_in is not None:
+        check_wrappers(trained_in)
     return export_module(_actor_of(model.policy), env, path, trained_on)
 
 
@@ -94,7 +93,8 @@ def export_module(
 
     Raises TrainingError for a module or an environment of which no compiled policy can be made.
     """
-    made = _servegym_env(env)
+    check_wrappers(env)
+    made = servegym_env(env)
     head = head_of(made)
     if isinstance(module, Actor):
         layers, shape = list(module.layers), module.shape
@@ -108,18 +108,6 @@ def export_module(
     provenance = {"trained_on": dict(trained_on) if trained_on else _cases_of(made.source), "versions": versions()}
     save_policy(policy, path, provenance | {"environment": type(made.interface).__name__})
     return policy
-
-
-def _servegym_env(env: Any) -> Any:
-    """The servegym environment, or vector, inside wrappers. Raises TrainingError if there is none."""
-    while not hasattr(env, "interface"):
-        inner = next((getattr(env, name) for name in ("venv", "env") if hasattr(env, name)), None)
-        if inner is None and hasattr(env, "envs"):
-            inner = env.envs[0]
-        if inner is None:
-            raise TrainingError(f"a {type(env).__name__} has no environment of servegym in it")
-        env = inner
-    return env.unwrapped
 
 
 def _actor_of(policy: Any) -> nn.Module:

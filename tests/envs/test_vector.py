@@ -225,6 +225,26 @@ def test_async_mode_is_the_same() -> None:
     assert done.stdout.split("\n")[:-1] == [f"{name} True" for name in IDS], done.stderr
 
 
+@pytest.mark.parametrize("name", ["EngineBatching-v0", "ClusterRouting-v0"])
+def test_a_step_needs_episodes_before_the_first_reset_and_after_the_end(name: str) -> None:
+    vector = make_vector(name, 2)
+    with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\)"):
+        vector.step(vector.action_space.sample())
+    first, infos = vector.reset(seed=3)
+    state = vector.clone_state(1)
+    vector.close()
+    with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\)"):
+        vector.step(vector.action_space.sample())
+    with pytest.raises(EnvError, match="before the first reset"):
+        vector.clone_state(0)
+    vector.restore_state(1, state)
+    with pytest.raises(gym.error.ResetNeeded):  # the other one has none
+        vector.step(infos["base_action"])
+    again, _ = vector.reset(seed=3)
+    assert frozen(again) == frozen(first)
+    vector.step(infos["base_action"])
+
+
 def test_bad_arguments_and_actions() -> None:
     vector = make_vector("ClusterRouting-v0", 2)
     vector.reset(seed=0)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO, SAC, TD3
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 from torch import nn
 
 import servegym
@@ -121,6 +122,44 @@ def test_the_code_of_the_page_writes_a_policy(tmp_path: Path, monkeypatch: pytes
     exec(of_slots, names)
     assert servegym.export_sb3(names["model"], names["env"], "mine.json").kind == "router"
     exec(next(code for code in codes if "credit_requests(" in code), {})
+
+
+class Doubled(gym.Wrapper):
+    """A wrapper of one's own that repeats each observation."""
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        size = env.observation_space.shape[0]  # type: ignore[index]
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2 * size,), np.float32)
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda env: gym.wrappers.RescaleAction(env, -3.0, 3.0),
+    gym.wrappers.NormalizeObservation,
+    lambda env: gym.wrappers.TransformAction(env, lambda action: -action, env.action_space),
+    lambda env: gym.wrappers.FrameStackObservation(env, 2),
+    Doubled,
+])  # fmt: skip
+def test_wrappers_that_change_decisions_are_refused(wrap: Any, tmp_path: Path) -> None:
+    env = wrap(made())
+    module = nn.Linear(made().observation_space.shape[0], env.action_space.shape[0])
+    with pytest.raises(TrainingError, match=f"{type(env).__name__} changes observations or actions"):
+        servegym.export_module(module, env, tmp_path / "mine.json")
+
+
+def test_a_model_that_was_trained_in_a_wrapper_is_refused_with_another_environment_too(tmp_path: Path) -> None:
+    model = PPO("MlpPolicy", gym.wrappers.RescaleAction(made(), -3.0, 3.0), device="cpu")
+    with pytest.raises(TrainingError, match="RescaleAction changes"):
+        servegym.export_sb3(model, made(), tmp_path / "mine.json")
+
+
+def test_wrappers_that_leave_decisions_as_they_are_are_passed_over(tmp_path: Path) -> None:
+    wrapped = gym.wrappers.RecordEpisodeStatistics(gym.wrappers.NormalizeReward(made()))
+    envs = VecMonitor(VecNormalize(DummyVecEnv([lambda: wrapped]), norm_obs=False))
+    model = PPO("MlpPolicy", envs, device="cpu")
+    assert servegym.export_sb3(model, envs, tmp_path / "mine.json").kind == "scheduler"
+    clipped = gym.wrappers.FlattenObservation(gym.wrappers.ClipAction(made(observation="dict")))
+    assert servegym.export_sb3(model, clipped, tmp_path / "mine.json").kind == "scheduler"
 
 
 def test_what_is_no_policy_is_told(tmp_path: Path) -> None:
