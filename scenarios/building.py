@@ -210,14 +210,8 @@ def own_rate_per_s(spec: ServingSpec) -> float | None:
     """Return the mean rate of a trace's own times; None if it has none, or if all requests arrive at once. Raises
     WorkloadError."""
     total, prompt = (whole_in(spec, name) for name in LENGTH_LIMITS)
-    trace = load_trace(
-        fixed("trace", spec.demand.trace), max_total_tokens=total, max_prompt_tokens=prompt, reading=spec.demand.reading
-    )
-    if trace.arrival_s is None:
-        return None
-    begins = trace.arrival_s[trace.begins]
-    span_s = float(begins[-1] - begins[0])
-    return (len(begins) - 1) / span_s * len(trace) / len(begins) if span_s > 0 else None
+    trace, reading = fixed("trace", spec.demand.trace), spec.demand.reading
+    return load_trace(trace, max_total_tokens=total, max_prompt_tokens=prompt, reading=reading).rate_per_s
 
 
 def saturation_of(spec: ServingSpec) -> float:

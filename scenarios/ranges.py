@@ -50,5 +50,9 @@ def listed(value: Any, name: str = "a value") -> tuple[Any, ...]:
     """Convert the value of field `name`, or several, to a tuple. Raises SpecError for a range, which has no list."""
     if isinstance(value, Range):
         low, high = f"{value.low:g}", f"{value.high:g}"
-        raise SpecError(f"{name} is a range from {low} to {high}; here it should be values, such as {low}, {high}")
+        option = f"--{name.removesuffix('_per_s').replace('_', '-')}"
+        raise SpecError(
+            f"{name} is a range from {low} to {high}; here it should be values, such as {low}, {high} ({option} {low} "
+            f"{option} {high})"
+        )
     return value if isinstance(value, tuple) else () if value is None else (value,)

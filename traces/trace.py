@@ -78,6 +78,16 @@ class Trace:
         """bool[requests]: which follow none."""
         return np.ones(len(self), bool) if self.turns is None else self.turns.after < 0
 
+    @property
+    def rate_per_s(self) -> float | None:
+        """Mean requests per second by its own times; of sessions their rate times their mean length. None without
+        times, and if all requests arrive at once."""
+        if self.arrival_s is None:
+            return None
+        begin_s = self.arrival_s[self.begins]
+        span_s = float(begin_s[-1] - begin_s[0])
+        return (len(begin_s) - 1) / span_s * len(self) / len(begin_s) if span_s > 0 else None
+
     def alone(self) -> Trace:
         """Copy the requests as if none followed another (a session keeps no times)."""
         return self if self.turns is None else dataclasses.replace(self, turns=None, arrival_s=None)

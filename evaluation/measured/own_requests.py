@@ -21,6 +21,7 @@ OPTIONAL = (
     "prefix_block_tokens",
 )  # fmt: skip
 SLOWEST_S = 2.0  # a later token: if most answers take longer, their times are taken to be milliseconds
+NO_ADAPTER = ("", 0, "0")  # the model itself
 FINISHED = "finished"  # as `servegym replay` has it
 
 
@@ -34,13 +35,16 @@ def requests_of(file: Path, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
     names = files.column_names(file)
     of_tool = tool_of(names)
     rows = Chunk(file.name, 1, _frame(file, names))
+    notes: list[str] = []
     if of_tool is None or reading.columns:
         rows = _own(rows, names, reading)
+        rows, notes = as_asked(rows)
     else:
         if reading.options:
             raise WorkloadError(f"{reading.options}: {file.name} says itself which column is what ({WORDS[of_tool]})")
         rows = of_tool(rows)
-    return checked(rows, reading)
+    table, left_out = checked(rows, reading)
+    return table, [*notes, *left_out]
 
 
 def is_measured(names: Collection[str], reading: Reading) -> bool:
@@ -64,6 +68,24 @@ def checked(rows: Chunk, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
     notes = [f"{int((~known).sum())} requests that failed have no lengths, and are left out"] if not known.all() else []
     table = table.assign(failed=failed)[known]
     return table.astype(dict.fromkeys(LENGTHS, "i8")), notes
+
+
+def as_asked(rows: Chunk) -> tuple[Chunk, list[str]]:
+    """Read the SLOs that requests asked for (an empty TTLT SLO: none), and leave adapters out, with a note.
+
+    A file of requests does not say how adapters were served.
+    """
+    frame, notes = rows.frame, []
+    for name in ("ttft_slo_s", "tpot_slo_s"):
+        if name in rows:
+            frame = frame.assign(**{name: rows.positive(name, "seconds above 0")})
+    if "ttlt_slo_s" in rows:
+        frame = frame.assign(ttlt_slo_s=rows.positive("ttlt_slo_s", "seconds above 0, or empty", empty=np.inf))
+    if "adapter" in rows:
+        named = int((~frame["adapter"].isin(NO_ADAPTER) & frame["adapter"].notna()).sum())
+        notes = [f"the adapters of {named} requests count as the model itself"] if named else []
+        frame = frame.drop(columns="adapter")
+    return Chunk(rows.file, rows.first_row, frame, rows.names), notes
 
 
 def checked_times(rows: Chunk, served: np.ndarray, reading: Reading) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from servegym.evaluation.intervals import student_interval
-from servegym.evaluation.recommend.choosing import Chosen, Sized
+from servegym.evaluation.recommend.choosing import Chosen, Sized, fewest_engines, is_enough, simplest
 from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.recommend.trials import Trial, Trials
 
@@ -18,6 +18,39 @@ MEANS = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "ttlt_p50_s", "
 RECOMMENDED, DEFAULT, DEFAULT_AS_MANY = "recommended", "default", "default, as many engines"
 ROUTER_ALONE, ENGINE_ALONE, OTHER = "router alone", "engine alone", "next"
 MOST_OTHERS = 2
+
+
+def confirmed(choosing: Trials, judging: Trials, chosen: Chosen) -> Chosen:
+    """The choice with as many engines as hold the target in the windows that judge, too; None where no number does.
+
+    With more engines than before another setup may do as well: those that came next are compared again, on the windows
+    that choose. A default that needs no more engines than the choice is the choice.
+    """
+    best, default = (_confirmed(judging, one) for one in (chosen.best, chosen.default))
+    if best.engines is not None and best.engines != chosen.best.engines:
+        best = _again(choosing, judging, best, chosen)
+    if default.engines and (best.engines is None or default.engines < best.engines):
+        best = default
+    return chosen._replace(best=best, default=default, engines=chosen.fleet(chosen.best))
+
+
+def _confirmed(judging: Trials, sized: Sized) -> Sized:
+    windows = range(len(judging.windows))
+    if sized.engines is None or is_enough(judging, sized.setup, sized.engines, windows):
+        return sized
+    enough = fewest_engines(judging, sized.setup, sized.engines + 1, windows).engines
+    return sized._replace(engines=enough and max(enough, sized.engines + 1))
+
+
+def _again(choosing: Trials, judging: Trials, best: Sized, chosen: Chosen) -> Sized:
+    """Among the choice and those that came next, the `simplest` with its number of engines in all windows."""
+    assert best.engines is not None
+    found = []
+    for setup in dict.fromkeys([best.setup, chosen.default.setup, *(one.setup for one in chosen.others)]):
+        both = [(trials, range(len(trials.windows))) for trials in (choosing, judging)]
+        if all(is_enough(trials, setup, best.engines, windows) for trials, windows in both):
+            found.append(Sized(setup, best.engines, float(choosing.shares(setup, best.engines, both[0][1]).mean())))
+    return simplest(sorted(found, key=lambda one: -one.share), chosen.default.setup) if found else best
 
 
 def judged(trials: Trials, chosen: Chosen, price_per_hour: float | None = None) -> pd.DataFrame:

@@ -14,8 +14,8 @@ import pandas as pd
 from servegym.errors import ExperimentError
 from servegym.evaluation.identity import document_digest
 from servegym.evaluation.plan import OF_A_FLEET, check_devices, price_per_hour
-from servegym.evaluation.recommend.choosing import Chosen, choose
-from servegym.evaluation.recommend.judging import curve, judged
+from servegym.evaluation.recommend.choosing import Chosen, Sized, choose
+from servegym.evaluation.recommend.judging import confirmed, curve, judged
 from servegym.evaluation.recommend.least_engines import least_engines
 from servegym.evaluation.recommend.matching import Match, match
 from servegym.evaluation.recommend.recording import Recording, Served, read_recording
@@ -138,13 +138,15 @@ class Question:
 class OfDevice:
     """What is best on a device.
 
-    table: `judged`, on windows that nothing was chosen by. curve: of shares by engines. profile: of the device, with
+    chosen: with as many engines as hold the target in all windows. at_first: what the windows that choose gave.
+    table: `judged`, on the other windows. curve: of shares by engines. profile: of the device, with
     what was fitted. least: engines that any scheduler and router need at least; None: not known. price_per_hour: of an
     engine; None: not known. tried: setups. runs: that were simulated.
     """
 
     device: str
     chosen: Chosen
+    at_first: Sized
     table: pd.DataFrame
     curve: pd.DataFrame
     profile: Profile
@@ -223,13 +225,14 @@ def _of_device(
     compile_policies(choosing, tried)
     chosen = choose(choosing, tried, question.given_engines)
     judging = Trials(base, profile, windows.to_judge, question.target, runner, progress)
+    at_first, chosen = chosen.best, confirmed(choosing, judging, chosen)
     price, engine = None if pools else price_per_hour(profile, question.prices.get(device)), profile.deployment(1)
     windows_of_both = windows.to_choose + windows.to_judge
     least = [] if pools else [least_engines(window, engine, question.target) for window in windows_of_both]
     table, shares = judged(judging, chosen, price), curve(judging, chosen, is_given=bool(pools))
     known = [number for number in least if number is not None]
     runs = len(choosing.done) + len(judging.done)
-    return OfDevice(device, chosen, table, shares, profile, max(known, default=None), price, len(tried), runs)
+    return OfDevice(device, chosen, at_first, table, shares, profile, max(known, default=None), price, len(tried), runs)
 
 
 def _rank(of: OfDevice) -> tuple[bool, float]:

@@ -14,6 +14,7 @@ from servegym.evaluation.recommend.recommending import OfDevice, Recommendation
 from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.repeats import WINDOWS
 from servegym.evaluation.targets import Target
+from servegym.scenarios.values import fixed
 
 NAME = "setup"
 
@@ -61,7 +62,7 @@ def title(found: Recommendation) -> str:
     question, windows = found.question, found.windows
     chosen, judged = len(windows.to_choose), len(windows.to_judge)
     kind = "window" if windows.over == WINDOWS else "resample"
-    rate = sum(window.rate_per_s for window in windows.to_judge) / judged
+    rate = fixed("rate_per_s", question.spec.demand.rate_per_s) or found.recording.trace.rate_per_s
     return (
         f"{found.name}, {len(found.recording.trace):,} requests at {rate:.3g}/s, SLOs {question.spec.demand.slo}, "
         f"{question.target.title}: chosen on {chosen} {kind}{'s' * (chosen > 1)} of {windows.requests:,} "
@@ -71,7 +72,7 @@ def title(found: Recommendation) -> str:
 
 def conclusions(found: Recommendation) -> list[str]:
     """Sentences on what to run, what it would change, and what no policy can reach."""
-    return [*_of_best(found.best, found), *_of_devices(found), *_cautions(found)]
+    return [*_of_best(found.best, found), *_more_engines(found.best), *_of_devices(found), *_cautions(found)]
 
 
 def engines_of(count: int) -> str:
@@ -117,6 +118,17 @@ def _of_best(of: OfDevice, found: Recommendation) -> list[str]:
     return lines
 
 
+def _more_engines(of: OfDevice) -> list[str]:
+    """What the windows that judge changed in the number of engines."""
+    before, now = of.at_first, of.chosen.best
+    if before.engines is None or now.engines is None or now == before:
+        return []
+    enough = engines_of(before.engines)
+    if before.setup != now.setup:
+        enough += f" with {before.setup.label(before.engines)}"
+    return [f"On the windows that chose, {enough} held the target; on the others it takes more."]
+
+
 def _of_devices(found: Recommendation) -> list[str]:
     lines = []
     if len(found.of_devices) > 1 and any(of.price_per_hour is None for of in found.of_devices):
@@ -144,8 +156,6 @@ def _cautions(found: Recommendation) -> list[str]:
     lines.append(f"± 95 % interval over {over} that nothing was chosen by (differences paired by window).")
     if len(found.windows.to_judge) < 2:
         lines[-1] = "One window judges, so there is no interval; --resample draws more from a short recording."
-    elif found.best.chosen.best.engines and found.best.best["held"] < found.best.best["windows"]:
-        lines.append("It does not hold the target in every window: one engine more is on the safe side.")
     span_s, answer_s = found.windows.span_s, found.best.best["ttlt_p99_s"]
     if answer_s > MOST_OF_WINDOW * span_s:
         how = "--resample, or with servegym plan" if found.windows.over == WINDOWS else "servegym plan"

@@ -12,7 +12,7 @@ from servegym.cli.options import flag, option
 from servegym.cli.output import number, show_notes
 from servegym.cli.progress import bar_of
 from servegym.cli.runners import Work, work_options
-from servegym.cli.simulate import keep, served_figures, show_figures
+from servegym.cli.simulate import keep, rate_in_words, served_figures, show_figures
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
 
@@ -100,7 +100,7 @@ def replay(
     from servegym.adapters.replay.measuring import Measured
     from servegym.adapters.replay.sending import timed
     from servegym.evaluation.identity import versions
-    from servegym.scenarios.building import whole_in
+    from servegym.scenarios.building import rate_of, whole_in
     from servegym.scenarios.spec import ServingSpec
     from servegym.traces.workloads import load_trace
 
@@ -121,6 +121,7 @@ def replay(
             )
         spec = spec.replaced(keep_slos=True)
     workload = timed(spec.workload(), speed)
+    asked_per_s = None if demand.rate_per_s is None and demand.load is None else rate_of(spec)
     bodies = Bodies(model or target.model(), prompt, vocabulary, slos, priority, demand.seed)
     with bar_of("requests") as (_, progress):
         result = Measured(workload, sending.replay(workload, target, bodies, progress, limits))
@@ -138,6 +139,7 @@ def replay(
             "timeout": timeout,
         },
         "rate_per_s": workload.rate_per_s,
+        "asked_rate_per_s": None if asked_per_s is None else asked_per_s * speed,
         "workload": {"name": workload.name, "digest": workload.digest, **workload.provenance},
         "versions": versions(),
     }
@@ -160,7 +162,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     """Print the figures of a replay as two tables."""
     arguments = document["arguments"]
     clients = arguments.get("clients")
-    pace = f"by {clients} clients" if clients is not None else f"at {number(document['rate_per_s'])} requests/s"
+    pace = f"by {clients} clients" if clients is not None else f"at {rate_in_words(document)}"
     console.print(
         f"{arguments['model']} at {arguments['endpoint']}, {document['workload']['name']} {pace}, "
         f"seed {document['workload']['seed']}"

@@ -82,6 +82,7 @@ def simulate(
             "--stream writes the tables of requests and engines as Parquet, and keeps no request in memory: it needs "
             "--out DIR, and excludes --csv, --timeline, --report and --perfetto"
         )
+    from servegym.scenarios.building import rate_of
     from servegym.scenarios.fleets import profile_of
     from servegym.scenarios.parts import Policies
     from servegym.scenarios.spec import ServingSpec
@@ -93,7 +94,8 @@ def simulate(
 
         streamed = serve_streamed(spec, work.out)
         workload = {"name": streamed.scenario.workload.name, **streamed.scenario.workload.provenance}
-        document = document_of(streamed.summary, spec, streamed.scenario, work, streamed.rate_per_s, workload)
+        rates = {"rate_per_s": streamed.rate_per_s, "asked_rate_per_s": None}
+        document = document_of(streamed.summary, spec, streamed.scenario, work, rates, workload)
         show(document, work.console)
         keep(document, streamed.files, work)
         work.write_json(document)
@@ -103,7 +105,8 @@ def simulate(
     result = Simulation(scenario, recorded).run()
     served = scenario.workload
     workload = {"name": served.name, "digest": served.digest, **served.provenance}
-    document = document_of(result.summary, spec, scenario, work, served.rate_per_s, workload)
+    rates = {"rate_per_s": served.rate_per_s, "asked_rate_per_s": rate_of(spec)}
+    document = document_of(result.summary, spec, scenario, work, rates, workload)
     show(document, work.console)
     if work.out is not None:
         keep(document, result.save(work.out, csv, timeline), work)
@@ -121,9 +124,9 @@ def simulate(
 
 
 def document_of(
-    summary: dict[str, Any], spec: ServingSpec, scenario: Scenario, work: Work, rate_per_s: float, workload: Document
+    summary: dict[str, Any], spec: ServingSpec, scenario: Scenario, work: Work, rates: Document, workload: Document
 ) -> Document:
-    """Make the JSON document of a run: its figures, engines, arguments and workload."""
+    """Make the JSON document of a run: its figures, engines, arguments, rates (as drawn, and asked for), workload."""
     from servegym.evaluation.identity import versions
 
     return {
@@ -131,7 +134,7 @@ def document_of(
         "serving": scenario.deployment.name,
         "engines": sum(pool.engines for pool in scenario.deployment.pools),
         "arguments": {**spec.overrides(), "load_policies": work.load_policies or []},
-        "rate_per_s": rate_per_s,
+        **rates,
         "workload": workload,
         "versions": versions(),
     }
@@ -153,7 +156,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         routed += f", scaler {arguments['scaler']}"
     console.print(
         f"{arguments['scheduler']} on {document['serving']}{routed}, "
-        f"{document['workload']['name']} at {number(document['rate_per_s'])} requests/s, seed {arguments['seed']}"
+        f"{document['workload']['name']} at {rate_in_words(document)}, seed {arguments['seed']}"
     )
     show_notes(document["workload"], console)
     figures = {
@@ -181,6 +184,14 @@ def show_figures(figures: Iterable[tuple[str, str]], document: dict[str, Any], c
     if "sessions" in document:
         latencies.add_row("sessions", *(number(value, 4) for value in document["session_s"].values()))
     console.print(table, latencies)
+
+
+def rate_in_words(document: Document) -> str:
+    """The rate that was asked for, and that of the arrivals as drawn; the latter alone where none was asked for."""
+    asked, drawn = (number(document[name]) for name in ("asked_rate_per_s", "rate_per_s"))
+    if document["asked_rate_per_s"] is None or asked == drawn:
+        return f"{drawn} requests/s"
+    return f"{asked} requests/s ({drawn} as drawn)"
 
 
 def served_figures(document: dict[str, Any], time: str) -> dict[str, str]:

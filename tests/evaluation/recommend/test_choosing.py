@@ -1,5 +1,6 @@
 """The search finds the setup that needs the fewest engines, and changes nothing that gives nothing."""
 
+import math
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servegym.evaluation.recommend.choosing import choose, fewest_engines, grown
+from servegym.evaluation.recommend.choosing import Chosen, Sized, choose, fewest_engines, grown
+from servegym.evaluation.recommend.judging import confirmed
 from servegym.evaluation.recommend.setups import Setup, setups
 from servegym.evaluation.targets import parse_target
 
@@ -102,3 +104,47 @@ def test_the_fewest_engines_are_enough_and_one_less_is_not(needed, first):
     assert trials.share(Setup(), sized.engines, 1) >= 0.95 - 1e-6
     assert sized.engines == 1 or trials.share(Setup(), sized.engines - 1, 1) < 0.95
     assert sized.share == pytest.approx(trials.share(Setup(), sized.engines, 1))
+
+
+BEST, FLAGS = replace(Setup(), router="min-load"), replace(Setup(), max_num_batched_tokens=4096)
+PLUG_IN = replace(Setup(), scheduler="expected-gain", router="min-load")
+
+
+def settled(choosing: dict[Setup, float], judging: dict[Setup, float], best: Setup, others=()) -> Chosen:
+    """The choice between setups that need so many engines in the windows that choose, and in those that judge."""
+    sized = {one: Sized(one, round(engines), 1.0) for one, engines in choosing.items()}
+    chosen = Chosen(sized[best], sized[Setup()], 8, [sized[one] for one in others])
+    return confirmed(Made(choosing), Made(judging), chosen)
+
+
+def test_a_choice_that_holds_in_all_windows_stays():
+    chosen = settled({BEST: 5.0, Setup(): 8.0}, {BEST: 4.0, Setup(): 8.0}, BEST)
+    assert (chosen.best.setup, chosen.best.engines, chosen.default.engines) == (BEST, 5, 8)
+
+
+@pytest.mark.parametrize("needed", [5.2, 6.0, 9.0, 23.0])
+def test_engines_are_added_until_the_windows_that_judge_hold_the_target(needed):
+    chosen = settled({BEST: 5.0, Setup(): 8.0}, {BEST: needed, Setup(): 30.0}, BEST)
+    assert chosen.best.setup == BEST and chosen.best.engines == math.ceil(0.95 * needed - 1e-9)
+    assert chosen.default.engines == 29
+
+
+def test_with_more_engines_a_setup_without_a_plug_in_may_do():
+    needs = {PLUG_IN: 4.0, FLAGS: 5.0, Setup(): 8.0}
+    chosen = settled(needs, {PLUG_IN: 5.0, FLAGS: 5.0, Setup(): 8.0}, PLUG_IN, (FLAGS,))
+    assert (chosen.best.setup, chosen.best.engines) == (FLAGS, 5)
+
+
+def test_a_default_that_needs_fewer_engines_is_the_choice():
+    chosen = settled({BEST: 5.0, Setup(): 6.0}, {BEST: 9.0, Setup(): 6.0}, BEST)
+    assert chosen.best == chosen.default and chosen.best.engines == 6
+
+
+def test_where_no_number_holds_there_none_is_named():
+    class Hopeless(Made):
+        def share(self, setup, engines, window):
+            return 0.9
+
+    sized = Sized(BEST, 5, 1.0)
+    chosen = confirmed(Made({}), Hopeless({}), Chosen(sized, sized, 8, []))
+    assert chosen.best.engines is None and chosen.fleet(chosen.best) == 5

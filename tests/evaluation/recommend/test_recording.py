@@ -1,11 +1,14 @@
 """Recordings: traces, and the results of benchmarks as requests that were measured."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from servegym.adapters.routing.request_log import Measured, RequestLog
+from servegym.adapters.routing.rows import RequestTerms
 from servegym.errors import WorkloadError
 from servegym.evaluation.recommend.recording import Served, read_recording
 from servegym.traces.reading import Reading
@@ -77,3 +80,21 @@ def test_few_failed_requests_are_left_out_and_many_stay(tmp_path):
 def test_no_request_within_the_limits(tmp_path):
     with pytest.raises(WorkloadError, match="no requests within the token limits"):
         read_recording(file_of(tmp_path, LENGTHS | TIMES), max_prompt_tokens=5)
+
+
+@pytest.mark.parametrize("ttlt_slo_s", [math.inf, 30.0])
+def test_the_log_that_a_proxy_writes(tmp_path, ttlt_slo_s):
+    path = tmp_path / "requests.jsonl"
+    log = RequestLog(path)
+    for k, adapter in enumerate(("", "", "legal")):
+        measured = Measured(float(k), RequestTerms(40 + k, 1.0, 0.05, ttlt_slo_s if k else math.inf))
+        measured.token(k + 0.1, 1)
+        measured.token(k + 0.2, 2)
+        log.write(float(k), measured.line(k + 0.2, outcome="finished", engine="0", adapter=adapter))
+    log.close()
+    found = read_recording(str(path))
+    workload = found.run.workload()
+    assert workload.table["prompt_tokens"].tolist() == [40, 41, 42]
+    assert workload.table["ttlt_slo_s"].tolist() == [math.inf, ttlt_slo_s, ttlt_slo_s]
+    assert found.trace.given["ttlt_slo_s"].tolist() == workload.table["ttlt_slo_s"].tolist()
+    assert found.notes == ("the adapters of 1 requests count as the model itself",)

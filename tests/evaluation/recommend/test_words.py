@@ -23,11 +23,13 @@ def row(role, setup, engines, share, held=5):
     }  # fmt: skip
 
 
-def said(best, default, rows, engines=None, least=None, span_s=60.0, over=WINDOWS):
+def said(best, default, rows, engines=None, least=None, span_s=60.0, over=WINDOWS, at_first=None):
     """The sentences of a recommendation with this table."""
     chosen = Chosen(best, default, 8, [])
-    table = pd.DataFrame(rows)
-    of = SimpleNamespace(device="gpu", chosen=chosen, table=table, best=table.iloc[0], least=least, price_per_hour=2.0)
+    table, at_first = pd.DataFrame(rows), at_first or best
+    of = SimpleNamespace(
+        device="gpu", chosen=chosen, at_first=at_first, table=table, best=table.iloc[0], least=least, price_per_hour=2.0
+    )
     spec = SimpleNamespace(fleet=SimpleNamespace(pools=()))
     question = SimpleNamespace(target=parse_target("attainment=0.95"), given_engines=engines, spec=spec)
     windows = SimpleNamespace(over=over, to_judge=[None] * 5, span_s=span_s)
@@ -44,13 +46,21 @@ def test_engines_that_are_saved():
     assert "3 fewer than the default needs (8 engines), 6.00 less an hour" in text
     assert "default with as many engines 0.890, a difference of +0.100 ± 0.050" in text
     assert "fewer than 3 engines enough" in text
-    assert "safe side" not in text and "too short" not in text
+    assert "windows that chose" not in text and "too short" not in text
 
 
 def test_the_default_is_good_enough():
     sized = Sized(DEFAULT, 2, 1.0)
-    text = said(sized, sized, [row("recommended", DEFAULT, 2, 0.96, held=4)], least=1)
-    assert "with the default settings" in text and "fewer than" not in text and "one engine more" in text
+    text = said(sized, sized, [row("recommended", DEFAULT, 2, 0.96)], least=1)
+    assert "with the default settings" in text and "fewer than" not in text and "had" not in text
+
+
+def test_more_engines_than_the_windows_that_chose_needed():
+    rows, words = [row("recommended", DEFAULT, 3, 0.96)], "; on the others it takes more"
+    text = said(Sized(DEFAULT, 3, 1.0), Sized(DEFAULT, 3, 1.0), rows, at_first=Sized(DEFAULT, 2, 1.0))
+    assert f"On the windows that chose, 2 engines held the target{words}" in text
+    text = said(Sized(DEFAULT, 3, 1.0), Sized(DEFAULT, 3, 1.0), rows, at_first=Sized(BETTER, 2, 1.0))
+    assert f"2 engines with {BETTER.label(2)} held the target{words}" in text
 
 
 @pytest.mark.parametrize(("engines", "says"), [(None, True), (5, False)])
@@ -64,7 +74,6 @@ def test_a_target_out_of_reach():
     rows = [row("recommended", BETTER, 8, 0.6, held=0), row("default", DEFAULT, 8, 0.5, held=0)]
     text = said(Sized(BETTER, None, 0.6), Sized(DEFAULT, None, 0.5), rows)
     assert text.startswith("No number of gpu engines that was tried holds SLO attainment of at least 0.95")
-    assert "safe side" not in text
 
 
 @pytest.mark.parametrize(("over", "how"), [(WINDOWS, "ask with --resample, or"), (BLOCKS, "ask with servegym plan")])
