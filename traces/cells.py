@@ -44,9 +44,14 @@ class Chunk:
         return Chunk(self.file, self.first_row, frame, names)
 
     def lengths(self, column: str, least: int = 1, empty: float | None = None, hint: str = "") -> np.ndarray:
-        """Read whole numbers of tokens, `least` to MAX_TOKENS, as int32 of shape (rows,); an empty cell is `empty`."""
-        right = f"a whole number of tokens, {least} to {MAX_TOKENS}{hint}"
-        numbers = self.numbers(column, right, empty)
+        """Read whole numbers of tokens, `least` to MAX_TOKENS, as int32 of shape (rows,); an empty cell is `empty`.
+
+        hint: what helps with cells that are empty or 0.
+        """
+        right = f"a whole number of tokens, {least} to {MAX_TOKENS}"
+        numbers = self.numbers(column, right, np.nan if hint else empty)
+        if hint:
+            self.check(column, np.isnan(numbers) | (numbers == 0), f"{right}{hint}")
         self.check(column, (numbers < least) | (numbers > MAX_TOKENS) | (numbers != np.floor(numbers)), right)
         return numbers.astype("i4")
 
