@@ -13,7 +13,7 @@ HINT = "--drop-empty leaves such rows out"
 def test_the_hint_is_true(tmp_path, cell, helps):
     path = tmp_path / "mine.csv"
     path.write_text(f"arrival_s,prompt_tokens,output_tokens\n0,10,3\n1,{cell},3\n")
-    with pytest.raises(WorkloadError, match="row 2: prompt_tokens .*a whole number of tokens") as told:
+    with pytest.raises(WorkloadError, match=r"row 2: prompt_tokens .*a whole number of tokens") as told:
         load_trace(str(path))
     assert (HINT in str(told.value)) == helps
     if helps:
