@@ -22,17 +22,19 @@ from servegym.evaluation.identity import (
     versions,
 )
 from servegym.evaluation.ledger import Row
-from servegym.evaluation.measures import CLIENTS
+from servegym.evaluation.measures import CLIENTS, COST, ENGINE_HOURS
 from servegym.evaluation.repeats import Repeats, repeats_of, windows_of
 from servegym.scenarios.building import front_end_in, scenario_of, workload_of
 from servegym.scenarios.fleets import deployment_of
 from servegym.scenarios.values import plain
+from servegym.simulator.inputs.costs import S_PER_HOUR
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.inputs.workload import Workload
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.runs.simulation import Simulation
 
 WINDOW_BY_SEED = DEFAULTS["window"]
+COSTS = (COST.column, "cost_per_million_tokens", "energy_kwh")  # where they are known
 
 
 class Cell(NamedTuple):
@@ -178,6 +180,7 @@ class Comparison(Compared):
         key = cell.point, cell.seed
         result = Simulation(self.scenario(*key, self.candidates[cell.scheduler])).run()
         rate = {} if self.axis == CLIENTS else {"rate_per_s": self.rate_of_load[cell.point]}
+        costs = {ENGINE_HOURS.column: result.summary["cost_engine_s"] / S_PER_HOUR} if self.scalers else {}
         return {
             "scheduler": cell.scheduler,
             self.axis: cell.point,
@@ -187,6 +190,8 @@ class Comparison(Compared):
             "reroutes": result.summary["reroutes"],
             **figures(result),
             **class_figures(result),
+            **costs,
+            **{name: result.summary[name] for name in COSTS if name in result.summary},
         }
 
     def row_problem(self, row: Row) -> str | None:

@@ -8,6 +8,8 @@ from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.measures import (
     ATTAINMENT,
     CLIENTS,
+    COST,
+    ENGINE_HOURS,
     EVICTIONS,
     FAIRNESS,
     LATE_TOKEN,
@@ -47,6 +49,7 @@ def comparison_rows(at_point: pd.DataFrame, slo: str, name: str = NAME) -> list[
     shown = [rank, ATTAINMENT, ratio_of(at_point), P99_TTFT, P99_TPOT]
     shown += [SERVED] * (axis_of(at_point) == CLIENTS) + [BOUND] * (SHARE_OF_BOUND in at_point)
     shown += [BEST_FOUND] * (SHARE_OF_BEST in at_point)
+    shown += [one for one in (ENGINE_HOURS, COST) if one.column in at_point]
     shown += [LATE_TOKEN] * shows_late_tokens(slo)
     rest = [one for one in (STARVED, FAIRNESS, EVICTIONS) if one not in shown]
     minus = difference_title(at_point)

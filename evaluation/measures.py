@@ -64,6 +64,8 @@ STARVED = Measure("starved", "starved", higher=False)
 FAIRNESS = Measure("fairness_by_length", "fairness by length")
 EVICTIONS = Measure("evictions", "evictions", 1, higher=False)
 SERVED = Measure(THROUGHPUT, "requests/s")
+# Columns that are there where a scaler is compared, and where the price of an engine is known.
+ENGINE_HOURS, COST = Measure("engine_hours", "engine-hours", higher=False), Measure("cost", "cost", higher=False)
 OTHERS = {
     "attainment": ATTAINMENT, "p99-ttft": P99_TTFT, "p99-tpot": P99_TPOT, "requests": SERVED, "late-token": LATE_TOKEN,
     "starved": STARVED, "fairness": FAIRNESS,

@@ -10,7 +10,17 @@ import pandas as pd
 from servegym.errors import ExperimentError
 from servegym.evaluation.figures import CLASS_ATTAINMENT, CLASS_VIOLATIONS
 from servegym.evaluation.intervals import BETTER, SAME, UNKNOWN, WORSE, student_interval, verdict
-from servegym.evaluation.measures import CLIENTS, THROUGHPUT, Measure, axis_of, point_title, ranked_by, ratio_of
+from servegym.evaluation.measures import (
+    CLIENTS,
+    COST,
+    ENGINE_HOURS,
+    THROUGHPUT,
+    Measure,
+    axis_of,
+    point_title,
+    ranked_by,
+    ratio_of,
+)
 from servegym.evaluation.repeats import COLUMN, NOT_SAID, over_of
 
 WITH_INTERVAL = ("slo_attainment", "violations")  # and the ratio of gains, and what is ranked by
@@ -20,7 +30,8 @@ MEANS = (
     "evictions",
 )  # fmt: skip
 MOST_NAMED = 8  # schedulers in a sentence; a table has them all
-SHARE_OF_BOUND, SHARE_OF_BEST = SHARES = "share_of_bound", "share_of_best"  # columns where there are such references
+SHARE_OF_BOUND, SHARE_OF_BEST = SHARES_OF = "share_of_bound", "share_of_best"  # where there are such references
+OPTIONAL = (*SHARES_OF, ENGINE_HOURS.column, COST.column)
 
 REFERENCE = "reference"
 VERDICT_WORDS = {
@@ -43,7 +54,7 @@ def summarise(cells: pd.DataFrame, baseline: str | None = None, rank_by: str = "
     x_difference_ci_high. Differences are taken seed by seed: both served the same requests, so what a seed adds to both
     does not widen the interval. `reference` names the scheduler compared to, `verdict` says whether the interval of the
     difference in what is ranked by (`ranked_by`) leaves out 0. The intervals are not corrected for how many schedulers
-    there are, nor for the best being chosen from the same runs. `share_of_bound`, `share_of_best` and their intervals
+    there are, nor for the best being chosen from the same runs. The columns `OPTIONAL` and their intervals
     are there where the cells have them. Raises ExperimentError for a baseline that was not compared, and a measure
     there is not.
     """
@@ -90,9 +101,9 @@ def _row(
     row |= {name: runs[name].astype("f8").mean() for name in (*MEANS, *classes_of(runs))}
     for name in judged:
         row |= student_interval(runs[name]).columns(name)
-    for share in SHARES:
-        if share in runs:
-            row |= student_interval(runs[share]).columns(share)
+    for name in OPTIONAL:
+        if name in runs:
+            row |= student_interval(runs[name]).columns(name)
     row["reference"] = reference_label
     differences = {name: student_interval(runs[name] - reference[name]) for name in judged}
     for name, difference in differences.items():

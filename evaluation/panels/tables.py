@@ -14,7 +14,7 @@ from servegym.evaluation.measures import BY_COLUMN, LATE_TOKEN, RATIOS, TDG, Mea
 from servegym.evaluation.panels import statistics
 from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.repeats import COLUMN, over_of
-from servegym.evaluation.summary import MEANS, REFERENCE, SHARES, summarise
+from servegym.evaluation.summary import MEANS, REFERENCE, SHARES_OF, summarise
 from servegym.scenarios.values import load_title
 
 ATTAINMENT = "slo_attainment"
@@ -29,7 +29,7 @@ def scores_of(runs: pd.DataFrame, rank: Measure = RATIOS[TDG]) -> list[str]:
     """
     if runs[rank.column].isna().any():
         raise ExperimentError(f"{rank.name} is not known of every run; rank by another measure")
-    shares = [share for share in SHARES if share in runs and not runs[share].isna().any()]
+    shares = [share for share in SHARES_OF if share in runs and not runs[share].isna().any()]
     return list(dict.fromkeys([rank.column, TDG, *shares, ATTAINMENT]))
 
 

@@ -13,8 +13,10 @@ from servegym.evaluation.bounds.shares import why_no_bounds
 from servegym.evaluation.compared import COMPARED
 from servegym.evaluation.comparing import run_comparison
 from servegym.evaluation.comparison import Comparison
+from servegym.evaluation.comparison_rows import comparison_rows
 from servegym.evaluation.goodput import GoodputSearch
 from servegym.evaluation.panels.panel import Panel
+from servegym.evaluation.summary import summarise
 from servegym.evaluation.targets import Target
 from servegym.scenarios.ranges import Range
 from servegym.simulator.policies import gains
@@ -113,6 +115,19 @@ def identity_of(**changes) -> dict[str, object]:
 def differing(one: dict[str, object]) -> list[str]:
     other = identity_of()
     return [key for key in one if one[key] != other[key]]
+
+
+def test_what_scalers_cost_is_in_the_tables():
+    fleet = SMALL.spec.replaced(scheduler="edf", load=0.7, engines=2, router="min-load")
+    words = {"started": 1, "startup_s": 0.5, "scaler": ("static", "target-utilisation"), "price_per_hour": 3.0}
+    scaled = Comparison(fleet.replaced(**words), 2)
+    cells = pd.DataFrame([scaled.run(cell) for cell in scaled.cells])
+    assert cells["cost"].to_numpy() == pytest.approx(3.0 * cells["engine_hours"].to_numpy())
+    assert (cells["engine_hours"] > 0).all()
+    rows = comparison_rows(summarise(cells), "proserve")
+    assert {"engine-hours", "cost"} <= set(rows[0])
+    fixed = Comparison(fleet, 1)
+    assert not {"engine_hours", "cost"} & set(fixed.run(fixed.cells[0]))
 
 
 def test_another_default_makes_another_comparison(monkeypatch):
