@@ -11,7 +11,7 @@ from experiments.gpu.workloads import STOCK, workload_of
 from servegym.adapters.replay.measuring import Measured
 from servegym.adapters.replay.records import FINISHED, INTERRUPTED, Record, Replayed
 from servegym.baselines.registry import scheduler
-from servegym.latency_models.profile import Profile, load_profile
+from servegym.latency_models.profile import Profile, load_profile, parse_profile
 from servegym.simulator.features.disturbances import Correction
 from servegym.simulator.inputs.deployment import Deployment
 from servegym.simulator.inputs.scenario import Scenario
@@ -24,11 +24,19 @@ SERVED = "**served**"
 COLUMNS = ("prompt_tokens", "output_tokens", "priority", "weight", "ttft_slo_s", "tpot_slo_s", "ttlt_slo_s")
 
 
+def believed_by(line: Mapping[str, Any]) -> Profile:
+    """The profile that policies were given: the line has the document of a file; one that ships is known by its name.
+
+    Raises ProfileError.
+    """
+    document = line.get("believed")
+    return load_profile(str(line["profile"])) if document is None else parse_profile(document, str(line["run"]))
+
+
 def workload_again(line: Mapping[str, Any], context_tokens: int) -> Workload | None:
     """The workload that was served, made again; None where it comes out otherwise than it did there."""
-    profile = load_profile(str(line["profile"]))
     made = workload_of(
-        line["trace"], line["requests"], line["rate_per_s"], line["seed"], context_tokens, profile
+        line["trace"], line["requests"], line["rate_per_s"], line["seed"], context_tokens, believed_by(line)
     )  # fmt: skip
     return made if made.digest == line["digest"] else None
 
@@ -119,8 +127,6 @@ def compared(lines: Sequence[Mapping[str, Any]], profiles: Sequence[Profile]) ->
         found = measured_run(line, again(line))
         results: dict[str, Result | Measured] = {SERVED: found}
         if "router" not in line:
-            believed = {profile.name: profile for profile in profiles}.get(line["profile"])
-            believed = believed or load_profile(str(line["profile"]))
-            workload = found.scenario.workload
+            believed, workload = believed_by(line), found.scenario.workload
             results |= {profile.name: simulated(line, workload, profile, believed) for profile in profiles}
         yield Compared(line, results)

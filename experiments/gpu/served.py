@@ -20,7 +20,7 @@ from experiments.gpu.starting import Shape, lines_of, parser_of
 from experiments.gpu.workloads import PROFILE, STOCK, TRACES, artifact, profile_of, workload_of
 from servegym.adapters.profiling.vllm_engine import VllmMeter
 from servegym.errors import ProfileError
-from servegym.latency_models.profile import Profile
+from servegym.latency_models.profile import Profile, profile_document
 
 LOADS = (1.4, 0.8, 1.0, 0.5)  # the most telling first
 POLICIES = (STOCK, "expected-gain", "slide-batching")
@@ -97,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ProfileError as error:  # before minutes of a GPU go into starting the engine
         parser.error(str(error))
     lines = lines_of(given)
+    if given.profile.endswith(".json"):  # where the runs are simulated, the file may not be
+        lines.surroundings["believed"] = profile_document(given.profile)
     meter = start(lines, Shape(compilation=given.compilation, asynchronous=True), given.models, given.rehearse)
     if meter is None:
         return 1

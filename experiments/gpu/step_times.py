@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.gpu.compare import SERVED, again, measured_run, simulated
+from experiments.gpu.compare import SERVED, again, believed_by, measured_run, simulated
 from experiments.gpu.late_tokens import with_late_tokens
 from experiments.gpu.page import put, text_of
 from experiments.gpu.records import RUNS, decoded, read_lines
@@ -97,7 +97,7 @@ def slower_rows(line: Mapping[str, Any], profile: Profile, beside: Sequence[Prof
     profiles = {
         f"simulated, batch times x {f:g}": dataclasses.replace(profile, device=profile.device.times(f)) for f in FACTORS
     }
-    believed = load_profile(str(line["profile"]))
+    believed = believed_by(line)
     for label, slower in (profiles | {other.name: other for other in beside}).items():
         results[label] = simulated(line, workload, slower, believed)
     results["simulated, tokens before large batches late"] = with_late_tokens(

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.gpu.compare import measured_run, workload_again
+from experiments.gpu.compare import believed_by, measured_run, workload_again
 from experiments.gpu.driving import Served
 from experiments.gpu.page import tables
 from experiments.gpu.records import RUNS, coded
 from experiments.gpu.workloads import PROFILE, STOCK, profile_of, workload_of
-from servegym.latency_models.profile import load_profile
+from servegym.latency_models.profile import load_profile, profile_document
 
 CONTEXT, STEP_S = 2048, 0.1
 ENGINE = {
@@ -50,6 +50,13 @@ def test_a_line_is_judged_as_a_replay_is(known: bool) -> None:
 
 def test_a_workload_that_comes_out_otherwise_is_not_taken_for_it() -> None:
     assert workload_again({**line_of("azure-conv"), "seed": 1}, CONTEXT) is None
+
+
+def test_a_profile_that_does_not_ship_is_in_the_line() -> None:
+    document = profile_document(PROFILE) | {"name": "measured-there"}
+    line = {**line_of("azure-conv"), "profile": "measured-there", "believed": document}
+    assert believed_by(line).name == "measured-there"
+    assert workload_again(line, CONTEXT) is not None
 
 
 def test_what_was_not_sent_does_not_count() -> None:
