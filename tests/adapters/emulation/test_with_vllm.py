@@ -3,7 +3,6 @@
 import socket
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from experiments.engines.virtual_time import ENVIRONMENT
 from servegym.adapters.emulation.settings import DEVICE, TIME
 from servegym.adapters.replay.bodies import Bodies
 from servegym.adapters.replay.sending import Endpoint, replay
+from servegym.adapters.vllm.versions import installed_version
 from servegym.baselines.artifact import save_artifact
 from servegym.baselines.registry import scheduler
 from servegym.errors import ExperimentError
@@ -159,7 +159,7 @@ def numbers_of(named: str) -> tuple[int, ...]:
     ({"VLLM_TARGET_DEVICE": "cpu"}, {}, "start it without VLLM_TARGET_DEVICE"),
 ])  # fmt: skip
 def test_what_cannot_be_emulated_is_refused_in_a_line(model, environment, options, told):
-    if environment.keys() & {"VLLM_TARGET_DEVICE"} and numbers_of(version("vllm")) < (0, 33):
+    if environment.keys() & {"VLLM_TARGET_DEVICE"} and numbers_of(str(installed_version())) < (0, 33):
         pytest.skip("before 0.33 vLLM keeps the emulated platform under VLLM_TARGET_DEVICE")
     script = (
         "import os, sys\n"

@@ -50,10 +50,12 @@ def serving(script: Script) -> Iterator[Server]:
         server = Server("", [], [])
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                while await _exchange(reader, writer, script, server):
-                    pass
-            writer.close()
+            try:
+                with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                    while await _exchange(reader, writer, script, server):
+                        pass
+            finally:  # Python 3.12.1 does not close the connection of a task that is cancelled, and waits for it
+                writer.close()
 
         listening = await asyncio.start_server(connected, "127.0.0.1", 0)
         server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
