@@ -112,18 +112,15 @@ def simulated(
 class Compared(NamedTuple):
     """A served run and its simulations. results: by what they are on, the served one first."""
 
-    line: dict[str, Any]
+    line: Mapping[str, Any]
     results: dict[str, Result | Measured]
 
 
 def compared(lines: Sequence[Mapping[str, Any]], profiles: Sequence[Profile]) -> Iterator[Compared]:
     """Each served run, simulated on each profile. Two engines that share a GPU are not simulated."""
-    engine: Any = None
     for line in lines:
-        engine = line.get("engine", engine)  # of the start before it
         if "arrays" not in line:
             continue
-        line = {**line, "engine": engine}
         found = measured_run(line, again(line))
         results: dict[str, Result | Measured] = {SERVED: found}
         if "router" not in line:

@@ -4,7 +4,8 @@
 
 FOLDER has what the scripts leave: runs.jsonl, and batches.csv with profile.json. Each profile is judged by the batches,
 by the steps of the runs at saturation, and by simulating each served run. The requests of each run go to
-FOLDER/requests as Parquet. A rehearsal on a CPU is no measurement: its tables say so.
+FOLDER/requests as Parquet. A rehearsal on a CPU is no measurement: its tables say so. The runs of `shapes` are of other
+models, and of profiles of their own: `--shape experts` is a page of these.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import pandas as pd
 from experiments.gpu import hypotheses
 from experiments.gpu.compare import SERVED, Compared, compared
 from experiments.gpu.driving import QUANTILES, summary_of
-from experiments.gpu.records import RUNS, read_lines
+from experiments.gpu.records import runs_of
 from experiments.gpu.steps import steps
 from experiments.gpu.workloads import STOCK
 from servegym.evaluation.markdown import narrow_header, row
@@ -94,22 +95,22 @@ def term_table(rows: pd.DataFrame, profiles: Sequence[Profile]) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def tables(folder: Path, profiles: Sequence[Profile]) -> tuple[str, list[Compared]]:
-    """All tables, with a word of warning where this was a rehearsal; and the runs."""
-    lines = [line for line in read_lines(folder / RUNS) if line["done"]]
+def tables(folder: Path, profiles: Sequence[Profile], shape: str | None = None) -> tuple[str, list[Compared]]:
+    """All tables, with a word of warning where this was a rehearsal; and the runs. shape: whose; None: of no shape."""
+    lines = list(runs_of(folder, shape))
     parts = [REHEARSED] if any(line["rehearsal"] for line in lines) else []
     machines = sorted({str(line["machine"]["gpu"]) for line in lines})
     parts.append(f"On: {'; '.join(machines) or 'nothing yet'}.\n\n")
-    if (folder / "batches.csv").exists():
+    if shape is None and (folder / "batches.csv").exists():
         parts += [
             "Designed batches, one at a time:\n\n", batch_table(read_batches(folder / "batches.csv"), profiles)
         ]  # fmt: skip
-    table = steps(folder)
+    table = steps(folder, shape=shape)
     if len(table):
         parts += ["Steps of the runs at saturation:\n\n", batch_table(table, profiles)]
         parts += ["The same steps, term by term:\n\n", term_table(table, profiles)]
     for load in sorted({line["load"] for line in lines if line.get("load")}, reverse=True):
-        table = steps(folder, load, late=True)
+        table = steps(folder, load, late=True, shape=shape)
         if len(table):
             title = f"All logged steps of the runs at load {load:g}, of which no profile has anything:\n\n"
             parts += [title, batch_table(table, profiles)]
@@ -126,7 +127,7 @@ def picture(runs: Sequence[Compared], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("agg")
-    shown = [run for run in runs if (run.line.get("load") or 0.0) > 1.0 and run.line["policy"] == STOCK]
+    shown = [run for run in runs if (run.line.get("load") or 0.0) > 1.0 and run.line.get("policy") == STOCK]
     figure, axes = plt.subplots(2, len(shown), figsize=(3.6 * len(shown), 5.4), squeeze=False, layout="constrained")
     for place, run in enumerate(shown):
         for axis, (column, label) in zip(axes[:, place], (("ttft_s", "TTFT, s"), ("tpot_s", "TPOT, s")), strict=True):
@@ -162,10 +163,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--profile", action="append", required=True, help="a name or a file; repeatable")
+    parser.add_argument("--shape", help="of `shapes`; default: runs of the other scripts")
     parser.add_argument("--page", type=Path, help="put the tables between its markers")
     parser.add_argument("--picture", type=Path, help="a PNG file of the runs at a load above 1")
     given = parser.parse_args(arguments)
-    text, runs = tables(given.folder, [load_profile(name) for name in given.profile])
+    text, runs = tables(given.folder, [load_profile(name) for name in given.profile], given.shape)
     put(text, given.page, parser)
     if given.picture is not None:
         picture(runs, given.picture)

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,19 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return found
+
+
+def runs_of(folder: Path, shape: str | None = None) -> Iterator[dict[str, Any]]:
+    """The finished runs of FOLDER/runs.jsonl, each with the engine of the start before it.
+
+    shape: of `shapes`, whose runs have the traces and policies of others; None: the runs of the other scripts.
+    """
+    engine: Any = None
+    for line in read_lines(folder / RUNS):
+        if line.get("shape") == shape:
+            engine = line.get("engine", engine)
+            if line["done"]:
+                yield {**line, "engine": engine}
 
 
 def coded(arrays: Mapping[str, np.ndarray]) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from experiments.gpu.compare import SERVED, again, believed_by, measured_run, simulated
 from experiments.gpu.late_tokens import with_late_tokens
 from experiments.gpu.page import put, text_of
-from experiments.gpu.records import RUNS, decoded, read_lines
+from experiments.gpu.records import decoded, runs_of
 from experiments.gpu.steps import logged, steps
 from experiments.gpu.workloads import STOCK
 from servegym.evaluation.markdown import narrow_header, row
@@ -116,12 +116,9 @@ def tables(folder: Path, profile: Profile, beside: Sequence[Profile]) -> str:
     parts = [*heads, *total_rows(folder, profile)]
     latest: list[str] = []
     slower: list[str] = []
-    engine: Any = None
-    for line in read_lines(folder / RUNS):
-        engine = line.get("engine", engine)
-        if not line["done"] or not line.get("load"):
+    for line in runs_of(folder):
+        if "router" in line or not line.get("load"):
             continue
-        line = {**line, "engine": engine}
         slower += slower_rows(line, profile, beside)
         if line["policy"] == STOCK:
             batches, took_s = steps_of(line)

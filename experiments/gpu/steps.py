@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.gpu.compare import again, deployment_of, scheduler_of
-from experiments.gpu.records import RUNS, decoded, read_lines
+from experiments.gpu.records import decoded, runs_of
 from servegym.adapters.profiling.design import Batch, Prefill
 from servegym.latency_models.fitting import in_time
 from servegym.latency_models.measured_batches import DURATION
@@ -94,15 +94,17 @@ def logged(line: Mapping[str, Any]) -> pd.DataFrame | None:
     return table
 
 
-def steps(folder: Path, load: float | None = None, say: bool = True, late: bool = False) -> pd.DataFrame:
-    """The steps of all runs at a load (None: at saturation), with a column `run`. late: those taken in late too."""
+def steps(
+    folder: Path, load: float | None = None, say: bool = True, late: bool = False, shape: str | None = None
+) -> pd.DataFrame:
+    """The steps of a shape's runs at a load (None: at saturation), with a column `run`. late: those taken in late too.
+
+    Those of two engines behind a router are not known.
+    """
     profile, tables = load_profile(ANY_PROFILE), []
-    engine: Any = None
-    for line in read_lines(folder / RUNS):
-        engine = line.get("engine", engine)
-        if not line["done"] or "load" not in line or line["load"] != load:
+    for line in runs_of(folder, shape):
+        if "router" in line or "load" not in line or line["load"] != load:
             continue
-        line = {**line, "engine": engine}
         table, alike = logged(line), ""
         workload = again(line) if load is None else None
         if workload is not None:
@@ -122,10 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--load", type=float, help="steps of the runs at this load; default: at saturation")
     parser.add_argument("--late", action="store_true", help="steps taken in late too")
+    parser.add_argument("--shape", help="of `shapes`; default: runs of the other scripts")
     parser.add_argument("--out", type=Path, required=True, help="a CSV file")
     given = parser.parse_args(arguments)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    table = steps(given.folder, given.load, late=given.late).drop(columns="run")
+    table = steps(given.folder, given.load, late=given.late, shape=given.shape).drop(columns="run")
     table.to_csv(given.out, index=False, float_format="%.9g")
     return 0
 

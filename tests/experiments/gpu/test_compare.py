@@ -10,7 +10,7 @@ import pytest
 
 from experiments.gpu.compare import believed_by, measured_run, workload_again
 from experiments.gpu.driving import Served
-from experiments.gpu.page import tables
+from experiments.gpu.page import main, tables
 from experiments.gpu.records import RUNS, coded
 from experiments.gpu.workloads import PROFILE, STOCK, profile_of, workload_of
 from servegym.latency_models.profile import load_profile, profile_document
@@ -78,3 +78,22 @@ def test_the_page_has_both_tables_and_calls_a_rehearsal_by_its_name(tmp_path: Pa
         assert sum(row.startswith(served) and " | 0.1 / 0.1 / 0.1 / 0.1 | " in row for row in text.splitlines()) == 1
     assert text.count(f"|  | {PROFILE} | ") == len(runs) == 2
     assert len(list((tmp_path / "requests").glob("*.parquet"))) == 2
+
+
+def test_runs_behind_a_router_are_not_simulated_and_those_of_a_shape_have_a_page_of_their_own(tmp_path: Path) -> None:
+    start = {"run": "start eager", "done": True, "rehearsal": True, "machine": {"gpu": "none"}, "engine": ENGINE}
+    stock = {**line_of("azure-conv"), "load": 1.4}
+    routed = {name: value for name, value in stock.items() if name != "policy"}
+    routed |= {"run": "two engines", "router": "min-load", "context_tokens": CONTEXT}
+    shape = [{**line, "run": f"experts: {line['run']}", "shape": "experts"} for line in (start, stock)]
+    lines = [start, stock, routed, {**routed, "run": "two engines, saturation", "load": None}, *shape]
+    (tmp_path / RUNS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page, picture = tmp_path / "page.md", tmp_path / "picture.png"
+    page.write_text("<!-- tables --><!-- /tables -->\n")
+    for more, titles in ([], (stock["run"], routed["run"])), (["--shape", "experts"], (shape[1]["run"],)):
+        main([str(tmp_path), "--profile", PROFILE, "--page", str(page), "--picture", str(picture), *more])
+        rows = page.read_text().splitlines()
+        for title in (stock["run"], routed["run"], shape[1]["run"]):
+            assert any(row.startswith(f"| {title} | **served** | ") for row in rows) == (title in titles)
+        assert sum(row.startswith(f"|  | {PROFILE} | ") for row in rows) == 1
+        assert picture.exists()
