@@ -13,7 +13,7 @@ from servegym.evaluation.measures import CLIENTS, LOAD
 from servegym.latency_models.profile import Profile
 from servegym.scenarios.building import file_requests, gain_in, own_rate_per_s, saturation_of
 from servegym.scenarios.demand import Demand
-from servegym.scenarios.fleets import deployment_of, profile_of, title_of
+from servegym.scenarios.fleets import deployment_of, profile_of, profiles_of, title_of
 from servegym.scenarios.parts import Policies
 from servegym.scenarios.ranges import listed
 from servegym.scenarios.spec import ServingSpec
@@ -139,7 +139,13 @@ class Compared:
 
     @property
     def profile(self) -> Profile:
+        """The device; of a fleet of several, that of the first pool."""
         return profile_of(self.spec)
+
+    @property
+    def profiles(self) -> list[Profile]:
+        """All devices of the fleet."""
+        return profiles_of(self.spec)
 
     @property
     def deployment(self) -> Deployment | Cluster:

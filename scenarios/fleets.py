@@ -57,6 +57,12 @@ def profile_of(spec: ServingSpec, device: str | Profile | None = None) -> Profil
     return spec.cache[named]
 
 
+def profiles_of(spec: ServingSpec) -> list[Profile]:
+    """Load the profiles of all devices of a fleet, each once, in the order of its pools. Raises ProfileError."""
+    profiles = (profile_of(spec, pool.device) for pool in pools_of(spec.fleet))
+    return list({profile.name: profile for profile in profiles}.values())
+
+
 def pools_of(fleet: Fleet) -> tuple[Pool, ...]:
     """Make the pools of a fleet, also those given as numbers of engines."""
     if fleet.pools:

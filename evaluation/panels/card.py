@@ -17,7 +17,7 @@ from servegym.evaluation.panels.evaluation import Evaluation, judged_policies
 from servegym.evaluation.panels.provenance import TrainedOn
 from servegym.evaluation.panels.tables import ALL, TDG, accounts, scores_in, select
 from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, novelty, percent, range_of
-from servegym.evaluation.reports.notes import profile_notes
+from servegym.evaluation.reports.notes import fleet_notes
 from servegym.evaluation.reports.page import flat, text_of
 from servegym.evaluation.summary import REFERENCE
 from servegym.scenarios.values import load_title
@@ -109,7 +109,7 @@ def _cases(evaluation: Evaluation, own: pd.DataFrame) -> list[str]:
     parts = evaluation.parts
     return [
         f"Traces: {', '.join(dict.fromkeys(part.trace_name for part in parts))}.",
-        f"Devices: {', '.join(dict.fromkeys(part.profile.name for part in parts))}.",
+        f"Devices: {', '.join(profile.name for profile in evaluation.profiles)}.",
         novelty(own["policy"].iloc[0], own),
     ]
 
@@ -173,10 +173,7 @@ def _limits_of_use(evaluation: Evaluation, label: str) -> list[str]:
         if beyond:
             lines.append(f"Outside the loads it was trained at: {', '.join(map(load_title, beyond))}.")
     lines.append("It ran in a simulator with an estimator that was fitted to the device; no real engine was driven.")
-    profiles = {part.profile.name: part.profile for part in evaluation.parts}
-    for profile in profiles.values():
-        lines += profile_notes(profile)
-    return lines
+    return [*lines, *fleet_notes(evaluation.profiles)]
 
 
 def _bullets(lines: Any) -> str:

@@ -23,6 +23,7 @@ from servegym.evaluation.panels.provenance import ProvenanceError, TrainedOn
 from servegym.evaluation.panels.sets import SET, find_set
 from servegym.evaluation.repeats import ONE, SAME, times_of
 from servegym.evaluation.running import Progress, Runner
+from servegym.latency_models.profile import Profile
 from servegym.scenarios.building import workload_of
 from servegym.scenarios.fleets import title_of
 from servegym.scenarios.values import load_title
@@ -130,6 +131,11 @@ class Evaluation:
         }
 
     @functools.cached_property
+    def profiles(self) -> list[Profile]:
+        """All devices, those of every pool of a fleet."""
+        return list({profile.name: profile for part in self.parts for profile in part.profiles}.values())
+
+    @functools.cached_property
     def parts(self) -> list[Part]:
         """One for each trace and device, in the order of the panel."""
         spec = self.panel.spec
@@ -145,7 +151,8 @@ class Evaluation:
         if seen is None:
             return provenance.UNKNOWN
         first = part.first_seed + part.loads.index(load) * part.seeds
-        return seen.novelty(part.trace, part.profile.name, range(first, first + part.seeds))
+        devices = [profile.name for profile in part.profiles]
+        return seen.novelty(part.trace, devices, range(first, first + part.seeds))
 
     def _check_names(self) -> None:
         """Names of devices, families, recipes and arrivals, before anything is run or written. Files are read later."""
@@ -212,10 +219,14 @@ class Evaluation:
     @property
     def title(self) -> str:
         """A line that describes the evaluation."""
-        panel = self.panel
+        panel, differ = self.panel, len(self.parts[0].profiles) > 1
         what = [
             f"{len(numbers)} {name}{'s' * (len(numbers) > 1)}"
-            for name, numbers in (("trace", panel.traces), ("device", panel.devices), ("load", panel.loads))
+            for name, numbers in (
+                ("trace", panel.traces),
+                ("fleet" if differ else "device", panel.devices),
+                ("load", panel.loads),
+            )
         ]
         judged_ones = f"{self.kind}s{' of policies' * (self.kind == SET)}"
         engines, total = title_of(self.parts[0].spec), panel.spec.fleet.total
@@ -223,7 +234,7 @@ class Evaluation:
         return (
             f"{len(self.candidates)} {judged_ones} on panel {panel.name}: "
             f"{times_of((part.repeats for part in self.parts), ' x '.join(what))}, {panel.requests} requests a run, "
-            f"SLOs {panel.slo}" + (f", {counted} engines" if total > 1 else "")
+            f"SLOs {panel.slo}" + (f", {counted} engines" if total > 1 else "") + (f": {engines}" if differ else "")
         )
 
     @functools.cached_property

@@ -62,13 +62,13 @@ class TrainedOn:
                 'are whole numbers or {"first": 0, "last": 999999}'
             ) from None
 
-    def novelty(self, trace: str, device: str, seeds: Iterable[int]) -> str:
-        """What is new to the policy in a cell: one of `HELD_OUT`, or `SEEN`.
+    def novelty(self, trace: str, devices: Iterable[str], seeds: Iterable[int]) -> str:
+        """What is new to the policy in a cell: one of `HELD_OUT`, or `SEEN`. devices: of the engines.
 
         Of a family other seeds are other requests. Of a file they are another stretch, which stretches that were
         trained on may overlap: a file that was trained on is seen, whatever the seeds.
         """
-        new_device = device not in self.devices
+        new_device = not set(devices) <= set(self.devices)
         if Path(trace).name not in self.traces:
             return NEW_TRACE_AND_DEVICE if new_device else NEW_TRACE
         if trace not in trace_names() or any(first <= seed <= last for seed in seeds for first, last in self.seeds):

@@ -13,7 +13,7 @@ from servegym.evaluation.panels.evaluation import Evaluation
 from servegym.evaluation.panels.tables import GROUPS, TDG, accounts, conclusions, select
 from servegym.evaluation.panels.wording import STARVED, describe, limits, mean_of, novelty, percent, range_of
 from servegym.evaluation.reports import page
-from servegym.evaluation.reports.notes import profile_notes
+from servegym.evaluation.reports.notes import fleet_notes
 from servegym.evaluation.summary import REFERENCE
 from servegym.scenarios.values import load_title
 
@@ -47,7 +47,9 @@ def evaluation_report(
         page.section("Cells together", *_groups(groups)),
         page.section("At whose cost", page.paragraph(STARVED), page.table(pd.DataFrame(accounts(cells)), "whole")),
         page.section("Every cell", *_cells(cells)),
-        page.section("What these figures are not", page.bullets([*limits(evaluation), *_devices(evaluation)])),
+        page.section(
+            "What these figures are not", page.bullets([*limits(evaluation), *fleet_notes(evaluation.profiles)])
+        ),
         page.section("What was run", page.facts(evaluation.identity)),
     ]
     path.write_text(page.page(evaluation.title, body), encoding="utf-8")
@@ -96,9 +98,3 @@ def _cells(cells: pd.DataFrame) -> Iterator[str]:
                 lines.append(line)
             tables.append(page.table(pd.DataFrame(lines), "whole"))
         yield page.details(f"{trace} on {device}", *tables)
-
-
-def _devices(evaluation: Evaluation) -> Iterator[str]:
-    profiles = {part.profile.name: part.profile for part in evaluation.parts}
-    for profile in profiles.values():
-        yield from profile_notes(profile)

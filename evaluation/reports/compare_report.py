@@ -16,7 +16,7 @@ from servegym.evaluation.plots import comparison_figure
 from servegym.evaluation.repeats import over_of
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import unit_of
-from servegym.evaluation.reports.notes import CLOSED_LOOP_NOTE, COMPARISON_NOTES, LOAD_NOTE, profile_notes
+from servegym.evaluation.reports.notes import CLOSED_LOOP_NOTE, COMPARISON_NOTES, LOAD_NOTE, fleet_notes
 from servegym.evaluation.summary import classes_of, conclusion, rank_of
 
 CAPTION = (
@@ -35,7 +35,7 @@ def compare_report(comparison: Comparison, summary: pd.DataFrame, cells: pd.Data
         lead, note = f"Saturation: {page.text_of(comparison.saturation_rate_per_s)} requests/s.", LOAD_NOTE
     columns = comparison_rows(at_points[0][1], comparison.slo)[0]
     of_columns = [words for name, words in NOTES.items() if name in columns]
-    notes = [*comparison.repeats.notes, *profile_notes(comparison.profile), *COMPARISON_NOTES, note, *of_columns]
+    notes = [*comparison.repeats.notes, *fleet_notes(comparison.profiles), *COMPARISON_NOTES, note, *of_columns]
     body = [
         page.paragraph(lead, "lead"),
         page.section(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from servegym.latency_models.profile import Profile
 from servegym.latency_models.stated_errors import FIT, expected, measured_percent
@@ -46,6 +46,11 @@ def profile_notes(profile: Profile | None) -> list[str]:
         *([] if measured_percent(profile) is not None else [f"Against an engine: {expected(profile)}."]),
         f"These errors are of: {valid}.",
     ]
+
+
+def fleet_notes(profiles: Iterable[Profile]) -> list[str]:
+    """Return the notes on each device of a fleet."""
+    return [note for profile in profiles for note in profile_notes(profile)]
 
 
 def run_notes(result: Result) -> list[str]:

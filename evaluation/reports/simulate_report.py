@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from servegym.evaluation.measures import ATTAINMENT, GAIN_RATIO, LATE_TOKEN, RAT
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.figures_table import figures_rows
 from servegym.evaluation.reports.latency_plots import plot_latencies
-from servegym.evaluation.reports.notes import profile_notes, run_notes
+from servegym.evaluation.reports.notes import fleet_notes, profile_notes, run_notes
 from servegym.evaluation.reports.plots import plot_batches, plot_gain, plot_kv_memory, plot_requests, plot_urgency
 from servegym.evaluation.reports.urgency import urgency
 from servegym.latency_models.profile import Profile
@@ -48,12 +48,12 @@ URGENCY_CAPTION = (
 
 
 def simulate_report(
-    result: Result, path: str | Path, *, profile: Profile | None = None, arguments: Mapping[str, Any] | None = None
+    result: Result, path: str | Path, *, profiles: Sequence[Profile] = (), arguments: Mapping[str, Any] | None = None
 ) -> Path:
     """Write the page and return its path.
 
-    Without a recorded timeline most pictures are left out, and the page says so. profile: of the deployment, for notes
-    on its times. arguments: of the command.
+    Without a recorded timeline most pictures are left out, and the page says so. profiles: of the deployment, for
+    notes on its times. arguments: of the command.
     """
     scenario, summary = result.scenario, result.summary
     late_tokens = shows_late_tokens(str(scenario.workload.provenance.get("slo", "")))
@@ -69,7 +69,10 @@ def simulate_report(
         *_by_class(summary, late_tokens),
         page.section("How it went", *_pictures(result)),
         page.section("Engines", page.table(_engines(result))),
-        page.section("What these figures are not", page.bullets([*profile_notes(profile), *run_notes(result)])),
+        page.section(
+            "What these figures are not",
+            page.bullets([*(fleet_notes(profiles) or profile_notes(None)), *run_notes(result)]),
+        ),
         page.section("All figures", page.table(_all_figures(summary), "units")),
         page.section("What was run", page.facts(_what_was_run(result, arguments or {}))),
     ]

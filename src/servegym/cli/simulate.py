@@ -83,7 +83,7 @@ def simulate(
             "--out DIR, and excludes --csv, --timeline, --report and --perfetto"
         )
     from servegym.scenarios.building import rate_of
-    from servegym.scenarios.fleets import profile_of
+    from servegym.scenarios.fleets import profiles_of
     from servegym.scenarios.parts import Policies
     from servegym.scenarios.spec import ServingSpec
     from servegym.simulator.runs.simulation import Simulation
@@ -113,7 +113,7 @@ def simulate(
     if report is not None:
         from servegym.evaluation.reports.simulate_report import simulate_report
 
-        made = simulate_report(result, report, profile=profile_of(spec), arguments=document["arguments"])
+        made = simulate_report(result, report, profiles=profiles_of(spec), arguments=document["arguments"])
         work.console.print(f"Report: {made}")
     if perfetto is not None:
         from servegym.evaluation.reports.perfetto import write_perfetto

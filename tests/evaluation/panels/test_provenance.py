@@ -34,7 +34,11 @@ TRAINED = TrainedOn.from_json(DOCUMENT, "policy.json")
     ("elsewhere/mine.csv", "h100-llama3-8b", range(1_000_000, 1_000_005), SEEN),  # windows of a file overlap
 ])  # fmt: skip
 def test_what_is_new(trace, device, seeds, new):
-    assert TRAINED.novelty(trace, device, seeds) == new
+    assert TRAINED.novelty(trace, [device], seeds) == new
+
+
+def test_a_fleet_is_new_with_any_new_device():
+    assert TRAINED.novelty("azure-code", ["a100-llama3-8b", "h100-llama3-8b"], range(5)) == NEW_TRACE_AND_DEVICE
 
 
 def test_what_is_read():

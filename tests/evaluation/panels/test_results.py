@@ -11,7 +11,7 @@ from servegym.errors import ExperimentError
 from servegym.evaluation.comparison_rows import comparison_rows
 from servegym.evaluation.panels.card import model_card, save_cards
 from servegym.evaluation.panels.evaluation import Evaluation, run_evaluation
-from servegym.evaluation.panels.panel import SERVED, Panel
+from servegym.evaluation.panels.panel import SERVED, Panel, load_panel
 from servegym.evaluation.panels.plots import plot_differences, plot_profile
 from servegym.evaluation.panels.report import evaluation_report
 from servegym.evaluation.panels.tables import (
@@ -216,6 +216,20 @@ def test_the_card_says_what_it_is_and_where_it_loses(evaluation, runs):
         "NVIDIA A100",
     ):
         assert words in card, words
+
+
+def test_a_fleet_is_named_with_all_its_devices():
+    panel = load_panel("mixed_fleet").replaced({"load": 1.2}, seeds=2)
+    judged = Evaluation(panel, ("min-load", "learned:mixed-fleet"), "router")
+    assert "1 trace x 1 fleet x 1 load x 2 seeds" in judged.title
+    assert judged.title.endswith("4 engines: 1 x h100-llama3-8b + 2 x a100-llama3-8b + 1 x a6000-llama3.1-8b")
+    rows = runs_of(list(judged.candidates), seeds=2)
+    rows = rows[(rows["device"] == "h100-llama3-8b") & (rows["load"] == 1.2)].assign(trace="azure-conv")
+    card = model_card(judged, "learned:mixed-fleet", cells_table(judged, rows), groups_table(judged, rows))
+    assert "- Devices: h100-llama3-8b, a100-llama3-8b, a6000-llama3.1-8b.\n" in card
+    limits = card.partition("## Limits of use")[2]
+    for profile in judged.profiles:
+        assert f"Times are those of the profile {profile.name}" in limits and profile.error["statement"] in limits
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_the_report_of_a_run(tmp_path: Path) -> None:
     result = cramped("slide-batching", 3)
     profile = load_profile("a100-llama3-8b")
     path = simulate_report(
-        result, tmp_path / "run.html", profile=profile, arguments={"trace": f"{NAME}.csv", "seed": 7}
+        result, tmp_path / "run.html", profiles=[profile], arguments={"trace": f"{NAME}.csv", "seed": 7}
     )
     text = path.read_text(encoding="utf-8")
     reader = check_page(text)
