@@ -67,6 +67,8 @@ class Parameter:
     low, high: inclusive bounds, also those of a search; log: search on a logarithmic scale.
     choices: words instead of a number; the kernel gets the index of the word.
     source: where the default comes from (paper, equation, code), or "ours".
+
+    Raises PolicyError for bounds that no number is within, and for a default that the parameter cannot have.
     """
 
     name: str
@@ -79,6 +81,15 @@ class Parameter:
     integer: bool = False
     choices: tuple[str, ...] = ()
     source: str = "ours"
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise PolicyError(
+                f"parameter {self.name}: bounds from {self.low:.10g} to {self.high:.10g}; low should be at most high"
+            )
+        for default in self.defaults:
+            if not isinstance(default, Fact):
+                self.check(default, "default of a parameter")
 
     @property
     def defaults(self) -> tuple[Value | Fact, ...]:
@@ -97,7 +108,9 @@ class Parameter:
         except (TypeError, ValueError):
             raise PolicyError(f"{where}: should be a number") from None
         if not self.low <= number <= self.high:
-            raise PolicyError(f"{where}: should be {self.low:.10g} to {self.high:.10g} {self.unit}".rstrip())
+            bounded = not (math.isinf(self.low) and math.isinf(self.high))
+            right = f"{self.low:.10g} to {self.high:.10g} {self.unit}".rstrip() if bounded else "a number"
+            raise PolicyError(f"{where}: should be {right}")
         if self.integer and number != math.floor(number):
             raise PolicyError(f"{where}: should be a whole number")
         return int(number) if self.integer else number

@@ -142,6 +142,19 @@ def test_bad_settings(settings, message):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize("declared, message", [
+    ({"default": 1.0, "low": 5, "high": 10}, "default of a parameter: k=1.0: should be 5 to 10"),
+    ({"default": math.nan}, "k=nan: should be a number"),
+    ({"default": 1.5, "integer": True}, "k=1.5: should be a whole number"),
+    ({"default": "c", "choices": ("a", "b")}, "k=c: should be one of a, b"),
+    ({"default": ByWord("way", {"a": 1, "b": 9}), "high": 5}, "k=9: should be -inf to 5"),
+    ({"default": Fact("min_tpot_slo_s"), "low": 3, "high": 1}, "parameter k: bounds from 3 to 1; low should be at"),
+])  # fmt: skip
+def test_a_parameter_has_a_default_that_it_takes(declared, message):
+    with pytest.raises(PolicyError, match=message):
+        Parameter("k", doc="", **declared)
+
+
 def test_a_policy_without_parameters_says_so():
     with pytest.raises(PolicyError, match="plain has no parameter x; it has none"):
         Policy("plain", "scheduler", "", "", first).with_settings(x=1)
