@@ -15,11 +15,13 @@ from servegym.scenarios.fields import (
     CORRECTION,
     FLAG,
     FRONT_END,
+    GAIN,
     INCIDENTS,
     LOAD_PROFILE,
     NAME,
     NUMERIC,
     POLICY,
+    PREDICTOR,
     SPECULATION,
     WHOLE,
     WINDOW,
@@ -30,6 +32,8 @@ from servegym.scenarios.ranges import Range
 
 if TYPE_CHECKING:
     from servegym.scenarios.spec import ServingSpec
+
+OBJECTS = {GAIN: ("Gain", "first_weight"), PREDICTOR: ("Predictor", "predict")}  # class, what an object of it has
 
 
 def check(spec: ServingSpec, parts: Mapping[str, type], leaves: Mapping[str, tuple[str, Option]]) -> None:
@@ -58,7 +62,10 @@ def check_value(name: str, option: Option, value: Any) -> None:
     elif kind in (NAME, POLICY):
         for item in value if isinstance(value, tuple) and value else (value,):
             if not (isinstance(item, str) and item) and not (hasattr(item, "kind") or hasattr(item, "kv")):
-                raise SpecError(f"{name} is {value!r}; it should be a name, or several")
+                table = hasattr(item, "columns")  # a DataFrame, of many lines
+                shown = f"a {type(item).__name__}" if table else repr(value)
+                right = "the name of a file, such as one that its to_parquet writes" if table else "a name, or several"
+                raise SpecError(f"{name} is {shown}; it should be {right}")
     elif kind == CHOICE and value not in option.choices:
         raise SpecError(f"{name} is {value!r}; it should be {option.allowed_text}")
     elif kind == LOAD_PROFILE:
@@ -73,6 +80,8 @@ def check_value(name: str, option: Option, value: Any) -> None:
         values.front_end_from(value)
     elif kind == SPECULATION:
         values.speculation_from(value)
+    elif kind in OBJECTS and not (isinstance(value, str) or hasattr(value, OBJECTS[kind][1])):
+        raise SpecError(f"{name} is {value!r}; it should be text, keys with values, or a {OBJECTS[kind][0]}")
     elif kind == FLAG and not isinstance(value, bool):
         raise SpecError(f"{name} is {value!r}; it should be true or false")
     elif kind == CORRECTION and not isinstance(value, bool) and not hasattr(value, "theta"):

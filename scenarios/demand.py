@@ -19,6 +19,7 @@ from servegym.scenarios.fields import (
     option,
 )
 from servegym.scenarios.ranges import Names, Numbers
+from servegym.scenarios.values import paths_as_text
 
 if TYPE_CHECKING:
     from servegym.traces.reading import Reading
@@ -154,6 +155,9 @@ class Demand:
         False, FLAG, "Leave out a file's requests without prompt or output tokens, and say how many."
     )
     sort: bool = option(False, FLAG, "Sort a file's requests by time.")
+
+    def __post_init__(self) -> None:
+        paths_as_text(self, "trace")
 
     @property
     def reading(self) -> Reading:

@@ -192,6 +192,9 @@ class Fleet:
         name="incident", metavar="KIND:ENGINE@SECONDS", shown="none",
     )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        values.paths_as_text(self, "device")
+
     @property
     def is_disaggregated(self) -> bool:
         """Whether prefill and decode engines are separate."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,22 @@ class Pool:
     scheduler: str | Policy | None = None
     tier: int | None = None
 
+    def __post_init__(self) -> None:
+        paths_as_text(self, "device")
+
+
+def paths_as_text(part: Any, name: str) -> None:
+    """Replace a path in a field of a frozen dataclass, or each of several, by its text."""
+    value = getattr(part, name)
+    if isinstance(value, tuple):
+        object.__setattr__(part, name, tuple(map(_without_path, value)))
+    else:
+        object.__setattr__(part, name, _without_path(value))
+
+
+def _without_path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
 
 def read(words: Mapping[str, Any], leaves: Leaves, parts: Mapping[str, type]) -> dict[str, Any]:
     """Convert a mapping to values of fields; fields may be in a mapping under the name of their part.
@@ -79,6 +96,8 @@ def value_of(name: str, option: Option, given: Any) -> Any:
     """Convert a value of JSON or YAML, a text, or the value itself to a field's value. Raises SpecError."""
     if option.kind in OF_KIND:
         return OF_KIND[option.kind](given)
+    if hasattr(given, "tolist"):  # of NumPy, of Pandas
+        given = given.tolist()
     if option.kind in NUMERIC and isinstance(given, Mapping):
         if set(given) != {"low", "high"}:
             raise SpecError(f"{name} has {', '.join(map(str, given)) or 'nothing'}; a range has low and high")
@@ -108,7 +127,7 @@ def from_option(name: str, option: Option, text: str) -> Any:
 def _number(option: Option, given: Any) -> Any:
     """Convert a text to a number, and the name of a load; other values are left to checks."""
     if not isinstance(given, str):
-        return given.item() if hasattr(given, "item") else given  # a NumPy number
+        return given.tolist() if hasattr(given, "tolist") else given  # a NumPy number
     if option.kind == LOAD:
         return parse_load(given)
     try:

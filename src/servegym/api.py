@@ -14,6 +14,7 @@ from servegym.evaluation import streaming
 from servegym.evaluation.streaming import Streamed
 from servegym.scenarios.demand import Demand
 from servegym.scenarios.spec import ServingSpec
+from servegym.scenarios.values import is_number
 from servegym.simulator.fleet.incidents import Incident
 from servegym.simulator.inputs.cluster import Cluster
 from servegym.simulator.inputs.deployment import Deployment
@@ -37,7 +38,7 @@ def stream(trace: str | os.PathLike[str], out: str | os.PathLike[str], **overrid
     Memory holds the requests under way and one chunk of the file. Raises ServegymError for options that need all
     requests at once.
     """
-    return streaming.stream(ALONE.with_overrides({"slo": "given", **overrides, "trace": os.fspath(trace)}), out)
+    return streaming.stream(ALONE.with_overrides({"slo": "given", **overrides, "trace": trace}), out)
 
 
 def simulate(
@@ -72,9 +73,11 @@ def simulate(
                 f"a deployment is given, and {given[0]} too; a deployment says how many engines and of what"
             )
         incidents = overrides.pop("incidents", ())  # of its engines, not of the spec's
+    if not is_number(until_s, False):
+        raise SpecError(f"until_s is {until_s!r}; it should be a time of 0 or more")
     spec = workload if isinstance(workload, ServingSpec) else ALONE
-    if isinstance(workload, str | os.PathLike):
-        overrides["trace"] = os.fspath(workload)
+    if not isinstance(workload, ServingSpec | Workload):
+        overrides = {"trace": workload, **overrides}
     scenario = (spec.with_overrides(overrides) if overrides else spec).build(
         workload=workload if isinstance(workload, Workload) else None, deployment=deployment
     )
