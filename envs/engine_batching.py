@@ -15,6 +15,7 @@ from servegym.envs.env import ServingEnv, Source
 from servegym.envs.episodes import act, is_agents, observe
 from servegym.envs.interface import Interface, agent_pools_of
 from servegym.envs.vector import ServingVectorEnv
+from servegym.errors import EnvError
 from servegym.scenarios.presets import EPISODES
 from servegym.simulator.batching.ranking import decider_of, scheduler_context_of
 from servegym.simulator.compilation.rows import in_rows
@@ -54,9 +55,9 @@ class EngineBatching(Interface):
     observe = show_engine
     act = set_controls
 
-    def __init__(self, scheduler: str | Policy, controls: tuple[str, ...] | None = None):
+    def __init__(self, scheduler: str | Policy, controls: str | tuple[str, ...] | None = None):
         self.scheduler = find_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
-        self.controls = default_controls(self.scheduler) if controls is None else tuple(controls)
+        self.controls = default_controls(self.scheduler) if controls is None else names_of(controls)
         self.table = control_table(self.scheduler, self.controls)
         self.layout = engine_layout()
         self.action_space = gym.spaces.Box(-1.0, 1.0, (len(self.controls),), np.float32)
@@ -73,6 +74,14 @@ class EngineBatching(Interface):
 
     def in_words(self, action: np.ndarray, simulation: Simulation, filled: int) -> str:
         return ", ".join(f"{name} {number:+.2f}" for name, number in zip(self.controls, action, strict=True))
+
+
+def names_of(controls: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of parameters as a tuple, also of one. Raises EnvError for anything else."""
+    names = (controls,) if isinstance(controls, str) else controls
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise EnvError(f"controls is {controls!r}; it should be the name of a parameter, or several")
+    return tuple(names)
 
 
 class EngineBatchingEnv(ServingEnv):
@@ -118,7 +127,7 @@ class EngineBatchingEnv(ServingEnv):
         scenario: Scenario | Source | None = None,
         *,
         scheduler: str | Policy = "slide-batching:steps=ignore",
-        controls: tuple[str, ...] | None = None,
+        controls: str | tuple[str, ...] | None = None,
         batches_per_step: int = 1,
         **options: Any,
     ):

@@ -15,8 +15,9 @@ from servegym.envs.interface import NUMBERS, Interface
 from servegym.envs.registration import headroom_of, registered_name
 from servegym.envs.summaries import summary_of
 from servegym.errors import ActionError, EnvError, SpecError, unknown_name
-from servegym.scenarios.presets import spelled_out
+from servegym.scenarios.presets import check_preset, spelled_out
 from servegym.scenarios.spec import LEAVES, PARTS, ServingSpec
+from servegym.scenarios.values import is_number
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.records.statuses import DECISION, DONE, PAUSED
 from servegym.simulator.runs.results import Result
@@ -136,7 +137,7 @@ class ServingEnv(gym.Env[Any, Any]):
     def restore_state(self, state: EpisodeState) -> tuple[Any, dict[str, Any]]:
         """Continue from a state of this environment or of another of the same class.
 
-        Returns the observation and info of that decision. Raises EnvError for a state of another class.
+        Returns the observation and info of that decision. Raises EnvError for anything but a state of that class.
         """
         if self._episode_batch is None:
             self._episode_batch = EpisodeBatch(self.interface, 1, **self.episode_options)
@@ -197,7 +198,8 @@ def as_source(
 
     A preset among the overrides stands for several fields; fields given beside it replace those of the preset. kind:
     the environment's class, whose arguments are among the names suggested for an unknown one. Raises EnvError for
-    anything that is neither, and for overrides of a source that is not a `ServingSpec`; SpecError for unknown fields.
+    anything that is neither, and for overrides of a source that is not a `ServingSpec`; SpecError for unknown fields,
+    and for a preset of another environment.
     """
     makers = (
         [inspect.signature(vars(one)["__init__"]) for one in kind.__mro__ if "__init__" in vars(one)] if kind else []
@@ -211,6 +213,8 @@ def as_source(
             f"{', '.join(overrides)} with a scenario of type {type(scenario).__name__}; only fields of a ServingSpec "
             "can be changed"
         )
+    if overrides and "preset" in overrides and kind is not None and (environment := registered_name(kind)):
+        check_preset(overrides["preset"], environment)
     if isinstance(scenario, ServingSpec):
         return scenario.with_overrides(spelled_out(overrides)) if overrides else scenario
     if isinstance(scenario, Scenario):
@@ -248,5 +252,6 @@ def check_options(observation: str, repeat: int, shaping: float, discount: float
         raise EnvError(f"observation {observation!r}: it should be 'flat' or 'dict'")
     if not (isinstance(repeat, int | np.integer) and repeat >= 1):
         raise EnvError(f"{repeat} decisions a step: it should be a whole number of 1 or more")
-    if not (0 <= shaping < np.inf and 0 <= discount <= 1):
-        raise EnvError(f"shaping {shaping} with discount {discount}: they should be 0 or more, and 0 to 1")
+    numbers = is_number(shaping, False) and is_number(discount, False)
+    if not (numbers and 0 <= shaping < np.inf and 0 <= discount <= 1):
+        raise EnvError(f"shaping {shaping!r} with discount {discount!r}: they should be 0 or more, and 0 to 1")

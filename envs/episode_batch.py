@@ -78,7 +78,9 @@ class EpisodeBatch:
         self.sharing = WorkSharing(n, threads)
 
     def start(self, i: int, scenario: Scenario) -> None:
-        """Begin a new episode in place i and run it to its first decision."""
+        """Begin a new episode in place i and run it to its first decision. Raises EnvError for what is no scenario."""
+        if not isinstance(scenario, Scenario):
+            raise EnvError(f"the source of scenarios gave a {type(scenario).__name__}; it should give a Scenario")
         simulation = Simulation(self.interface.prepare(scenario), watched=True)
         self.simulations[i] = simulation
         self._handlers.provide(simulation.loop)
@@ -134,7 +136,9 @@ class EpisodeBatch:
         return EpisodeState(type(self.interface), simulation.copy(), self.episodes[i : i + 1].copy(), *seen)
 
     def restore_state(self, i: int, state: EpisodeState) -> None:
-        """Continue from a state in place i. Raises EnvError for a state of another class of environments."""
+        """Continue from a state in place i. Raises EnvError for a state of another class of environments, or none."""
+        if not isinstance(state, EpisodeState):
+            raise EnvError(f"a state of type {type(state).__name__}; it should be one that clone_state returned")
         seen = ((self.observations, state.observation), (self.masks, state.mask), (self.bases, state.base))
         if state.kind is not type(self.interface) or any(array[i].shape != saved.shape for array, saved in seen):
             raise EnvError(

@@ -146,7 +146,7 @@ class ServingParallelEnv(ParallelEnv):
         *,
         engines: int = 4,
         scheduler: str | Policy = "slide-batching:steps=ignore",
-        controls: tuple[str, ...] | None = None,
+        controls: str | tuple[str, ...] | None = None,
         shaping: float = 0.0,
         discount: float = 1.0,
         render_mode: str | None = None,

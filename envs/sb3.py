@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from servegym.envs.vector import ServingVectorEnv
 from servegym.errors import EnvError
+from servegym.scenarios.values import is_number
 
 MASKS = "action_masks"
 
@@ -27,15 +28,18 @@ class Sb3VecEnv(VecEnv):
 
     `seed(s)` and `set_options(...)` hold for the next `reset`, as everywhere in Stable-Baselines3.
     reward_scale: factor on the rewards; those in `episode` are not scaled. `durations_s`: float64[n], the simulated
-    time of the last step of each environment; 0 where an episode ended. Raises EnvError for another kind of vector.
+    time of the last step of each environment; 0 where an episode ended. Raises EnvError for another kind of vector, and
+    for a scale that is no number above 0.
     """
 
     def __init__(self, venv: ServingVectorEnv, reward_scale: float = 1.0):
-        if not isinstance(venv.unwrapped, ServingVectorEnv):
+        if not isinstance(getattr(venv, "unwrapped", None), ServingVectorEnv):
             raise EnvError(f"a {type(venv).__name__}; it should be a vector of servegym's environments")
         self.venv = venv.unwrapped
         if self.venv.autoreset_mode != AutoresetMode.SAME_STEP:
             raise EnvError(f"autoreset_mode {self.venv.autoreset_mode.value!r}: here it should be 'SameStep'")
+        if not (is_number(reward_scale, False) and 0 < reward_scale < np.inf):
+            raise EnvError(f"reward_scale is {reward_scale!r}; it should be a number above 0")
         self.reward_scale = reward_scale
         self.episodes = 0  # number of ended episodes
         super().__init__(venv.num_envs, self.venv.single_observation_space, self.venv.single_action_space)

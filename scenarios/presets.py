@@ -147,6 +147,16 @@ def presets_of(environment: str) -> dict[str, Preset]:
     }
 
 
+def check_preset(preset: str, environment: str) -> None:
+    """Raise SpecError for an unknown preset, and for one that is of another environment."""
+    overrides_of(preset)
+    if PRESETS[preset].environment not in ("", environment):
+        raise SpecError(
+            f"preset {preset!r} is of {PRESETS[preset].environment}; those of {environment} are "
+            f"{', '.join(presets_of(environment))}"
+        )
+
+
 def spelled_out(overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     """Replace a preset among overrides by its fields, and add the fields that arrivals replace.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from servegym.envs.sb3 import MASKS, Sb3VecEnv
 from servegym.errors import TrainingError
+from servegym.scenarios.values import is_number
 from servegym.simulator.records.statuses import AT_ROUTES
 from servegym.tuners.decision_head import head_of
 from servegym.tuners.discounting import TimedMaskableRolloutBuffer, TimedRolloutBuffer
@@ -30,11 +32,12 @@ def credit_requests(
     for a model without a rollout buffer, another environment than `Sb3VecEnv`, or one without decisions about single
     requests.
     """
-    if not (0 < horizon_s < math.inf and 0 < trace_s < math.inf):
+    if not all(is_number(time_s, False) and 0 < time_s < math.inf for time_s in (horizon_s, trace_s)):
         raise TrainingError(
-            f"credit by request: horizon_s {horizon_s}, trace_s {trace_s}; both should be above 0, in s"
+            f"credit by request: horizon_s {horizon_s!r}, trace_s {trace_s!r}; both should be above 0, in s"
         )
-    env, old = model.get_env(), getattr(model, "rollout_buffer", None)
+    env = model.get_env() if isinstance(model, BaseAlgorithm) else None
+    old = getattr(model, "rollout_buffer", None)
     if not isinstance(env, Sb3VecEnv) or old is None:
         raise TrainingError("credit by request is for PPO or MaskablePPO on Sb3VecEnv(gym.make_vec(...))")
     if env.venv.interface.stop_at != AT_ROUTES:

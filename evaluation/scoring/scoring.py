@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 import tempfile
 from collections.abc import Sequence
@@ -73,6 +74,8 @@ def score(
 
 def _file_of(policy: Path | str) -> Path | None:
     """Return the file of a policy; None: it is named. Raises PolicyError for a missing file."""
+    if not isinstance(policy, str | os.PathLike):
+        raise PolicyError(f"a policy of type {type(policy).__name__}; it should be a file, or the name of a policy")
     path = Path(policy)
     if path.suffix != ".py":
         return None
@@ -96,6 +99,8 @@ def _check(
     for text in [*baselines, *([policy] if policy else [])]:
         {"scheduler": registry.scheduler, "router": registry.router}[kind or _kind_of(text)](text)
     if panel is not None:
+        if not isinstance(panel, str | os.PathLike):
+            raise ExperimentError(f"a panel of type {type(panel).__name__}; it should be a name or a file")
         load_panel(panel)
 
 

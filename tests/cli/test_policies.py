@@ -41,4 +41,5 @@ def test_an_unknown_name(servegym):
 def test_defaults_as_text(default, text):
     from servegym.cli.policies import default_text
 
-    assert default_text(Parameter("x", default, "")) == text
+    choices = (default,) if isinstance(default, str) else ()
+    assert default_text(Parameter("x", default, "", choices=choices)) == text

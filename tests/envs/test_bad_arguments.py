@@ -18,6 +18,7 @@ from tests.envs.small import IDS, drawn, frozen, make, outcome_bytes
     ({"observation": "pixels"}, "observation 'pixels': it should be 'flat' or 'dict'"),
     ({"shaping": -1.0}, "shaping -1.0 with discount 1.0: they should be 0 or more, and 0 to 1"),
     ({"shaping": np.nan}, "shaping nan with discount 1.0: they should be 0 or more, and 0 to 1"),
+    ({"shaping": "1"}, "shaping '1' with discount 1.0: they should be 0 or more, and 0 to 1"),
     ({"discount": 1.5}, "shaping 0.0 with discount 1.5: they should be 0 or more, and 0 to 1"),
     ({"render_mode": "video"}, "render_mode 'video': it should be None, 'ansi' or 'rgb_array'"),
     ({"scenario": 3}, "a scenario of type int; it should be a Scenario, or a function of a Generator"),
@@ -38,6 +39,7 @@ def test_options(name: str, arguments: dict[str, Any], message: str) -> None:
         "slide-batching: gama cannot be controlled; it can: ",
     ),
     ("EngineBatching-v0", {"controls": ("gamma", "gamma")}, PolicyError, "name one or more, each once"),
+    ("EngineBatching-v0", {"controls": 3}, EnvError, "controls is 3; it should be the name of a parameter, or several"),
     ("EngineBatching-v0", {"batches_per_step": 0}, EnvError, "0 decisions a step: it should be a whole number of 1"),
     ("RequestRanking-v0", {"slots": 0}, EnvError, "slots=0: it should be a whole number, 1 to 1024"),
     ("RequestRanking-v0", {"slots": 2.5}, EnvError, "slots=2.5: it should be a whole number, 1 to 1024"),
@@ -59,6 +61,18 @@ def test_what_an_environment_is_made_for(name: str, arguments: Any, error: type[
     with pytest.raises(error, match=re.escape(message)) as raised:
         make(name, **arguments)
     assert "\n" not in str(raised.value)
+
+
+def test_one_parameter_is_named_alone() -> None:
+    env = make("EngineBatching-v0", controls="gamma")
+    assert env.interface.controls == ("gamma",) and env.action_space.shape == (1,)
+
+
+def test_a_source_gives_scenarios_and_a_state_is_a_state() -> None:
+    with pytest.raises(EnvError, match="the source of scenarios gave a int; it should give a Scenario"):
+        make("EngineBatching-v0", lambda rng: 3).reset(seed=0)
+    with pytest.raises(EnvError, match="a state of type str; it should be one that clone_state returned"):
+        make("EngineBatching-v0").restore_state("x")
 
 
 @pytest.mark.parametrize(("name", "scenario_of", "message"), [

@@ -142,6 +142,14 @@ def test_attributes_of_the_vector() -> None:
         Sb3VecEnv(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("scale", [np.nan, np.inf, 0, "1", True])
+def test_a_scale_of_rewards_is_a_number(scale: object) -> None:
+    with pytest.raises(EnvError, match=f"reward_scale is {scale!r}; it should be a number above 0"):
+        Sb3VecEnv(make_vector("EngineBatching-v0", 1), reward_scale=scale)  # type: ignore[arg-type]
+    with pytest.raises(EnvError, match="a int; it should be a vector of servegym's environments"):
+        Sb3VecEnv(3)  # type: ignore[arg-type]
+
+
 def test_their_evaluation_plays_it() -> None:
     class Base:
         """Zeros: the base scheduler."""

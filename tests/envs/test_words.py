@@ -53,22 +53,28 @@ def test_words_are_said_to_random_scenarios_that_are_named(name: str) -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_words(preset: str) -> None:
     overrides = PRESETS[preset].overrides
+    of = PRESETS[preset].environment
     for name in IDS:
+        if of not in ("", name):
+            with pytest.raises(SpecError, match=f"preset '{preset}' is of {of}; those of {name} are .*overload"):
+                gym.make(f"servegym:{name}", preset=preset)
+            continue
         env = gym.make(f"servegym:{name}", preset=preset, slo_scale=0.9).unwrapped
         assert env.source == default_of(name).replaced(**overrides | {"slo_scale": 0.9})
         vector = gym.make_vec(f"servegym:{name}", num_envs=1, vectorization_mode="vector_entry_point", preset=preset)
         assert vector.unwrapped.source == default_of(name).replaced(**overrides)
     otherwise = overridden(overrides, {"load": 0.7})
-    assert env_of(preset, load=0.7).source == default_of("EngineBatching-v0").replaced(**otherwise)
+    name = of or "EngineBatching-v0"
+    assert env_of(preset, name, load=0.7).source == default_of(name).replaced(**otherwise)
     for seed in range(3):  # what it draws can be built
-        scenario = env_of(preset).source(np.random.default_rng(seed))
+        scenario = env_of(preset, name).source(np.random.default_rng(seed))
         assert len(scenario.workload.table) >= 200
     page = (Path(__file__).parents[2] / "docs/environments.md").read_text("utf-8")
     assert f"| `{preset}` | {PRESETS[preset].doc} |" in page
 
 
-def env_of(preset: str, **overrides: Any) -> ServingEnv:
-    return gym.make("servegym:EngineBatching-v0", preset=preset, **overrides).unwrapped
+def env_of(preset: str, name: str = "EngineBatching-v0", **overrides: Any) -> ServingEnv:
+    return gym.make(f"servegym:{name}", preset=preset, **overrides).unwrapped
 
 
 def test_presets_there_are_not() -> None:

@@ -200,6 +200,8 @@ def test_what_cannot_be_scored_is_said(tmp_path: Path) -> None:
         ("nowhere.py", {}, "there is no such file"),
         ("slide-batchin", {}, "unknown scheduler"),
         ("edf", {"panel": "nowhere"}, "nowhere"),
+        ("edf", {"panel": 3}, "a panel of type int; it should be a name or a file"),
+        (3, {}, "a policy of type int; it should be a file, or the name of a policy"),
         ("edf", {"baselines": ["edf"]}, "the only baseline; name two or more"),
     ):
         with pytest.raises(ServegymError, match=words):
