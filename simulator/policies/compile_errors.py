@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from servegym.errors import PolicyError
-from servegym.simulator.compilation.digests import reached_kernels
+from servegym.simulator.compilation.digests import PACKAGE, reached_kernels
 from servegym.simulator.compilation.kernels import Compiled
 from servegym.simulator.policies.declared import declarations_read
 from servegym.simulator.policies.parameters import RENAMED
@@ -23,10 +23,12 @@ from servegym.simulator.records import types as layout
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 PREAMBLE = re.compile(r"Failed in .* pipeline \(step: .*\)")
+NO_NUMBER_ENDS = "each path through it should end in return, and its loops should end"
+NO_NUMBER = f"a number is missing: a function that is called here returns none; {NO_NUMBER_ENDS}"
 # Numba's messages for common mistakes, and ours, in which {0} and {1} are the groups of the pattern.
 USUAL = (
     (re.compile(r"Cannot cast none to (\w+)"),
-     "a number is missing: a function that is called here returns none; each path through it should end in return"),
+     NO_NUMBER),
     (re.compile(r"(?:Cannot cast|No conversion from) (?:Literal\[str\]\((\w*)\)|unicode_type) to (?!none)"),
      "text ({0!r}) stands where a number should be; a policy decides by numbers"),
     (re.compile(r"No conversion from (.+?) to none for '\$\w*return_value"),
@@ -52,6 +54,12 @@ TUPLES = {kind.__name__: kind for kind in vars(signatures).values() if hasattr(k
     RequestEstimates.__name__: RequestEstimates
 }
 
+LENGTH = "output_tokens"  # a field of what routers are told, and of requests one that no policy gets
+HIDDEN = (
+    "output lengths are hidden from policies; there are num_output_tokens (those so far), predicted_output_tokens (nan "
+    "without --predictor) and mean_length (of finished requests, in servegym.policy)"
+)
+
 
 def ensure_compiled(name: str, function: Compiled) -> None:
     """Compile a function, or read it from the cache. Raises PolicyError in one line if it cannot be compiled."""
@@ -67,10 +75,15 @@ def why(error: Exception, function: Compiled) -> str:
     text = "\n".join(line for line in lines if not PREAMBLE.fullmatch(line))
     for pattern, words in USUAL:
         if usual := pattern.search(text):
-            return f"{_place_in(text, function) or line_of(function, '')}: {words.format(*usual.groups())}"
+            where = _place_in(text, function)
+            if not where and words is NO_NUMBER:  # the caller is ours
+                words = f"{function.written.__name__} returns no number; {NO_NUMBER_ENDS}"
+            return f"{where or line_of(function, '')}: {words.format(*usual.groups())}"
     unknown = UNKNOWN.search(text)
     if isinstance(error, KeyError):  # of a record's fields
         name = str(error.args[0])
+        if name == LENGTH:
+            return f"{line_of(function, name)}: {HIDDEN}"
         names = _fields_at(function, name)
         return f"{line_of(function, name)}: there is no field {name}{_close_to(name, names) or _instead(name, names)}"
     if unknown is not None:
@@ -124,8 +137,14 @@ def _close_to(name: str, names: list[str]) -> str:
 
 
 def _place_in(text: str, function: Compiled) -> str:
-    """Return the first place in Numba's message that is in a file of the function or of its kernels; "": none."""
-    files = {Path(kernel.__code__.co_filename).name for kernel in (function.written, *reached_kernels(function))}
+    """Return the first place in Numba's message that is in a file of the function or of its kernels; "": none.
+
+    Of a function that is not ours, only places that are not in our files.
+    """
+    kernels: list[Any] = [function.written, *reached_kernels(function)]
+    if not function.written.__module__.startswith(PACKAGE):
+        kernels = [kernel for kernel in kernels if not kernel.__module__.startswith(PACKAGE)]
+    files = {Path(kernel.__code__.co_filename).name for kernel in kernels}
     for here in PLACE.finditer(text):
         if (file := Path(here[1] or here[3]).name) in files:
             return f"{file}, line {here[2] or here[4]}"

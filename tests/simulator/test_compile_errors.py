@@ -86,6 +86,17 @@ def nothing_for_a_number(context, ranks, limits):
     ranks[0].key = worth_nothing(context.requests[0])
 
 
+@score(P)
+def endless_score(request, engine, now_s, estimates, p):
+    while True:
+        pass
+
+
+@score(P)
+def score_of_the_future(request, engine, now_s, estimates, p):
+    return request.output_tokens
+
+
 @scheduler
 def returns_something(context, ranks, limits):
     return "high"
@@ -136,6 +147,8 @@ CONTEXT = "now_s, engine, requests, queue, state, parameters, estimator, scratch
     (unknown_name, "NameError: name 'what_is_this' is not defined"),
     (word_for_a_number, "text ('first') stands where a number should be"),
     (nothing_for_a_number, "a number is missing: a function that is called here returns none"),
+    (endless_score, "endless_score returns no number; each path through it should end in return, and its loops should"),
+    (score_of_the_future, "output lengths are hidden from policies; there are num_output_tokens (those so far), "),
     (returns_something, "a policy returns nothing, and writes what it decides into its last arguments"),
     (new_array, "a new array is made here"),
     (plain_helper, "plain_worth is a plain function; it should be decorated with @kernel"),
