@@ -151,8 +151,9 @@ def train(
 ) -> LearnedPolicy:
     """Train as configured in the folder `out`; returns the policy of the last round.
 
-    resume: start over in the folder of a stopped training; the result has the same bytes. progress: called after each
-    round. Raises TrainingError for a configuration that cannot be trained, PolicyError for an unknown teacher.
+    resume: start over in the folder of a stopped training; the result has the same bytes. progress: called before the
+    first round and after each. Raises TrainingError for a configuration that cannot be trained, PolicyError for an
+    unknown teacher.
     """
     with errors_of(config.file), torch_threads(config.torch_threads):
         settings, problem, folder = CloningConfig.of(config), problem_of(config), RunFolder(out)
@@ -188,6 +189,8 @@ def learn(
     watch, parts = Stopwatch(state), []
     assert config.budget.steps is not None
     decisions = max(1, config.budget.steps // settings.rounds)
+    if progress is not None:
+        progress(0.0, f"0 of {settings.rounds * decisions:,} decisions")
     for number in range(settings.rounds):
         agent = teacher if number == 0 else NetworkAgent(problem.venv.interface, learner.network)
         parts.append(show(env, teacher, agent, decisions, config.seed + number * decisions))

@@ -19,6 +19,7 @@ from servegym.envs.agents import Agent
 from servegym.envs.env import ServingEnv
 from servegym.errors import TrainingError
 from servegym.evaluation.markdown import narrow_header, row
+from servegym.evaluation.running import Progress
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
@@ -37,14 +38,15 @@ def export(
     folder: str | Path | None = None,
     seed: int = 0,
     algorithm: str | None = None,
+    progress: Progress = lambda done, episodes: None,
 ) -> MinariDataset:
     """Play episodes and keep them as the local dataset `dataset_id` ("servegym/engine-batching/base-v0") with a card;
     returns the dataset.
 
     Episode i is reset with seed + i. The info of each step has the base policy's action, the action mask if there is
-    one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: name of the agent. An
-    environment that Minari recovers from the dataset has its default scenarios; the description names the scenarios of
-    the episodes.
+    one, gain, TDG ratio and time. folder: of the datasets; None: Minari's own. algorithm: name of the agent. progress:
+    called before the first episode and after each. An environment that Minari recovers from the dataset has its default
+    scenarios; the description names the scenarios of the episodes.
     Raises TrainingError for a count below 1, an environment whose observation is not one array, a dataset that exists,
     and a name that Minari does not accept.
     """
@@ -66,7 +68,7 @@ def export(
         warnings.filterwarnings("ignore", message=".*is set to None", module="minari")
         dataset = minari.create_dataset_from_buffers(
             dataset_id,
-            [played(env, agent, seed + i, i) for i in range(episodes)],
+            all_played(env, agent, range(seed, seed + episodes), progress),
             env=without_scenario(env.spec),
             observation_space=env.observation_space,
             action_space=env.action_space,
@@ -76,6 +78,16 @@ def export(
         )
         write_card(dataset, range(seed, seed + episodes), scenarios_of(inner))
         return dataset
+
+
+def all_played(env: gym.Env[Any, Any], agent: Agent, seeds: range, progress: Progress) -> list[EpisodeBuffer]:
+    """Play an episode of each seed."""
+    buffers: list[EpisodeBuffer] = []
+    progress(0, len(seeds))
+    for number, seed in enumerate(seeds):
+        buffers.append(played(env, agent, seed, number))
+        progress(len(buffers), len(seeds))
+    return buffers
 
 
 def played(env: gym.Env[Any, Any], agent: Agent, seed: int, number: int) -> EpisodeBuffer:

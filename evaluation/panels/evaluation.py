@@ -184,6 +184,13 @@ class Evaluation:
                 f"held out; take other traces, or seeds of {FIRST_SEED:,} and above, or mark it with --allow-seen"
             )
 
+    def draw(self, progress: Progress) -> None:
+        """Draw the requests of all runs, which `runs` and `run_evaluation` need; progress: of the parts."""
+        for done, part in enumerate(self.parts):
+            progress(done, len(self.parts))
+            _ = part.workloads
+        progress(len(self.parts), len(self.parts))
+
     @property
     def rank(self) -> Measure:
         return ranked_by(self.rank_by, ())

@@ -132,9 +132,12 @@ def checked_python(given: str | None, how_to_get: str) -> str | None:
 
 
 def measure(benchmarks: dict[str, Benchmark], sizes: Sizes, console: Console) -> list[Figure]:
-    """The figures of all benchmarks, in their order."""
+    """The figures of all benchmarks, in their order. What is under way is shown; without a terminal, each by a line."""
     figures: list[Figure] = []
-    for title, benchmark in benchmarks.items():
-        with console.status(f"measuring: {title} ..."):
+    for number, (title, benchmark) in enumerate(benchmarks.items(), 1):
+        under_way = f"measuring: {title} ({number} of {len(benchmarks)}) ..."
+        if not console.is_terminal:
+            console.print(under_way)
+        with console.status(under_way):
             figures += benchmark(sizes)
     return figures

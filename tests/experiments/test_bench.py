@@ -31,3 +31,10 @@ def test_policies_of_ones_own_are_loaded_first(study, monkeypatch, tmp_path):
     monkeypatch.setattr(suite, "run", lambda *given: {})
     done = study("bench", "--schedulers", "--load-policies", str(tmp_path / "none.py"))
     assert done.status == 2 and "there is no such file" in done.stderr
+
+
+def test_a_log_says_what_is_under_way(capsys):
+    measured = {"one": lambda sizes: [], "two": lambda sizes: []}
+    assert suite.measure(measured, suite.Sizes(), suite.Console(stderr=True, force_terminal=False)) == []
+    said = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert said == ["measuring: one (1 of 2) ...", "measuring: two (2 of 2) ..."]

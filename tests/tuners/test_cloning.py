@@ -120,8 +120,13 @@ def test_cloning_comes_closer_to_its_teacher(environment, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_weights(tmp_path):
-    weights = [cloning.train(config_of(ROUTING), tmp_path / name).weights for name in ("one", "two")]
+    told: list[float] = []
+    weights = [
+        cloning.train(config_of(ROUTING), tmp_path / name, progress=lambda share, _: told.append(share)).weights
+        for name in ("one", "two")
+    ]
     assert weights[0] == weights[1]
+    assert told[0] == 0.0 and told[-1] == 1.0
     assert cloning.train(config_of(ROUTING), tmp_path / "one", resume=True).weights == weights[0]
 
 

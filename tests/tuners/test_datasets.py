@@ -27,7 +27,10 @@ def test_a_dataset_holds_the_episodes_as_they_were_played(name, tmp_path, monkey
     monkeypatch.delenv(FOLDER, raising=False)
     arguments = {"scenario": CLUSTERS, "engines": 2} if "Cluster" in name else {"scenario": SOURCE}
     env = make(name, **arguments)
-    export(env, RandomAgent(env.action_space, 3), 2, "servegym/played-v0", tmp_path, seed=5)
+    told: list[tuple[int, int]] = []
+    agent = RandomAgent(env.action_space, 3)
+    export(env, agent, 2, "servegym/played-v0", tmp_path, seed=5, progress=lambda *now: told.append(now))
+    assert told == [(0, 2), (1, 2), (2, 2)]
     with datasets_in(tmp_path):
         episodes = list(minari.load_dataset("servegym/played-v0").iterate_episodes())
     assert len(episodes) == 2

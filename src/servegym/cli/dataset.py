@@ -14,6 +14,7 @@ from servegym.cli import options
 from servegym.cli.ending import needs
 from servegym.cli.options import option
 from servegym.cli.output import console_for, new_table, number, write_json
+from servegym.cli.progress import bar_of
 from servegym.cli.runners import load_policy_files
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.train import EXTRA
@@ -75,7 +76,8 @@ def dataset(
         playing = BaseAgent() if agent is Agent.base else RandomAgent(made.action_space, seed)
         words_of_name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", environment.removesuffix("-v0")).lower()
         wanted = name or f"servegym/{words_of_name}/{agent.value}-v0"
-        kept = export(made, playing, episodes, wanted, out, seed, algorithm=agent.value)
+        with bar_of("episodes") as (_, progress):
+            kept = export(made, playing, episodes, wanted, out, seed, agent.value, progress)
     ratios, steps = returns_of(kept)
     summary = {
         "id": kept.id,

@@ -11,6 +11,7 @@ from servegym.cli import evaluation_options as panels
 from servegym.cli import options
 from servegym.cli.evaluation_tables import show_evaluation
 from servegym.cli.output import progress_console
+from servegym.cli.progress import bar_of
 from servegym.cli.runners import Work, no_bound, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
@@ -99,6 +100,8 @@ def evaluate(
     )
     if headroom:
         check_kind(evaluation)
+    with bar_of("sets of requests") as (_, drawn):
+        evaluation.draw(drawn)
     directory = work.out or evaluation.default_directory
     no_bounds = no_bound(why_none(evaluation)) if bound else None
     with work.kept("runs", evaluation.runs, directory / RUNS_FOLDER) as (runner, progress):

@@ -101,6 +101,18 @@ def stopped(bar: Bar) -> Iterator[None]:
             bar.stop()
 
 
+@contextlib.contextmanager
+def waiting(console: Console, what: str) -> Iterator[Callable[[], None]]:
+    """Show on a terminal that something is prepared, until the end or until the function that it yields is called."""
+    status = console.status(what)
+    if console.is_terminal:
+        status.start()
+    try:
+        yield status.stop  # later calls do nothing
+    finally:
+        status.stop()
+
+
 def lines_now_and_then(console: Console) -> Callable[[str], None]:
     """Return a function that prints a line with the time so far, every LINE_EVERY_S seconds at most."""
     begun_s = last_s = time.monotonic()

@@ -15,7 +15,7 @@ from servegym.cli import options
 from servegym.cli.ending import Interrupted, needs
 from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
-from servegym.cli.progress import lines_now_and_then, stopped
+from servegym.cli.progress import lines_now_and_then, stopped, waiting
 from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, flag_of, spec_options
 from servegym.errors import ServegymError
@@ -186,17 +186,24 @@ def run_with_progress(config: TrainingConfig, folder: Path, resume: bool, runner
 def bar() -> Iterator[Callable[[float, str], None]]:
     """Show a bar on standard error. Yields a function to call with the share done and a text."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    # Of a line that is too short, the end of the text is cut, not the numbers.
+    share, elapsed = Column(min_width=len("100%"), no_wrap=True), Column(min_width=len("0:00:00"), no_wrap=True)
+    columns = (
+        BarColumn(bar_width=20), TaskProgressColumn(table_column=share), TimeElapsedColumn(table_column=elapsed),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+    )  # fmt: skip
     made = Progress(*columns, console=progress_console())
     task, show_line = made.add_task("", total=1.0), lines_now_and_then(made.console)
 
     def progress(share: float, text: str) -> None:
+        prepared()
         made.start()  # start only once the training is known to be valid; later calls do nothing
         made.update(task, completed=min(share, 1.0), description=text)
         show_line(f"{100 * min(share, 1.0):.0f} % ({text})")
 
-    with stopped(made):
+    with stopped(made), waiting(made.console, "preparing") as prepared:
         yield progress
 
 

@@ -218,6 +218,12 @@ def test_the_card_says_what_it_is_and_where_it_loses(evaluation, runs):
         assert words in card, words
 
 
+def test_requests_are_drawn_with_progress():
+    told: list[tuple[int, int]] = []
+    Evaluation(SMALL, ("edf", "sjf")).draw(lambda *now: told.append(now))
+    assert told == [(0, 2), (1, 2), (2, 2)]
+
+
 def test_a_fleet_is_named_with_all_its_devices():
     panel = load_panel("mixed_fleet").replaced({"load": 1.2}, seeds=2)
     judged = Evaluation(panel, ("min-load", "learned:mixed-fleet"), "router")
