@@ -105,6 +105,11 @@ class Search:
         self.optimizer.tell([(numbers, -float(score)) for numbers, score in zip(self.asked, scores, strict=True)])
 
     @property
+    def population(self) -> int:
+        """Candidates of a generation."""
+        return int(self.optimizer.population_size)
+
+    @property
     def best(self) -> Network:
         """The mean of the search."""
         return self._network(self.optimizer.mean)

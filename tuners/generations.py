@@ -22,7 +22,7 @@ from servegym.simulator.policies.policy import Policy
 from servegym.tuners.config import TrainingConfig
 from servegym.tuners.decision_head import DecisionHead
 from servegym.tuners.objective import GAIN_ALONE, Objective
-from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish
+from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, in_whole
 from servegym.tuners.problem import Problem
 from servegym.tuners.runs import RunFolder
 from servegym.tuners.serving import outcome_of, tdg_ratio
@@ -63,6 +63,9 @@ class Candidates(Protocol):
     def candidates(self) -> Sequence[Any]: ...
 
     def learn(self, scores: np.ndarray) -> None: ...
+
+    @property
+    def population(self) -> int: ...
 
     @property
     def best(self) -> Any: ...
@@ -121,7 +124,8 @@ class Evolution:
                 self._validate(policy_of, judge)
                 folder.write_curve(state.rows)
             if progress is not None:
-                progress(min(share, 1.0), f"{self.steps:,} scenarios{progress_text(self.state.rows[-1])}")
+                text = f"{self.steps:,}{self._planned(problem.config, count)} scenarios"
+                progress(min(share, 1.0), text + progress_text(self.state.rows[-1]))
             if share >= 1:
                 return
             scenarios = scenarios_of(problem, self.generation, count)
@@ -131,6 +135,13 @@ class Evolution:
             self.steps += len(policies) * len(scenarios)
             watch.read()
             folder.checkpoint(self.steps, {"run": self}, lambda draft: None)
+
+    def _planned(self, config: TrainingConfig, count: int) -> str:
+        """Text for the scenarios after which it ends, in whole generations; "": it ends by time alone."""
+        steps = config.budget.steps
+        if steps is None:
+            return ""
+        return f" of {self.steps + in_whole(max(steps - self.steps, 0), self.search.population * count):,}"
 
     def _share_used(self, config: TrainingConfig) -> float:
         """Share of the budget used; 1 also if the search has ended."""

@@ -19,6 +19,11 @@ from servegym.tuners.runs import PICTURE, POLICY, RunFolder, versions
 Progress = Callable[[float, str], None]  # share of the budget used, message
 
 
+def in_whole(steps: int, part: int) -> int:
+    """Round a number of steps up to whole parts: rollouts, generations."""
+    return -(-steps // part) * part
+
+
 class Stopped(Exception):
     """Ctrl-C stopped the training after a checkpoint. steps: number done."""
 

@@ -16,13 +16,23 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from servegym.baselines.learned.derived import LearnedPolicy
 from servegym.errors import TrainingError
 from servegym.tuners.actors import actor_layers, network_of
 from servegym.tuners.config import TrainingConfig, errors_of
 from servegym.tuners.learners import Annealed, load_model, new_model
-from servegym.tuners.outcome import Progress, State, Stopped, Stopwatch, finish, save_policy, validation_provenance
+from servegym.tuners.outcome import (
+    Progress,
+    State,
+    Stopped,
+    Stopwatch,
+    finish,
+    in_whole,
+    save_policy,
+    validation_provenance,
+)
 from servegym.tuners.ppo_settings import checked
 from servegym.tuners.problem import Problem, problem_of
 from servegym.tuners.rewards import TrainingVecEnv
@@ -53,6 +63,7 @@ class Training(BaseCallback):
             self._validated = (state.rows[-1]["steps"], 60 * state.rows[-1]["minutes"])
         self._checkpointed_s = state.elapsed_s
         self._said = ""
+        self.planned = 0  # steps after which it ends, in whole rollouts; 0: it ends by time alone
 
     def begin_clock(self) -> None:
         self.stopwatch = Stopwatch(self.state)
@@ -82,7 +93,8 @@ class Training(BaseCallback):
     def say(self) -> None:
         """Report the progress."""
         if self.progress is not None:
-            self.progress(self.share_used(), f"{self.num_timesteps:,} steps{self._said}")
+            of = f" of {self.planned:,}" if self.planned else ""
+            self.progress(self.share_used(), f"{self.num_timesteps:,}{of} steps{self._said}")
 
     def share_used(self) -> float:
         budget = self.problem.config.budget
@@ -163,13 +175,15 @@ def train(
     return finish(problem, folder, state)
 
 
-def learn(model: BaseAlgorithm, watch: Training) -> None:
+def learn(model: OnPolicyAlgorithm, watch: Training) -> None:
     """Let the model learn until the budget is used. Raises Stopped after Ctrl-C."""
     budget = watch.problem.config.budget
     model.set_logger(configure(str(watch.folder.path / TENSORBOARD), ["tensorboard"]))
     with ctrl_c_sets(watch):
         watch.begin_clock()
         left = (budget.steps or FOREVER) - model.num_timesteps
+        if budget.steps:
+            watch.planned = model.num_timesteps + in_whole(max(left, 0), model.n_steps * model.n_envs)
         # Stable-Baselines3 counts on from the model's steps, and ends by itself only after all rollouts.
         try:
             model.learn(max(left, 0), callback=watch, reset_num_timesteps=False, log_interval=1)

@@ -93,6 +93,8 @@ def _check(
 
     if not 0 <= least <= 1:
         raise ExperimentError(f"least is {least:g}; it should be a score from 0 to 1")
+    if isinstance(baselines, str):
+        raise ExperimentError(f"baselines is {baselines!r}; it should be several names, two or more")
     if len(set(baselines)) == 1:
         raise ExperimentError(f"{baselines[0]} is the only baseline; name two or more, or none")
     kind = kind or (_kind_of(policy) if policy else None)

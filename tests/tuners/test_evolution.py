@@ -137,6 +137,7 @@ def test_training_writes_what_it_found(tmp_path):
     assert load_policy(tmp_path / "policy.json").weights == policy.weights
     rows = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert [row["steps"] for row in rows] == [0, 24, 48, 72]
+    assert [text.partition(" scenarios")[0] for _, text in said] == [f"{done} of 72" for done in (0, 24, 48, 72)]
     assert rows[0]["difference"] == 0.0
     best = max(rows, key=lambda row: row["policy"])
     problem = problem_of(config_of())

@@ -51,6 +51,9 @@ def test_a_training_leaves_a_policy_and_how_it_came_about(name: str, tmp_path: P
     said: list[tuple[float, str]] = []
     config = tiny(name)
     policy = train(config, tmp_path / "run", progress=lambda share, text: said.append((share, text)))
+    rollout = config.environments * config.hyperparameters["n_steps"]
+    planned = f"{-(-64 // rollout) * rollout:,}"  # a budget of 64, in whole rollouts
+    assert said[0][1].startswith(f"0 of {planned} steps") and said[-1][1].startswith(f"{planned} of {planned} steps")
     assert said[-1][0] >= 1.0 and "points of TDG ratio to the base, " in said[-1][1]
     found = load_policy(tmp_path / "run/policy.json")
     assert isinstance(found, LearnedPolicy) and isinstance(policy, LearnedPolicy)

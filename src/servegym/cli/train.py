@@ -70,7 +70,8 @@ def train(
         int | None,
         option(
             "N",
-            "End after this many environment steps (cma: simulated scenarios); without --minutes, after any time.",
+            "End after this many environment steps, rounded up to whole rollouts of all environments (cma: simulated "
+            "scenarios, to whole generations; bc: decisions, in equal rounds); without --minutes, after any time.",
             options.HOW_MUCH,
             min=1,
         ),

@@ -202,6 +202,7 @@ def test_what_cannot_be_scored_is_said(tmp_path: Path) -> None:
         ("edf", {"panel": "nowhere"}, "nowhere"),
         ("edf", {"panel": 3}, "a panel of type int; it should be a name or a file"),
         (3, {}, "a policy of type int; it should be a file, or the name of a policy"),
+        ("edf", {"baselines": "sjf"}, "baselines is 'sjf'; it should be several names, two or more"),
         ("edf", {"baselines": ["edf"]}, "the only baseline; name two or more"),
     ):
         with pytest.raises(ServegymError, match=words):
