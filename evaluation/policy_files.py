@@ -30,16 +30,19 @@ class _Source(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-def load_policy_files(paths: Iterable[Path] | None) -> None:
-    """Import each file once. Raises PolicyError for one that is missing or raises, with the line at fault."""
+def load_policy_files(paths: Iterable[Path] | None, option: str = "--load-policies ") -> None:
+    """Import each file once. Raises PolicyError for one that is missing or raises, with the line at fault.
+
+    option: by which the files were named, as errors begin; "": by none.
+    """
     for path in dict.fromkeys(path.resolve() for path in paths or ()):
         if not path.is_file():
-            raise PolicyError(f"--load-policies {path.name}: there is no such file in {path.parent}")
+            raise PolicyError(f"{option}{path.name}: there is no such file in {path.parent}")
         # Known under a name, a policy can be pickled; the name is no one else's.
         name = f"servegym_policies_{path.stem}"
         spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
         if path.suffix != ".py" or spec is None or spec.loader is None:
-            raise PolicyError(f"--load-policies {path.name}: a file of policies ends in .py")
+            raise PolicyError(f"{option}{path.name}: a file of policies ends in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
@@ -47,7 +50,7 @@ def load_policy_files(paths: Iterable[Path] | None) -> None:
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             what = error.msg if isinstance(error, SyntaxError) else error
-            where = f"--load-policies {path.name}{_line(error, path)}"
+            where = f"{option}{path.name}{_line(error, path)}"
             raise PolicyError(f"{where}: {type(error).__name__}: {what}") from error
 
 

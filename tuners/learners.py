@@ -90,7 +90,9 @@ def check_suits(problem: Problem) -> None:
         raise TrainingError(f"algorithm is {config.algorithm!r}; here it should be one of {', '.join(CLASSES)}")
     suitable = "maskable-ppo" if problem.venv.interface.choices else "ppo"
     if config.algorithm != suitable:
-        raise TrainingError(f"algorithm is {config.algorithm!r}; for {config.environment} it should be {suitable}")
+        raise TrainingError(
+            f"algorithm is {config.algorithm!r}; for {config.environment} it should be {suitable} or cma"
+        )
 
 
 def check_credit(problem: Problem) -> None:

@@ -68,7 +68,7 @@ def loaded(path: Path, limit_s: float, send: Callable[..., None]) -> list[Policy
     before = policies.registered()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
-    load_policy_files([path])
+    load_policy_files([path], option="")
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     return [policy for key, policy in policies.registered().items() if key not in before]
 

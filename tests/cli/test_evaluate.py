@@ -71,7 +71,9 @@ def test_routers_on_engines_of_both_roles(servegym):
 
 @pytest.mark.parametrize("arguments, problem", [
     (("--scheduler", "edf"), "one scheduler is named; name two or more of a kind"),
-    ((), "no policies are named"),
+    (("--router", "gorouting"), "name two or more of a kind, such as --router gorouting --router min-load"),
+    (("--scaler", "polyserve"), "such as --scaler polyserve --scaler target-utilisation"),
+    ((), "no policies are named; name two or more of a kind, such as --scheduler slide-batching --scheduler edf"),
     (
         ("--scheduler", "edf", "--scheduler", "sjf", "--router", "a", "--router", "b"),
         "policies of one kind are judged",

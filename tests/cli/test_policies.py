@@ -30,6 +30,27 @@ def test_the_parameters_of_one_in_each_kind(servegym):
     assert gamma["default"] and gamma["range"] and gamma["meaning"]
 
 
+OWN = """
+from servegym.policy import Parameter, Parameters, Policy, register, score
+
+P = Parameters(Parameter("patience", 2.0, "how long a request may wait", 0, 9, "s"))
+
+
+@score(P)
+def patient(request, engine, now_s, estimates, p):
+    return request.arrival_s + p.patience
+
+
+register(Policy("patient", "scheduler", "Patient.", "ours", patient, parameters=P))
+"""
+
+
+def test_the_parameters_of_a_policy_of_ones_own(servegym, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    done = servegym("policies", "patient", "--load-policies", "mine.py")
+    assert "patience  2 s (0 to 9): how long a request may wait" in done.stdout
+
+
 def test_an_unknown_name(servegym):
     assert "did you mean 'polyserve'" in servegym("policies", "polyserv").refusal
 

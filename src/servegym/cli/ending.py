@@ -45,7 +45,9 @@ def run_app(app: typer.Typer) -> NoReturn:
         # A usage error of typer, recognised by its method, as the module of its class depends on typer's version.
         if not hasattr(error, "format_message"):
             raise
-        end(error.format_message(), WRONG_INPUT)
+        status = 0  # without a message typer has shown the help, as no sub-command was named
+        if message := error.format_message():
+            end(message, WRONG_INPUT)
     sys.exit(status)
 
 

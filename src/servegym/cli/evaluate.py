@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from servegym.evaluation.panels.evaluation import Evaluation
     from servegym.evaluation.panels.panel import Panel
 
+SUCH = {  # two policies of each kind, for errors
+    "scheduler": ("slide-batching", "edf"), "router": ("gorouting", "min-load"),
+    "scaler": ("polyserve", "target-utilisation"),
+}  # fmt: skip
 ENGINES = ("engines", "prefill", "decode", "pools")
 EXAMPLES = """\
 [bold]Examples[/bold]
@@ -169,10 +173,9 @@ def judged_kind(named: dict[str, list[str]]) -> str:
         )
     if not several:
         once = [kind for kind, texts in named.items() if texts]
-        missing = f"one {once[-1]} is named" if once else "no policies are named"
-        raise ServegymError(
-            f"{missing}; name two or more of a kind, such as --scheduler slide-batching --scheduler edf"
-        )
+        missing, kind = (f"one {once[-1]} is named", once[-1]) if once else ("no policies are named", "scheduler")
+        such = " ".join(f"--{kind} {name}" for name in SUCH[kind])
+        raise ServegymError(f"{missing}; name two or more of a kind, such as {such}")
     return several[0]
 
 

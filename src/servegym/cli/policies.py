@@ -11,6 +11,7 @@ import typer
 
 from servegym.cli import options
 from servegym.cli.output import console_for, write_json
+from servegym.cli.runners import load_policy_files
 from servegym.errors import PolicyError, unknown_name
 
 if TYPE_CHECKING:
@@ -25,18 +26,22 @@ servegym policies
 
 servegym policies slide-batching
 
+servegym policies least-laxity --load-policies least_laxity.py
+
 servegym policies --json -
 """
 
 
 def policies(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show the parameters of this one.")] = None,
+    load_policies: options.LoadPolicies = None,
     json: options.Json = None,
 ) -> None:
     """List the schedulers, routers and scalers, or the parameters of the one that is named.
 
     A parameter is set after the name, as in slide-batching:gamma=2,eta=1.
     """
+    load_policy_files(load_policies, check=False)  # nothing is run
     from servegym.baselines.registry import LEARNED, registered, shipped
 
     found = registered()

@@ -103,3 +103,8 @@ def test_what_is_no_entry_is_said(tmp_path: Path) -> None:
         leaderboard.measure("edf", "scaler", "nobody", "leaderboard")
     with pytest.raises(ExperimentError, match=r"panel 'session_fleet'; for a scheduler there are leaderboard"):
         leaderboard.measure("edf", "scheduler", "nobody", "session_fleet")
+
+
+def test_without_a_sub_command_it_shows_them(study):
+    done = study("leaderboard")
+    assert (done.status, done.stderr) == (0, "") and "verify" in done.stdout
