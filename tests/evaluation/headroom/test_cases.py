@@ -62,7 +62,7 @@ def test_so_does_another_gain_of_a_token(monkeypatch):
 @pytest.mark.parametrize(("kind", "other", "name", "parameter", "value", "words"), [
     ("scheduler", "router", "prefix-affinity", None, 7.0, {"engines": 2, "router": "prefix-affinity"}),
     ("router", "scheduler", "slide-batching", "eta", 0.05, {"scheduler": "slide-batching"}),
-    ("router", "router", "polyserve", None, 7.0, {}),
+    ("router", "router", "polyserve", None, 0.5, {}),
 ])  # fmt: skip
 def test_and_another_default_of_the_other_policies_or_of_a_start(
     kind, other, name, parameter, value, words, monkeypatch
