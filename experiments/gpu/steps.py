@@ -108,7 +108,11 @@ def steps(
         table, alike = logged(line), ""
         workload = again(line) if load is None else None
         if workload is not None:
-            pairs, share = paired(line, workload, profile)
+            try:
+                pairs, share = paired(line, workload, profile)
+            except ValueError as error:  # such as a run that was cut at its time limit
+                print(f"left out: {error}", file=sys.stderr)
+                continue
             table, alike = pairs if table is None else table, f"{100 * share:.1f} % as many tokens as simulated; "
         if table is None:
             continue

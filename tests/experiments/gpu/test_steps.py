@@ -69,11 +69,13 @@ def test_a_step_taken_in_late_is_left_out_with_the_one_after_it(tmp_path: Path) 
     assert len(steps(tmp_path, late=True)) == lengths[0], "but for the first one, which no fit has"
 
 
-def test_another_number_of_steps_is_not_paired(tmp_path: Path) -> None:
+def test_a_run_with_another_number_of_steps_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as one that was cut at its time limit: the page has the others."""
     line = saturated()
-    (tmp_path / RUNS).write_text(json.dumps({**line, "engine": {**ENGINE, "kv_blocks": 150}}) + "\n")
-    with pytest.raises(ValueError, match="simulated batches did"):
-        steps(tmp_path)
+    other = {**line, "run": "cut", "engine": {**ENGINE, "kv_blocks": 150}}
+    (tmp_path / RUNS).write_text("".join(json.dumps(one) + "\n" for one in (other, line)))
+    assert set(steps(tmp_path)["run"]) == {line["run"]}
+    assert "left out: cut: " in capsys.readouterr().err
 
 
 def test_the_share_of_steps_that_are_alike_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
