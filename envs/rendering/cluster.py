@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.envs.rendering import scene as s
 from servegym.envs.rendering.requests import longest_prompt, requests_table, rows_of
-from servegym.envs.rendering.words import duration, remaining, share, tier_names
+from servegym.envs.rendering.words import duration, policy_name, remaining, share, tier_names
 from servegym.simulator.records.types import HOLD, POOL, REFUSE, ROLES, STAY
 from servegym.simulator.runs.simulation import Simulation
 
@@ -25,9 +25,9 @@ REMARK = "▶ named by the router, or to decide. Batch: requests, estimated time
 def cluster_scene(simulation: Simulation, action: str = "") -> s.Scene:
     """Describe a cluster. action: the last action in words."""
     scenario, engines = simulation.scenario, simulation.arrays.engines
-    names = [f"router {scenario.router.name if scenario.router else 'in turn'}"]
+    names = [f"router {policy_name(scenario.router) if scenario.router else 'in turn'}"]
     if scenario.scaler:
-        names.append(f"scaler {scenario.scaler.name}")
+        names.append(f"scaler {policy_name(scenario.scaler)}")
     where, queued = queued_of(simulation)
     late, failed = int(queued["late"].sum()), int((engines["up"] == 0).sum())
     held = int(simulation.router_state.known.tiers["waiting"].sum())

@@ -8,7 +8,7 @@ import numpy as np
 
 from servegym.envs.rendering import scene as s
 from servegym.envs.rendering.requests import WAITING, entries_of, longest_prompt, requests_table, rows_of_engine
-from servegym.envs.rendering.words import duration, share
+from servegym.envs.rendering.words import duration, policy_name, share
 from servegym.errors import EnvError
 from servegym.simulator.runs.simulation import Simulation
 
@@ -36,7 +36,7 @@ def engine_scene(simulation: Simulation, e: int, action: str = "", slots: Sequen
     running, waiting = requests[~waits], requests[waits]
     return s.scene(
         simulation,
-        f"engine {e}{'' if engine.up else ' (failed)'}, {scheduler.name}",
+        f"engine {e}{'' if engine.up else ' (failed)'}, {policy_name(scheduler)}",
         action,
         [
             ("requests in memory", f"{len(running):,}", False),

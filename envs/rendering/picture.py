@@ -87,6 +87,17 @@ class Canvas:
             mask, left, top = stamp(text + "…", size, bold, anchor)
         self.image.paste(colour, (int(x) + left, int(y) + top), mask)
 
+    def text_over(self, right: float, middle: float, text: str, size: int) -> None:
+        """Draw text that ends at `right`, white where what lies below it is dark."""
+        from PIL import Image
+
+        mask, left, top = stamp(text, size, False, "rm")
+        x, y = int(right) + left, int(middle) + top
+        below = self.image.crop((x, y, x + mask.width, y + mask.height))
+        dark = below.convert("L").point([255 * (grey < 128) for grey in range(256)])
+        white, grey = (Image.new("RGB", mask.size, colour) for colour in (PAPER, FAINT))
+        self.image.paste(Image.composite(white, grey, dark), (x, y), mask)
+
     def part(self, x: float, y: float, width: float, height: float, kind: str, line: str | None = None) -> None:
         """Draw a part of a bar, striped if its kind is, so that it can be told apart in grey."""
         colour, striped = PARTS[kind]
@@ -107,7 +118,8 @@ class Canvas:
             at += length
         if bar.tick is not None:
             self.rule(x + width * bar.tick, y - 3, x + width * bar.tick, y + height + 2, FAINT)
-        self.text(x + width - 6, y + height / 2, bar.words, 11, FAINT, anchor="rm")
+        if bar.words:
+            self.text_over(x + width - 6, y + height / 2, bar.words, 11)
 
     def due(self, x: float, y: float, width: float, height: float, remain_s: float) -> None:
         """Draw the time to a deadline: a bar from the middle to the right, or to the left for a missed deadline."""

@@ -1,9 +1,11 @@
-"""Formats of times and numbers, and the scale of deadlines, the same in texts and pictures."""
+"""Formats of names, times and numbers, and the scale of deadlines, the same in texts and pictures."""
 
 from __future__ import annotations
 
 import math
 
+from servegym.baselines.learned.derived import LearnedPolicy
+from servegym.policy import Policy
 from servegym.simulator.records.types import POOL
 
 SHORTEST_S, LONGEST_S = 0.01, 10.0  # ends of the scale of deadlines
@@ -44,3 +46,10 @@ def deadline_place(remain_s: float) -> float:
 def tier_names(tier: int) -> str:
     """A tier's number, or "pool" for the common pool."""
     return "pool" if tier == POOL else str(tier)
+
+
+def policy_name(policy: Policy) -> str:
+    """A policy's name and settings as a user writes them: of one that an environment's actions change, its base's."""
+    if isinstance(policy, LearnedPolicy) and policy.network is None and policy.base is not None:
+        policy = policy.base
+    return policy.label

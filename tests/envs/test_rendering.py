@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from servegym.baselines.learned.ranking import scored
+from servegym.baselines.learned.scheduling import steered
 from servegym.baselines.registry import router, scheduler
 from servegym.envs.agents import RandomAgent
 from servegym.envs.rendering import ansi, rgb_array, scene_of
-from servegym.envs.rendering.picture import HEIGHT, LATE, WIDTH
+from servegym.envs.rendering.picture import HEIGHT, LATE, WIDTH, Canvas
 from servegym.envs.rendering.requests import IN_BATCH, SUSPENDED, WAITING, entries_of, rows_of_engine
+from servegym.envs.rendering.scene import DECODES, Bar
 from servegym.envs.rendering.words import deadline_place, duration, remaining
 from servegym.errors import EnvError
 from servegym.simulator.features.operators import Operators
@@ -155,6 +158,22 @@ def test_late_requests_are_marked_in_the_picture():
         two(), workload=requests(arrival_s=[0, 1], prompt_tokens=[4, 3], output_tokens=[3, 2])
     )
     assert late_pixels(at(in_time, 5)) == start
+
+
+@pytest.mark.parametrize("done", (0.0, 0.9, 1.0))  # the part below the text: none, one half, all of it
+def test_words_in_a_bar_can_be_read_on_every_part(done: float) -> None:
+    canvas = Canvas()
+    canvas.bar(20, 20, 450, 24, Bar([(done, DECODES)], words="254 ms so far"))
+    shown = np.asarray(canvas.image, "i4")[22:42, 21:468].mean(axis=2)
+    ground = shown[0]  # of each column, above the letters
+    letters = np.flatnonzero(np.abs(shown - ground).max(axis=0) > 120)
+    assert len(letters) > 30 and letters[-1] - letters[0] > 60
+
+
+def test_a_policy_that_actions_change_has_its_own_name() -> None:
+    base = scheduler("slide-batching:gamma=2")
+    for policy in (base, scored(base, 4), steered(base, 4)):
+        assert ansi(at(two(scheduler=policy), 5)).startswith("engine 0, slide-batching:gamma=2 ")
 
 
 def test_a_picture_changes_with_the_state():
