@@ -1,4 +1,4 @@
-"""Write the pages of the gallery; with --films the animations and what was measured too.
+"""Write the pages of the gallery; with --films the animations, what was measured and the picture of an engine too.
 
 python -m experiments.gallery docs/gallery --films [ENVIRONMENT ...]
 """
@@ -7,11 +7,12 @@ import argparse
 import json
 from pathlib import Path
 
-from experiments.gallery.films import film, measured
+from experiments.gallery.films import film, measured, still
 from experiments.gallery.pages import gallery
 from servegym.envs.registration import ENVIRONMENTS
 
 SCORES = "scores.json"
+STILL = "engine-overload.png"
 
 
 def main() -> None:
@@ -23,6 +24,7 @@ def main() -> None:
     scores = options.folder / SCORES
     known = json.loads(scores.read_text("utf-8")) if scores.exists() else {}
     if options.films is not None:
+        still(options.folder / STILL)
         for name in options.films or names:
             film(name, options.folder / f"{name}.avif")
             known[name] = measured(name)

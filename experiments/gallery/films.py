@@ -1,4 +1,4 @@
-"""An animation of two players on one episode, and what the two gain on many."""
+"""An animation of two players on one episode, what the two gain on many, and a picture of one moment."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -16,7 +16,11 @@ from servegym.simulator.runs.simulation import Simulation
 
 WIDTH, HEIGHT, HEAD = 880, 495, 56  # of one player's picture, and of the line above it, in pixels
 FRAMES, FRAME_MS, LAST_MS = 24, 600, 3000
-QUALITY, SPEED = 40, 7  # of AVIF, 0 to 100, which takes a third of WebP's bytes for such pictures; 0 (slow) to 10
+# Of AVIF. At faster speeds (7, of 0 to 10) small grey words stay as they were in earlier frames, at this quality too.
+# A film so coded has a third of the bytes of a lossless WebP, and takes half a minute.
+AVIF = {"quality": 75, "speed": 4, "subsampling": "4:4:4"}
+MOST_OFF = 100  # of 255, a pixel of a frame from what was drawn; where a word is an earlier one it is more
+STILL_S = 25.0
 EPISODES = 20
 
 
@@ -27,10 +31,34 @@ def film(environment: str, path: Path, frames: int = FRAMES, seed: int = 0, **wo
     times_s = np.linspace(0.0, max(ends_s), frames)
     sides = [shots(player.name, player.episode(environment, seed, **words), times_s) for player in players]
     pictures = [beside(left, right) for left, right in zip(*sides, strict=True)]
-    lengths = [FRAME_MS] * (frames - 1) + [LAST_MS]
-    pictures[0].save(
-        path, save_all=True, append_images=pictures[1:], duration=lengths, loop=0, quality=QUALITY, speed=SPEED
-    )
+    write(pictures, path)
+
+
+def write(pictures: list[Any], path: Path, **coding: Any) -> None:
+    """Write an animation. coding: options of AVIF other than `AVIF`. Raises ValueError if a frame is not as drawn."""
+    lengths = [FRAME_MS] * (len(pictures) - 1) + [LAST_MS]
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=lengths, loop=0, **{**AVIF, **coding})
+    for k, (written, drawn) in enumerate(zip(frames_of(path), pictures, strict=True)):
+        if (off := np.abs(written.astype("i4") - np.asarray(drawn)).max()) > MOST_OFF:
+            raise ValueError(f"{path}: frame {k} is {off} of 255 off what was drawn; it should be {MOST_OFF} at most")
+
+
+def frames_of(path: Path) -> Iterator[np.ndarray]:
+    """The frames of an animation, each uint8[height, width, 3]."""
+    from PIL import Image, ImageSequence
+
+    with Image.open(path) as film:
+        for frame in ImageSequence.Iterator(film):
+            yield np.asarray(frame.convert("RGB"))
+
+
+def still(path: Path, seed: int = 0) -> None:
+    """Write what the base policy of EngineBatching-v0 has before it at its first decision from STILL_S on."""
+    from PIL import Image
+
+    episode = players_of("EngineBatching-v0")[0].episode("EngineBatching-v0", seed)
+    moment = next(one for one in episode if one.simulation.arrays.status[0].now_s >= STILL_S)
+    Image.fromarray(rgb_array(moment.simulation, **moment.shown())).save(path, optimize=True)
 
 
 def measured(environment: str, episodes: int = EPISODES, **words: Any) -> dict[str, Any]:

@@ -71,9 +71,9 @@ def steps_of(scenario: Scenario) -> Iterator[Moment]:
 
 
 BASES = {
-    "EngineBatching-v0": Player("slide-batching"),
-    "RequestRanking-v0": Player("slide-batching"),
-    "Scheduling-v0": Player("expected-gain"),
+    "EngineBatching-v0": Player("slide-batching:steps=ignore"),
+    "RequestRanking-v0": Player("slide-batching:steps=ignore"),
+    "Scheduling-v0": Player("expected-gain:steps=ignore"),
     "ClusterRouting-v0": Player("min-load"),
     "DisaggregatedRouting-v0": Player("gorouting"),
     "PrefillPreemption-v0": Player("flow-prefill"),
@@ -82,7 +82,7 @@ BASES = {
 OTHERS = {
     "EngineBatching-v0": Player("learned:cma-engine-batching", scheduler="learned:cma-engine-batching"),
     "RequestRanking-v0": Player("expected-gain", {"scheduler": "expected-gain"}),
-    "Scheduling-v0": Player("expected-gain:hopeless=leave-out", {"scheduler": "expected-gain:hopeless=leave-out"}),
+    "Scheduling-v0": Player("expected-gain", {"scheduler": "expected-gain"}),
     "ClusterRouting-v0": Player("learned:cma-cluster-routing", {"router": "learned:cma-cluster-routing"}),
     "DisaggregatedRouting-v0": Player("soonest and emptiest", agent=lambda env: SoonestAndEmptiest(prefill=2)),
     "PrefillPreemption-v0": Player("shortest in time", agent=lambda env: ShortestInTime()),
