@@ -10,6 +10,7 @@ from typing import Any
 
 from servegym.errors import ClusterError, ServegymError
 from servegym.evaluation.running import cores
+from servegym.extras import install_command
 
 LOCAL, AUTO = "local", "auto"
 TIMEOUT_S = 5.0  # for the head of a cluster to answer at all
@@ -27,7 +28,7 @@ def connect(address: str, jobs: int | None = None) -> bool:
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        raise ClusterError("--ray takes a package that is not installed: pip install 'servegym[ray]'") from None
+        raise ClusterError(f"--ray takes a package that is not installed: {install_command('ray')}") from None
     if ray.is_initialized():
         check_same(address)
         return False

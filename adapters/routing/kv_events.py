@@ -11,8 +11,8 @@ from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from servegym.errors import RoutingError
+from servegym.extras import install_command
 
-INSTALL = "pip install 'servegym[kv-events]'"
 Hash = bytes | int
 BATCH = "it should be [seconds, events, perhaps a data-parallel rank], in MessagePack"
 MOST_TOKENS = 2**31 - 1  # of a block
@@ -57,7 +57,7 @@ def module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise RoutingError(f"KV events need {name.partition('.')[0]}: {INSTALL}") from None
+        raise RoutingError(f"KV events need {name.partition('.')[0]}: {install_command('kv-events')}") from None
 
 
 def read_batch(payload: bytes) -> list[Event]:

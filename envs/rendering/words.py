@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from servegym.baselines.learned.derived import LearnedPolicy
-from servegym.policy import Policy
+from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.types import POOL
 
 SHORTEST_S, LONGEST_S = 0.01, 10.0  # ends of the scale of deadlines

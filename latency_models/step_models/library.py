@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from servegym.errors import ProfileError, unknown_name
+from servegym.extras import install_command
 from servegym.latency_models.building.specifications import REQUEST_TOKENS, STEP_TOKENS
 from servegym.latency_models.model_configs.kv_groups import BLOCK_TOKENS, grouped, kept_by
 from servegym.latency_models.model_configs.reading import Architecture
@@ -21,7 +22,6 @@ from servegym.latency_models.step_models.known_configs import architecture_of, k
 from servegym.latency_models.step_models.naming import Served
 
 PACKAGE = "aiconfigurator-core"
-INSTALL = "pip install 'servegym[devices]'"
 MS = 1e-3
 ATTENTION = re.compile("attention|mla")  # in names of operators; the time of others depends on a step's tokens only
 OF_TOTAL, OF_FREE = "of_total", "of_free"  # whether an engine's share is of total or of free memory
@@ -40,7 +40,7 @@ def module(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] != "aiconfigurator_core":
             raise
-        raise ProfileError(f"devices by SYSTEM:MODEL need {PACKAGE}: {INSTALL}") from None
+        raise ProfileError(f"devices by SYSTEM:MODEL need {PACKAGE}: {install_command('devices')}") from None
 
 
 def library_version() -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from servegym.extras import install_command
 from tests.adapters.gateway.gateways import Call, endpoint, prompt
 
 COMMAND = "endpoint-picker"
@@ -66,7 +67,7 @@ def test_without_its_packages_it_says_what_to_install(
     for name in [name for name in sys.modules if name.startswith("servegym.adapters.gateway")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc", None)
-    assert "(grpc): pip install 'servegym[gateway]'" in servegym(*ONE).refusal
+    assert f"(grpc): {install_command('gateway')}" in servegym(*ONE).refusal
 
 
 @pytest.mark.slow

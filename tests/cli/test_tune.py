@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from servegym.cli.tune import warnings_in_a_line
+from servegym.extras import install_command
 
 SMALL = (
     "--trace", "azure-conv", "--test-trace", "azure-code", "--load", "3", "--requests", "60", "--seeds", "1",
@@ -130,4 +131,4 @@ def test_a_missing_package_is_named(servegym, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert "(optuna): pip install 'servegym[tune]'" in servegym("tune").refusal
+    assert f"(optuna): {install_command('tune')}" in servegym("tune").refusal

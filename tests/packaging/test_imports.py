@@ -26,7 +26,7 @@ from tests.packaging.import_graph import (
 HEAVY = {"matplotlib", "numba", "optuna", "pandas", "ray", "stable_baselines3", "torch", "vllm"}
 
 # Each folder, and the others it may import (and EVERYWHERE); servegym/__init__, api and __main__ may import any.
-EVERYWHERE = (["errors"], ["parsing"], ["replacing"], ["yaml_parsing"])
+EVERYWHERE = (["errors"], ["extras"], ["parsing"], ["replacing"], ["yaml_parsing"])
 MODELS = {"simulator", "latency_models", "traces", "baselines"}
 MAY_IMPORT = {
     "simulator": set[str](),

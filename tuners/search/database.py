@@ -27,6 +27,7 @@ from sqlalchemy.exc import (
 )
 
 from servegym.errors import StorageError
+from servegym.extras import install_command
 from servegym.tuners.search.presence import Presence
 
 Answer = TypeVar("Answer")
@@ -191,7 +192,7 @@ def translated(name: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, NoSuchModuleError) as error:
-        raise StorageError(f"{name} needs psycopg ({error}): pip install 'servegym[tune]'") from None
+        raise StorageError(f"{name} needs psycopg ({error}): {install_command('tune')}") from None
     except (DBAPIError, StorageInternalError) as error:
         raise StorageError(f"cannot open {name}: {reason(error)}") from None
     except RuntimeError as error:  # tables of another Optuna

@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 from servegym.cli import options
-from servegym.cli.ending import needs
 from servegym.cli.options import option
 from servegym.cli.output import console_for, new_table, number, write_json
 from servegym.cli.progress import bar_of
@@ -19,6 +18,7 @@ from servegym.cli.runners import load_policy_files
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.train import EXTRA
 from servegym.errors import EnvError
+from servegym.extras import needs
 
 EXAMPLES = """\
 [bold]Examples[/bold]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -91,18 +89,3 @@ def file_of(error: OSError) -> str:
                 if isinstance(value, kind) and isinstance(name, str | Path):
                     return str(name)
     return ""
-
-
-@contextlib.contextmanager
-def needs(what: str, extra: str) -> Iterator[None]:
-    """Convert a missing package inside the with block to an error that says what to install; for a module of servegym,
-    the import error is raised again."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        package = (error.name or "servegym").partition(".")[0]
-        if package == "servegym":
-            raise
-        raise ServegymError(
-            f"{what} needs packages that are not installed ({package}): pip install 'servegym[{extra}]'"
-        ) from None

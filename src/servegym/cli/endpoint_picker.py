@@ -6,11 +6,11 @@ import dataclasses
 from typing import Annotated
 
 from servegym.cli import live_options
-from servegym.cli.ending import needs
 from servegym.cli.options import option
 from servegym.cli.output import progress_console
 from servegym.cli.spec_options import option_set
 from servegym.errors import ServegymError
+from servegym.extras import needs
 
 EXAMPLES = """\
 [bold]Examples[/bold]

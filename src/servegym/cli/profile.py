@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servegym.cli import options
-from servegym.cli.ending import Interrupted, needs
+from servegym.cli.ending import Interrupted
 from servegym.cli.made_profiles import CONFIG_EXAMPLES, MAKE_EXAMPLES, from_config, make
 from servegym.cli.options import flag, option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, write_json
 from servegym.cli.progress import bar_of
 from servegym.errors import ServegymError
+from servegym.extras import needs
 
 if TYPE_CHECKING:
     import pandas as pd

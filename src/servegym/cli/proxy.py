@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 from servegym.cli import live_options
-from servegym.cli.ending import needs
 from servegym.cli.options import option
 from servegym.cli.output import progress_console
 from servegym.cli.spec_options import option_set
+from servegym.extras import needs
 
 EXAMPLES = """\
 [bold]Examples[/bold]

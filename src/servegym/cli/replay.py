@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from servegym.cli import options
-from servegym.cli.ending import Interrupted, needs
+from servegym.cli.ending import Interrupted
 from servegym.cli.options import flag, option
 from servegym.cli.output import number, show_notes
 from servegym.cli.progress import bar_of
@@ -15,6 +15,7 @@ from servegym.cli.runners import Work, work_options
 from servegym.cli.simulate import keep, rate_in_words, served_figures, show_figures
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
+from servegym.extras import needs
 
 if TYPE_CHECKING:
     from rich.console import Console

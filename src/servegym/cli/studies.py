@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import typer
 
-import servegym
 from servegym.errors import ExperimentError
+from servegym.extras import clone_root
 
 # Arguments and --help are passed on to the study.
 FORWARDED: dict[str, Any] = {
@@ -50,9 +49,3 @@ def run_study(command: str, arguments: list[str]) -> int:
     return subprocess.run(
         [sys.executable, "-P", "-m", "experiments", command, *arguments], env=os.environ | {"PYTHONPATH": path}
     ).returncode
-
-
-def clone_root() -> Path | None:
-    """Return the root of the clone that this package is imported from, if it is one."""
-    root = Path(servegym.__file__).resolve().parents[2]
-    return root if (root / "experiments" / "__main__.py").is_file() else None

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servegym.cli import options
-from servegym.cli.ending import Interrupted, needs
+from servegym.cli.ending import Interrupted
 from servegym.cli.options import option
 from servegym.cli.output import check_output_folder, console_for, new_table, number, progress_console, write_json
 from servegym.cli.progress import lines_now_and_then, stopped, waiting
 from servegym.cli.runners import load_policy_files, runner_of
 from servegym.cli.spec_options import Words, flag_of, spec_options
 from servegym.errors import ServegymError
+from servegym.extras import needs
 
 if TYPE_CHECKING:
     from servegym.evaluation.running import Runner

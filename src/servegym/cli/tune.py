@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from servegym.cli import options
 from servegym.cli import tune_options as tuning_options
-from servegym.cli.ending import Interrupted, needs
+from servegym.cli.ending import Interrupted
 from servegym.cli.output import number, progress_console
 from servegym.cli.progress import bars
 from servegym.cli.runners import Work, runner_of, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.cli.tables import show_tables
 from servegym.errors import ServegymError
+from servegym.extras import needs
 
 if TYPE_CHECKING:
     from rich.console import Console

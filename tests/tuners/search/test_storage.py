@@ -144,7 +144,7 @@ def test_a_storage_there_is_none_of(tmp_path, url, problem):
 
 def test_a_missing_psycopg_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StorageError, match=r"needs psycopg .*pip install 'servegym\[tune\]'"):
+    with pytest.raises(StorageError, match=r"needs psycopg .*pip install .*\[tune\]'"):
         open_storage("postgresql+psycopg://a:secret@localhost:1/d", tmp_path)
 
 
