@@ -105,7 +105,7 @@ gallery: $(BASE) ## play the animations of docs/gallery anew, and measure their 
 site: $(SITE) ## build the documentation as a site, into build/site (to look at it: ARGS=serve)
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(ARGS),$(ARGS),build --strict)
 
-notebooks: $(SITE) ## run the tutorials of docs/tutorials anew and keep what they print
+notebooks: $(DEV) $(SITE) ## run the tutorials of docs/tutorials anew and keep what they print
 	PYTHONPATH=. $(BIN)/python -m website.notebooks docs/tutorials/*.ipynb
 
 wheels: ## build the wheel and try it in a clean environment of each Python there is (3.11, 3.12, 3.13)
