@@ -38,12 +38,13 @@ def plot_differences(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.Dat
     for axes, load, group in zip(panels, loads, means["group"].unique(), strict=True):
         _difference_panel(axes, cells[cells["load"] == load], means[means["group"] == group], compared, shapes)
         axes.set_title(f"load {load_title(load)}", fontsize=10)
-    reach = float(np.abs(cells["tdg_ratio_difference"]).max())
+    of_means = (means[name] for name in ("difference", "difference_ci_low", "difference_ci_high"))
+    drawn = pd.concat([cells["tdg_ratio_difference"], *of_means])
+    left, right = end_of_axis(-float(drawn.min())), end_of_axis(float(drawn.max()))
     axes = panels[0]
     axes.set_xscale("symlog", linthresh=LINEAR, linscale=0.7)
-    most = max(2 * LINEAR, 1.2 * reach)
-    axes.set_xlim(-most, most)
-    axes.set_xticks([tick for tick in TICKS if abs(tick) <= most])
+    axes.set_xlim(-left, right)
+    axes.set_xticks([tick for tick in TICKS if -left <= tick <= right])
     for axes in panels:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
@@ -60,6 +61,12 @@ def plot_differences(evaluation: Evaluation, cells: pd.DataFrame, groups: pd.Dat
     )  # fmt: skip
     figure.savefig(path, dpi=DOTS_PER_INCH)
     return path
+
+
+def end_of_axis(reach: float) -> float:
+    """Where one side of the logarithmic axis ends, so that the largest difference has a tick near or beyond it."""
+    end = max(2 * LINEAR, 1.5 * reach)
+    return next((1.2 * tick for tick in TICKS if tick / 3 < end < 1.2 * tick), end)
 
 
 def _difference_panel(

@@ -9,6 +9,7 @@ import pytest
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.comparison_rows import comparison_rows
+from servegym.evaluation.panels import plots
 from servegym.evaluation.panels.card import model_card, save_cards
 from servegym.evaluation.panels.evaluation import Evaluation, run_evaluation
 from servegym.evaluation.panels.panel import SERVED, Panel, load_panel
@@ -191,6 +192,27 @@ def test_pictures_and_report(evaluation, tmp_path, seeds):
     ):
         if seeds == 3 or words != "+0.0550":
             assert words in text
+
+
+def test_a_policy_far_behind_is_drawn_inside_the_axis_near_a_tick(evaluation, tmp_path, monkeypatch):
+    runs = runs_of(list(evaluation.candidates), 2)
+    far = (runs["policy"] == LEARNED) & (runs["load"] == 0.3)
+    runs.loc[far, "tdg_ratio"] -= 0.35
+    figures = []
+    monkeypatch.setattr(plots.Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+    plot_differences(evaluation, cells_table(evaluation, runs), groups_table(evaluation, runs), tmp_path / "d.png")
+    axes = figures[0].axes[0]
+    (low, high), ticks = axes.get_xlim(), axes.get_xticks()
+    found = cells_table(evaluation, runs)["tdg_ratio_difference"]
+    assert found.min() < -0.3 and 1.4 * found.min() > low and high > found.max()
+    assert [tick for tick in ticks if tick < 0] == [-1, -0.1, -0.01]
+
+
+@pytest.mark.parametrize(
+    ("reach", "end"), [(0.0, 0.02), (0.01, 0.02), (0.015, 0.0225), (0.04, 0.12), (0.2, 0.3), (0.34, 1.2), (0.9, 1.35)]
+)
+def test_the_axis_of_differences_ends_beyond_them(reach, end):
+    assert plots.end_of_axis(reach) == pytest.approx(end)
 
 
 def test_the_card_says_what_it_is_and_where_it_loses(evaluation, runs):
