@@ -21,7 +21,6 @@ from servegym.evaluation.headroom.assignment import Assignment
 from servegym.evaluation.headroom.moves import Moves
 from servegym.evaluation.headroom.point import Point
 from servegym.evaluation.headroom.reassigning import Reassignments
-from servegym.extras import install_command
 from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.runs.simulation import Simulation
 from servegym.simulator.runs.slos import attained
@@ -127,7 +126,7 @@ def rounds(scenario: Scenario, kind: str = "scheduler", seed: int = SEED) -> Rou
         import cmaes  # noqa: F401 (said here, before anything is run)
     except ModuleNotFoundError:
         raise ExperimentError(
-            f"the search takes a package that is not installed (cmaes): {install_command('tune')}"
+            "the search takes a package that is not installed (cmaes): pip install 'servegym[tune]'"
         ) from None
     search, best, turn = SEARCHES[kind], Best(), 0
     starts = search.starts()
