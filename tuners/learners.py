@@ -8,7 +8,7 @@ from typing import Any
 
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
-from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from servegym.baselines.artifact.files import load_policy
@@ -39,7 +39,7 @@ class Annealed:
         return self.begin + (self.end - self.begin) * min(self.share, 1.0)
 
 
-def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
+def new_model(problem: Problem, env: VecEnv) -> OnPolicyAlgorithm:
     """Make a model that acts as the base policy, or as the policy to start from. Raises TrainingError."""
     config = problem.config
     check_suits(problem)
@@ -54,7 +54,7 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "You have specified a mini-batch size")
-            model: BaseAlgorithm = CLASSES[config.algorithm](
+            model: OnPolicyAlgorithm = CLASSES[config.algorithm](
                 POLICIES[config.algorithm],
                 env,
                 policy_kwargs=policy_arguments(problem.head, config.network, problem.venv.single_action_space),
@@ -69,7 +69,7 @@ def new_model(problem: Problem, env: VecEnv) -> BaseAlgorithm:
     return with_clock(model, env)
 
 
-def with_clock(model: BaseAlgorithm, env: VecEnv) -> BaseAlgorithm:
+def with_clock(model: OnPolicyAlgorithm, env: VecEnv) -> OnPolicyAlgorithm:
     """Set the clock of a model's rollout buffer if it discounts over time; returns the model."""
     buffer = getattr(model, "rollout_buffer", None)
     if isinstance(buffer, Timed):
@@ -78,8 +78,8 @@ def with_clock(model: BaseAlgorithm, env: VecEnv) -> BaseAlgorithm:
     return model
 
 
-def load_model(problem: Problem, env: VecEnv, path: Path) -> BaseAlgorithm:
-    model: BaseAlgorithm = CLASSES[problem.config.algorithm].load(path, env=env, device="cpu")
+def load_model(problem: Problem, env: VecEnv, path: Path) -> OnPolicyAlgorithm:
+    model: OnPolicyAlgorithm = CLASSES[problem.config.algorithm].load(path, env=env, device="cpu")
     return with_clock(model, env)
 
 
@@ -106,7 +106,7 @@ def check_credit(problem: Problem) -> None:
         raise TrainingError(f"objective.by_request needs discounting over time: {', '.join(OVER_TIME)}")
 
 
-def start_from(model: BaseAlgorithm, problem: Problem, path: str) -> None:
+def start_from(model: OnPolicyAlgorithm, problem: Problem, path: str) -> None:
     """Copy the weights of a policy's network into the model's actor. Raises TrainingError if they do not fit."""
     with errors_of("start"):
         network = getattr(load_policy(path), "network", None)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -200,7 +199,7 @@ def learn(model: OnPolicyAlgorithm, watch: Training) -> None:
         raise Stopped(model.num_timesteps)
 
 
-def check_weights(model: BaseAlgorithm, config: TrainingConfig) -> None:
+def check_weights(model: OnPolicyAlgorithm, config: TrainingConfig) -> None:
     """Raise TrainingError if steps were so large that weights lead nowhere, or are no numbers any more."""
     if all(bool((weights.abs() < MOST_WEIGHT).all()) for weights in model.policy.parameters()):
         return
