@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from servegym.baselines.artifact import load_artifact
+from servegym.errors import ExportError
 from servegym.evaluation.recommend.setups import Setup
 from servegym.export.recommended import DEPLOYED, export_recommendation, manifest, vllm_flags
 from servegym.latency_models.profile import load_profile
@@ -48,6 +49,18 @@ def test_a_plug_in(tmp_path):
     assert names == ["policy.json", "policy.vllm.sh", "vllm.sh", "proxy.sh", "kubernetes.yaml"]
     assert 'policy.vllm.sh "$@" --max-num-batched-tokens' in (tmp_path / "vllm.sh").read_text()
     assert "image: servegym-vllm" in (tmp_path / "kubernetes.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["kubernetes.yaml", "policy.json", "vllm.sh"])
+def test_only_files_of_its_own_are_replaced(tmp_path, name):
+    for router in ("min-load", "predicted-cost"):
+        export_recommendation(found(Setup("edf", router), 2), tmp_path)
+    ours = tmp_path / name
+    ours.unlink()
+    ours.symlink_to(DEPLOYED)
+    with pytest.raises(ExportError, match=f"{name} is there, and not a file of servegym recommend"):
+        export_recommendation(found(Setup(), 1), tmp_path)
+    assert ours.is_symlink()
 
 
 @pytest.mark.parametrize("setup", [Setup(), Setup("edf", "min-load")])

@@ -103,7 +103,10 @@ def recommend(
     recording, and the chosen setup is compared with vLLM's defaults on the other windows.
     """
     if export is not None:
+        from servegym.export.recommended import check_replaceable
+
         check_output_folder(export, "--export")
+        check_replaceable(export)
     from servegym.cli.recommend_tables import show, show_match
     from servegym.evaluation.recommend.recommending import SLO, Question
     from servegym.evaluation.recommend.recommending import recommend as find

@@ -11,6 +11,7 @@ import yaml
 
 from servegym import __version__
 from servegym.baselines.artifact import Artifact, save_artifact
+from servegym.errors import ExportError
 from servegym.evaluation.assumptions import estimator_of, usual_demand
 from servegym.evaluation.identity import versions
 from servegym.evaluation.recommend.recommending import Recommendation
@@ -22,6 +23,8 @@ POLICY, ENGINE, PROXY, MANIFEST = "policy.json", "vllm.sh", "proxy.sh", "kuberne
 PORT, IMAGE = 8000, "vllm/vllm-openai:v0.33.0"
 DEPLOYED = Path(__file__).with_name("kubernetes.yaml")  # deploy/kubernetes.yaml is a link to it
 POLICY_VARIABLE = "SERVEGYM_POLICY"
+PLUG_IN = "policy.vllm.sh"
+MARK, MARK_OF_POLICY = "; servegym ", '"recommended":'  # in every file that is written here
 HERE = '"$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)"'  # the folder of a script
 
 
@@ -36,8 +39,9 @@ def export_recommendation(found: Recommendation, directory: Path) -> Written:
     """Write what runs the recommended setup: vllm.sh; proxy.sh and policy.json where there are several engines;
     kubernetes.yaml.
 
-    Raises ExportError for files that cannot be written.
+    Raises ExportError for files that cannot be written, or that would replace others'.
     """
+    check_replaceable(directory)
     directory.mkdir(parents=True, exist_ok=True)
     setup, engines = found.best.best["setup"], int(found.best.best["engines"])
     files, notes = _policies(found, setup, engines, directory)
@@ -52,6 +56,20 @@ def export_recommendation(found: Recommendation, directory: Path) -> Written:
             "not in these files"
         )
     return Written(files, notes)
+
+
+def check_replaceable(directory: Path) -> None:
+    """Raise ExportError if a file of another origin has a name that `export_recommendation` may write."""
+    for name in (POLICY, PLUG_IN, ENGINE, PROXY, MANIFEST):
+        path = directory / name
+        if not (path.exists() or path.is_symlink()):
+            continue
+        try:
+            own = (MARK_OF_POLICY if name == POLICY else MARK) in path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            own = False
+        if not own:
+            raise ExportError(f"{path} is there, and not a file of servegym recommend; name another folder")
 
 
 def vllm_flags(setup: Setup) -> list[str]:
@@ -117,8 +135,7 @@ def _engine_script(setup: Setup) -> str:
     )  # fmt: skip
     start = "vllm serve"
     if setup.needs_plug_in:
-        script = Path(POLICY).with_suffix(".vllm.sh").name
-        start = f"sh {HERE}/{script}"
+        start = f"sh {HERE}/{PLUG_IN}"
     return f'{head}exec {start} "$@" {shlex.join(vllm_flags(setup))}\n'
 
 
