@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from servegym.errors import WorkloadError, unknown_name
@@ -36,11 +38,11 @@ def same(
     ttlt_s: in place of the other two. Values are kept even if an idle engine cannot meet them. "ttft_s=2,tpot_s=0.06"
     is short for this recipe.
     """
-    del rng
+    del trace, rng
     given = {"ttft_s": ttft_s, "tpot_s": tpot_s, "ttlt_s": ttlt_s}
     slos = {key: value for key, value in given.items() if value is not None}
     columns = {FIELD[key]: value for key, value in _slos(slos, "the SLO").items()} if slos else {}
-    return Assignment(columns, _overruled(trace))
+    return Assignment(columns)
 
 
 @RECIPES.register("classes")
@@ -67,7 +69,7 @@ def classes(trace: Trace, rng: np.random.Generator, /, **shares: str) -> Assignm
     columns = {
         field: np.array([of.get(key, DEFAULTS[field]) for of in slos], "f8")[kind] for key, field in FIELD.items()
     }
-    return Assignment({"application": kind, **columns}, _overruled(trace))
+    return Assignment({"application": kind, **columns})
 
 
 def _slos(given: dict[str, float], what: str) -> dict[str, float]:
@@ -85,7 +87,17 @@ def _number(text: str, what: str) -> float:
         raise WorkloadError(f"{what} is {text!r}; it should be a number above 0") from None
 
 
-def _overruled(trace: Trace) -> tuple[str, ...]:
-    """Return a note for a trace with SLOs of its own, which take precedence."""
+def with_own_first(trace: Trace, assignment: Assignment, slo: str) -> Assignment:
+    """Leave out what a recipe sets against the trace's own SLOs, and note that they win.
+
+    A request with a TTLT is judged by nothing else, so a recipe gives none to a trace with TTFT or TPOT.
+    """
     own = [field for field in FIELD.values() if field in trace.given]
-    return (f"the trace's own {', '.join(own)} take precedence over the given ones",) if own else ()
+    if not own or not set(assignment.columns) & set(FIELD.values()):
+        return assignment
+    columns = {name: column for name, column in assignment.columns.items() if name != FIELD["ttlt_s"]}
+    return Assignment(columns, (*assignment.notes, own_win(own, slo)))
+
+
+def own_win(own: Iterable[str], slo: str) -> str:
+    return f"the trace's own {', '.join(own)} take precedence over those of {slo}"

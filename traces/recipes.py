@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from servegym.errors import WorkloadError, unknown_name
+from servegym.simulator.inputs.workload import DEFAULTS
 from servegym.traces.arrivals import checked_positive
 from servegym.traces.recipe_settings import ascending, checked_share, drawn, of_classes, shares_of
 from servegym.traces.registry import Registry
@@ -59,8 +60,13 @@ URGENCY_LEVELS = 5  # of the Emergency Severity Index, 0 the most urgent
 @RECIPES.register("given")
 def given(trace: Trace, rng: np.random.Generator) -> Assignment:
     """Add nothing: keep the trace's own columns, and the defaults of a workload for missing ones."""
-    del trace, rng
-    return Assignment({})
+    del rng
+    defaults = {"ttft_slo_s": f"TTFT {DEFAULTS['ttft_slo_s']:g} s", "tpot_slo_s": f"TPOT {DEFAULTS['tpot_slo_s']:g} s"}
+    missing = [name for name in defaults if name not in trace.given]
+    if not missing or np.isfinite(trace.given.get("ttlt_slo_s", np.inf)).all():
+        return Assignment({})
+    what = " and ".join(defaults[name] for name in missing)
+    return Assignment({}, (f"the trace has no {' and '.join(missing)}: {what} by default",))
 
 
 def _register_proserve(name: str, usual_ttft_s: float, usual_tpot_s: float, doc: str) -> None:

@@ -246,4 +246,27 @@ def test_the_traces_own_slos_are_told_to_win(tmp_path):
     path.write_text("arrival_s,prompt_tokens,output_tokens,ttft_slo_s\n0,5,5,3\n1,5,5,4\n")
     workload = build_workload(path, slo="ttft_s=2,tpot_s=0.06")
     assert workload.table["ttft_slo_s"].tolist() == [3, 4]
-    assert workload.provenance["slo_notes"] == ["the trace's own ttft_slo_s take precedence over the given ones"]
+    note = "the trace's own ttft_slo_s take precedence over those of ttft_s=2,tpot_s=0.06"
+    assert workload.provenance["slo_notes"] == [note]
+
+
+@pytest.mark.parametrize("slo", ["proserve", "qoserve:shares=0-1-1", "ttlt_s=600", "classes:batch=1:ttlt_s=600"])
+def test_a_ttlt_of_a_recipe_does_not_replace_the_traces_own_slos(tmp_path, slo):
+    path = tmp_path / "own.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens,ttft_slo_s,tpot_slo_s\n0,5,5,3,0.2\n1,5,5,4,0.1\n")
+    workload = build_workload(path, slo=slo)
+    assert workload.table["tpot_slo_s"].tolist() == [0.2, 0.1] and np.isinf(workload.table["ttlt_slo_s"]).all()
+    assert workload.provenance["slo_notes"][-1] == (
+        f"the trace's own ttft_slo_s, tpot_slo_s take precedence over those of {slo}"
+    )
+
+
+def test_defaults_in_place_of_missing_slos_are_said(tmp_path):
+    for column, notes in (
+        ("weight", ["the trace has no ttft_slo_s and tpot_slo_s: TTFT 1 s and TPOT 0.05 s by default"]),
+        ("ttft_slo_s", ["the trace has no tpot_slo_s: TPOT 0.05 s by default"]),
+        ("ttlt_slo_s", []),
+    ):
+        path = tmp_path / "own.csv"
+        path.write_text(f"arrival_s,prompt_tokens,output_tokens,{column}\n0,5,5,3\n")
+        assert build_workload(path, slo="given").provenance["slo_notes"] == notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from servegym.cli.output import number
+from servegym.cli.output import number, show_notes
 from servegym.cli.tables import BEST, show_tables
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def show(found: Recommendation, console: Console) -> None:
     from servegym.evaluation.recommend.words import conclusions, table_rows, title
 
     console.print(title(found))
+    show_notes({"slo_notes": found.windows.to_choose[0].provenance.get("slo_notes", ())}, console)
     tables = {}
     for of in found.of_devices:
         rows = table_rows(of, found.question.target)
