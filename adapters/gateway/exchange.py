@@ -30,7 +30,7 @@ from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
 from servegym.adapters.routing.operation import Operation
 from servegym.adapters.routing.proxy import RETRY_AFTER_S, Proxy
 from servegym.adapters.routing.refusals import Refused
-from servegym.adapters.routing.relay import EVENTS, tokens_of
+from servegym.adapters.routing.relay import EVENTS, usage_of
 from servegym.adapters.routing.request_terms import parse
 from servegym.adapters.routing.streams import EventCounter
 
@@ -243,7 +243,7 @@ class Exchange:
                 self._answer.append(data)
             return
         count = self._events.feed(data)
-        self._job.complete = self._events.done
+        self._job.complete, self._job.measured.prompt_tokens = self._events.done, self._events.prompt_tokens
         if count:
             self._proxy.metrics.tokens.labels(self._backend.name).inc(count)
             if self._proxy.came(self._job, self._row, count):
@@ -262,7 +262,8 @@ class Exchange:
             self._over.set_exception(Failure("died", "the engine ended its stream before the answer was complete"))
         else:
             if status == 200 and events is None:
-                self._proxy.came(self._job, self._row, tokens_of(b"".join(self._answer)))
+                tokens, self._job.measured.prompt_tokens = usage_of(b"".join(self._answer))
+                self._proxy.came(self._job, self._row, tokens)
             self._over.set_result(status < 400 and (events is None or not events.failed))
 
     async def _leave(self) -> None:

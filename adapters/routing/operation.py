@@ -29,7 +29,8 @@ class Operation:
 
     clients: clients that may use the proxy; clients_file: their file. admin: key for changing the policy.
     engine_headers: sent to engines in place of the client's authorization. urls, sources, look_s: engines, and the
-    interval in s at which they are looked up. load: reads the policy anew. device: latency profile of routers by name.
+    interval in s at which they are looked up. load: reads the policy anew, from policy_files. device: latency profile
+    of routers by name.
     """
 
     clients: Clients = dataclasses.field(default_factory=Clients)
@@ -40,7 +41,11 @@ class Operation:
     sources: Sequence[Source] = ()
     look_s: float = 2.0
     load: Callable[[], Assumptions] | None = None
+    policy_files: Sequence[Path] = ()
     device: str | None = None
+
+    def __post_init__(self) -> None:
+        self._read = self._contents()  # of the policy's files when they were last used
 
     @classmethod
     def of(cls, clients_file: Path | None, environment: Mapping[str, str] = os.environ, **more: Any) -> Operation:
@@ -54,8 +59,15 @@ class Operation:
         """Make the tasks that run as long as the proxy."""
         return [follow(self.urls, self.sources, self.look_s, proxy.set_engines)] if self.sources else []
 
+    def _contents(self) -> list[bytes | None]:
+        return [path.read_bytes() if path.is_file() else None for path in self.policy_files]
+
     async def reread(self, proxy: Proxy) -> None:
-        """Read policy and clients anew, and reopen the log. An error changes nothing, and is logged."""
+        """Read clients anew, and the policy if its files have changed, and reopen the log. An error changes nothing,
+        and is logged.
+
+        A policy that was switched to stays as long as the files do: a log is rotated more often than a policy.
+        """
         try:
             self.clients.replace(Clients.of(self.clients_file))
         except ServegymError as error:
@@ -65,11 +77,17 @@ class Operation:
                 proxy.log.reopen()
         except ServegymError as error:
             LOG.error("the log of requests stays where it is: %s", error)
-        if self.load is not None:
+        try:
+            found = self._contents()
+        except OSError as error:
+            LOG.error("the policy stays %s: %s", proxy.router.policy.label, error)
+            return
+        if self.load is not None and found != self._read:
             try:
                 await proxy.reload(self.load)
             except (ServegymError, ValueError):
                 return  # `reload` has logged it
+            self._read = found
 
     def policy_of(self, body: bytes) -> Assumptions:
         """Read a policy that was sent: an artifact, or {"router": NAME, "device": PROFILE}. Raises ServegymError."""
@@ -88,4 +106,7 @@ class Operation:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "policy.json"
             path.write_bytes(body)
-            return Assumptions.of_artifact(path, self.device)
+            try:
+                return Assumptions.of_artifact(path, self.device)
+            except ServegymError as error:
+                raise RoutingError(str(error).replace(str(path), "the policy that was sent")) from None

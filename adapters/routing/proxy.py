@@ -27,6 +27,7 @@ from servegym.simulator.records.types import HOLD, REFUSE
 LOG = logging.getLogger("servegym.proxy")
 RETRY_AFTER_S = 1
 OF_ENGINES = ("prefix_cache_tokens", "kv_events", "adapters")  # assumptions that no policy changes
+ANSWERED = ("error", "busy")  # failures that are the engine's own answer, which its client gets
 OPENING = 32  # requests that are being connected to engines at once
 
 
@@ -265,7 +266,7 @@ class Proxy:
                 return "broken"
             except Failure as failure:
                 await self._broken_off(job, send, failure)
-                return "broken"
+                return "error" if failure.reason in ANSWERED else "broken"
             finally:
                 self._deadlines.discard(deadline)
                 self.router.leave(self.now_s(), r, finished)
@@ -310,7 +311,7 @@ class Proxy:
         now_s, measured, metrics, name = self.now_s(), job.measured, self.metrics, job.client.name
         metrics.requests.labels(outcome).inc()
         metrics.by_client.labels(name, outcome).inc()
-        metrics.client_tokens.labels(name, "prompt").inc(job.asked.prompt_tokens)
+        metrics.client_tokens.labels(name, "prompt").inc(measured.prompt_tokens or job.asked.prompt_tokens)
         metrics.client_tokens.labels(name, "output").inc(measured.tokens)
         metrics.queue_s.observe(job.waited_s)
         metrics.whole_s.labels(outcome).observe(now_s - measured.arrived_s)

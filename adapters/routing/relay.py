@@ -15,7 +15,7 @@ from yarl import URL
 from servegym.adapters.routing.backends import Backend, as_text
 from servegym.adapters.routing.jobs import ClientGone, Failure, Job, Send
 from servegym.adapters.routing.proxy import Proxy
-from servegym.adapters.routing.streams import EventCounter
+from servegym.adapters.routing.streams import EventCounter, prompt_tokens_in
 
 # Headers of RFC 9110, section 7.6.1, and others about one connection or one encoding of the body.
 HOP_BY_HOP = {
@@ -34,13 +34,14 @@ def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: set[bytes]) -> li
     return [(name, value) for name, value in pairs if name not in dropped | named]
 
 
-def tokens_of(body: bytes) -> int:
-    """Read the tokens of an answer that was not streamed from its usage; 1 without usage."""
+def usage_of(body: bytes) -> tuple[int, int | None]:
+    """Read the tokens of an answer that was not streamed (1 without usage), and those of its prompt, from its usage."""
     try:
-        count = json.loads(body)["usage"]["completion_tokens"]
+        usage = json.loads(body)["usage"]
+        count = usage["completion_tokens"]
     except (ValueError, RecursionError, LookupError, TypeError):
-        return 1
-    return count if type(count) is int and 0 < count < 2**24 else 1
+        return 1, None
+    return count if type(count) is int and 0 < count < 2**24 else 1, prompt_tokens_in(usage)
 
 
 class Opening:
@@ -117,7 +118,8 @@ class Relay:
             raise Failure("redirect", f"the engine answered {status}")
         proxy = self._proxy
         if status == 200:
-            proxy.came(job, r, tokens_of(body))
+            tokens, job.measured.prompt_tokens = usage_of(body)
+            proxy.came(job, r, tokens)
         job.started = True
         await self._send(send, {"type": "http.response.start", "status": status, "headers": headers})
         await self._send(send, {"type": "http.response.body", "body": body})
@@ -142,7 +144,7 @@ class Relay:
         while data := await response.content.readany():
             backend.heard_s = time.monotonic()
             count = events.feed(data)
-            job.complete = events.done
+            job.complete, job.measured.prompt_tokens = events.done, events.prompt_tokens
             if count:
                 tokens.inc(count)
                 if proxy.came(job, r, count):

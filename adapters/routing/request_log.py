@@ -16,11 +16,13 @@ LOG = logging.getLogger("servegym.proxy")
 
 
 class Measured:
-    """Measurements of one request at the proxy. Times are of the proxy's clock; first_s: of the first token."""
+    """Measurements of one request at the proxy. Times are of the proxy's clock; first_s: of the first token.
+    prompt_tokens: by the engine's count; None: it has not said, and the router's estimate stands."""
 
     def __init__(self, arrived_s: float, asked: RequestTerms):
         self.arrived_s, self.asked = arrived_s, asked
         self.first_s: float | None = None
+        self.prompt_tokens: int | None = None
         self.tokens = 0
         self.in_time = 0
 
@@ -41,7 +43,7 @@ class Measured:
         """Return the entry of the log, without its wall-clock time."""
         asked = self.asked
         return {
-            "prompt_tokens": asked.prompt_tokens,
+            "prompt_tokens": self.prompt_tokens or asked.prompt_tokens,
             "output_tokens": self.tokens,
             "ttft_s": None if self.first_s is None else round(self.first_s - self.arrived_s, 6),
             "e2e_s": round(now_s - self.arrived_s, 6),

@@ -11,18 +11,27 @@ from typing import Any
 PLAIN = re.compile(rb'"(?:text|content)": ?"[^"]')
 NOT_PLAIN = re.compile(rb'"(?:usage|error|logprobs)": *+(?!null)')
 LONGEST_LINE = 2**20  # bytes; a longer line is not counted
+MOST_PROMPT_TOKENS = 2**24
+
+
+def prompt_tokens_in(usage: Any) -> int | None:
+    """Read the engine's count of a prompt's tokens from an answer's usage; None: it has none."""
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return count if type(count) is int and 0 < count < MOST_PROMPT_TOKENS else None
 
 
 class EventCounter:
     """Tokens in the `data:` lines of an OpenAI stream.
 
-    done: `data: [DONE]` has come. failed: an event was an error. tokens: so far.
+    done: `data: [DONE]` has come. failed: an event was an error. tokens: so far. prompt_tokens: by the engine's
+    count; None: it has not said.
     """
 
     def __init__(self) -> None:
         self.done = False
         self.failed = False
         self.tokens = 0
+        self.prompt_tokens: int | None = None
         self._rest = b""  # an incomplete line
         self._too_long = False
 
@@ -62,6 +71,7 @@ class EventCounter:
 
     def _count(self, event: dict[str, Any]) -> None:
         usage = event.get("usage")
+        self.prompt_tokens = prompt_tokens_in(usage) or self.prompt_tokens
         reported = usage.get("completion_tokens") if isinstance(usage, dict) else None
         if type(reported) is int and reported < 2**31:  # so far; an event may bring several
             self.tokens = max(self.tokens, reported)

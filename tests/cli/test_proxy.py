@@ -1,5 +1,6 @@
 """`servegym proxy`: wrong input, and a proxy that is started, asked and stopped as a user does it."""
 
+import dataclasses
 import re
 import signal
 import socket
@@ -91,7 +92,8 @@ def test_it_serves_by_an_artifact_until_it_is_stopped(tmp_path: Path) -> None:
             assert found, line
             answer = httpx.post(f"{found[1]}/v1/completions", json={"prompt": "x"}, trust_env=False, timeout=30.0)
             assert (answer.status_code, answer.json()["error"]["type"]) == (502, "connect")
-            process.send_signal(signal.SIGHUP)  # the policy is read again
+            save_artifact(dataclasses.replace(artifact, policies={"router": router("min-load")}), path)
+            process.send_signal(signal.SIGHUP)  # the policy is read again, as its file has changed
             while "reloads_total" not in (text := httpx.get(f"{found[1]}/metrics", trust_env=False).text) or (
                 'reloads_total{outcome="done"} 1.0' not in text
             ):

@@ -55,7 +55,7 @@ def endpoint_picker(
 
     It is an Endpoint Picker of the Gateway API Inference Extension: an Envoy that has it as external processor
     (ext_proc) sends it each request, and each answer while it streams. Requests carry SLOs, priority and weight as for
-    `servegym proxy`. SIGHUP makes it read the policy again.
+    `servegym proxy`. SIGHUP makes it read the policy again if its file has changed.
 
     Environment variables: SERVEGYM_ENGINE_KEY, the engines' key, for --count-by-engine; SERVEGYM_ADMIN_KEY, the key for
     changing the policy at /admin/policy.

@@ -45,7 +45,7 @@ class Serving(typing.NamedTuple):
         try:
             yield
         except KeyboardInterrupt:
-            raise Interrupted(f"requests in flight were given {self.settings.drain_s:g} s to end") from None
+            raise Interrupted(f"requests in flight, if any, had up to {self.settings.drain_s:g} s to end") from None
         finally:
             if self.log is not None:
                 self.log.close()
@@ -212,8 +212,10 @@ class Live:
             certificate_key=self.tls_key, **{k: v for k, v in vars(self).items() if k in known}, **more,
         )  # fmt: skip
         assumptions = self.load()
+        files = [path for path in (self.policy, self.device and Path(self.device)) if path]
         operation = Operation.of(
-            clients, urls=fixed, sources=sources, look_s=self.discovery_s, load=self.load, device=self.device
-        )
+            clients, urls=fixed, sources=sources, look_s=self.discovery_s, load=self.load, policy_files=files,
+            device=self.device,
+        )  # fmt: skip
         log = RequestLog(self.request_log) if self.request_log else None
         return Serving(assumptions, urls, settings, operation, log)

@@ -52,7 +52,8 @@ def proxy(
     """Serve OpenAI's completions from several engines; a router policy chooses the engine of each request.
 
     SLOs, priority and weight of a request come in its vllm_xargs and priority, or in headers; the policy's file has the
-    defaults. It connects to the engines named here and to nothing else. SIGHUP makes it read policy and clients again.
+    defaults. It connects to the engines named here and to nothing else. SIGHUP makes it read clients again, the
+    policy if its file has changed, and reopen the log.
 
     Environment variables: SERVEGYM_API_KEY, a key that clients have to send; SERVEGYM_ENGINE_KEY, a key sent to
     engines; SERVEGYM_ADMIN_KEY, the key for changing the policy at /admin/policy.

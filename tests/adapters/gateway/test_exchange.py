@@ -179,7 +179,7 @@ def test_a_gateway_that_tried_another_endpoint_says_so(picker: Picker) -> None:
     call.finish()
 
 
-@pytest.mark.parametrize("how, outcome", [("error", "broken"), ("cut", "broken"), ("gone", "client-gone")])
+@pytest.mark.parametrize("how, outcome", [("error", "error"), ("cut", "broken"), ("gone", "client-gone")])
 def test_answers_that_end_badly(picker: Picker, how: str, outcome: str) -> None:
     before = counted(picker, "requests_total")
     call = Call(picker.target)

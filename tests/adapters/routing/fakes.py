@@ -58,6 +58,7 @@ class FakeEngine:
         self.headers: list[dict[str, str]] = []
         self.cancelled = 0
         self.metrics = ""
+        self.usage: dict[str, int] = {}  # of an answer, beside its tokens
         self.ids: list[int] | None = None  # of every prompt, as /tokenize says them
         self.cards: list[dict[str, Any]] | None = BASE  # of its models; None: it wants a key
         self.keys: list[str | None] = []  # that came with requests for them
@@ -109,7 +110,8 @@ class FakeEngine:
             return StreamingResponse(self.half(), media_type="application/json")
         if not document.get("stream"):
             await asyncio.sleep(0.05 if mood == "slow" else 0)
-            return JSONResponse({"choices": [{"text": "word " * TOKENS}], "usage": {"completion_tokens": TOKENS}})
+            usage = {"completion_tokens": TOKENS} | self.usage
+            return JSONResponse({"choices": [{"text": "word " * TOKENS}], "usage": usage})
         return StreamingResponse(self.stream(mood), media_type="text/event-stream")
 
     async def half(self) -> AsyncIterator[bytes]:
@@ -135,6 +137,8 @@ class FakeEngine:
                     yield event({"error": {"message": "lost", "code": 500}})
                 if mood == "cut" and number == 2:
                     return
+            if self.usage:
+                yield event({"choices": [], "usage": self.usage})
             yield b"data: [DONE]\n\n"
         except (asyncio.CancelledError, GeneratorExit):
             self.cancelled += 1

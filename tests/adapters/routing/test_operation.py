@@ -104,7 +104,7 @@ def test_the_policy_is_changed_while_requests_stream(engines: list[FakeEngine], 
 @pytest.mark.parametrize(
     ("content", "word"),
     [(b"{", "not JSON"), (b'{"router": "nope"}', "gorouting"), (b"[]", "policy"), (b'{"router": "edf"}', "edf"),
-     (b'{"router": "min-load", "device": 5}', "PROFILE")],
+     (b'{"router": "min-load", "device": 5}', "PROFILE"), (b'{"x": 1}', ": the policy that was sent")],
 )  # fmt: skip
 def test_a_bad_policy_leaves_the_old_one_and_says_why(engines: list[FakeEngine], content: bytes, word: str) -> None:
     with administered([engines[0].url]) as proxy:
@@ -120,9 +120,12 @@ def test_rereading_has_the_new_policy_and_the_new_clients(
     engines: list[FakeEngine], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ["round-robin"]
+    policy = tmp_path / "policy"
+    policy.write_text("1")
     clients = tmp_path / "clients.yaml"
     clients.write_text("clients: {a: {key: old}}")
-    operation = Operation.of(clients, {}, load=lambda: Assumptions.of(router(names[0]), DEVICE))
+    load = lambda: Assumptions.of(router(names[0]), DEVICE)  # noqa: E731
+    operation = Operation.of(clients, {}, load=load, policy_files=[policy], device=DEVICE)
     log = RequestLog(tmp_path / "requests.jsonl")
     with proxied([engines[0].url], operation=operation, log=log) as proxy, caplog.at_level(logging.WARNING):
         loop = proxy.server._loop  # type: ignore[attr-defined]
@@ -133,10 +136,14 @@ def test_rereading_has_the_new_policy_and_the_new_clients(
         clients.write_text("clients: {a: {key: new}}")
         (tmp_path / "requests.jsonl").rename(tmp_path / "rotated.jsonl")
         reread()
+        assert proxy.proxy.router.policy.label == "min-load", "its file is as it was"
+        policy.write_text("2")
+        reread()
         assert [post(proxy, key).status_code for key in ("old", "new")] == [401, 200]
         assert proxy.proxy.router.policy.label == "round-robin"
         clients.write_text("clients: [")
         names[0] = "nope"
+        policy.write_text("3")
         reread()
         assert post(proxy, "new").status_code == 200 and proxy.proxy.router.policy.label == "round-robin"
         assert "clients stay as they are" in caplog.text and "the policy stays round-robin" in caplog.text
@@ -301,6 +308,24 @@ def test_requests_are_logged(engines: list[FakeEngine], tmp_path: Path) -> None:
     )  # fmt: skip
     assert (two["outcome"], two["output_tokens"], two["adapter"]) == ("broken", 2, "")
     assert "a b c" not in (tmp_path / "requests.jsonl").read_text()
+
+
+def test_the_engine_counts_the_prompt_and_its_errors_are_no_broken_streams(
+    engines: list[FakeEngine], tmp_path: Path
+) -> None:
+    path = tmp_path / "requests.jsonl"
+    log = RequestLog(path)
+    engines[0].usage = {"prompt_tokens": 77}
+    with proxied([engines[0].url], dataclasses.replace(QUICK, retries=0), log=log) as proxy:
+        stream(proxy.url)
+        httpx.post(f"{proxy.url}/v1/completions", json={"prompt": "a b c d"}, trust_env=False)
+        for engines[0].mood in ("error", "busy"):
+            post(proxy)
+        until(lambda: len(path.read_text().splitlines()) == 4, "all are logged")
+    log.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["prompt_tokens"] for line in lines] == [77, 77, 2, 2]
+    assert [line["outcome"] for line in lines] == ["finished", "finished", "error", "error"]
 
 
 @pytest.mark.parametrize(("at", "in_time"), [
