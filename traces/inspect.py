@@ -22,19 +22,23 @@ def describe(trace: Trace | str | os.PathLike[str], reading: Reading | None = No
     Returns name, requests, span_s, rate_per_s, peak_minute_over_mean (rate of the busiest minute, counted
     from the first arrival, over the mean rate), interarrival_cv (standard deviation over mean);
     prompt_tokens and output_tokens, each {p25, p50, p75, p90, p95, p99, mean, min, max}; columns (those the
-    trace sets itself); for a trace with sessions, their number, their turns and the pauses before turns (figures of
-    arrivals are then those of sessions); and its provenance (format, rows, dropped_rows, sha256, ...).
+    trace sets itself); for a trace with sessions, their number, rate, turns and the pauses before turns (the other
+    figures of arrivals are then those of sessions); and its provenance (format, rows, dropped_rows, sha256, ...).
 
     Figures of arrivals are None if the trace has no arrivals, or no time between them.
     Raises WorkloadError as `build_workload` does.
     """
     if not isinstance(trace, Trace):
         trace = load_trace(trace, default_requests=GENERATED_REQUESTS, reading=reading)
+    arrivals = _arrivals(None if trace.arrival_s is None else trace.arrival_s[trace.begins])
+    begun_per_s = arrivals["rate_per_s"]
+    if begun_per_s is not None:
+        arrivals["rate_per_s"] = begun_per_s * len(trace) / int(trace.begins.sum())
     return {
         "name": trace.name,
         "requests": len(trace),
-        **_arrivals(None if trace.arrival_s is None else trace.arrival_s[trace.begins]),
-        **_sessions(trace),
+        **arrivals,
+        **_sessions(trace, begun_per_s),
         "prompt_tokens": _lengths(trace.prompt_tokens),
         "output_tokens": _lengths(trace.output_tokens),
         "columns": sorted(trace.given) + ["prefix_blocks"] * (trace.prefix_blocks is not None),
@@ -61,12 +65,14 @@ def _arrivals(arrival_s: np.ndarray | None) -> dict[str, float | None]:
     return figures
 
 
-def _sessions(trace: Trace) -> dict[str, Any]:
+def _sessions(trace: Trace, begun_per_s: float | None) -> dict[str, Any]:
     """Compute the figures of the sessions of a trace."""
     if trace.turns is None:
         return {}
     turns = np.unique(trace.turns.session, return_counts=True)[1]
     figures: dict[str, Any] = {"sessions": len(turns), "turns": _lengths(turns)}
+    if begun_per_s is not None:
+        figures["sessions_per_s"] = begun_per_s
     if not trace.begins.all():
         figures["think_s"] = _lengths(trace.turns.think_s[~trace.begins])
     return figures

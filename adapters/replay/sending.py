@@ -75,10 +75,16 @@ class Endpoint:
         try:
             return str(answer.raise_for_status().json()["data"][0]["id"])
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
-            raise ReplayError(
-                f"{where} answered {answer.status_code} without the name of a model; it should be an OpenAI-compatible "
-                "server"
-            ) from None
+            raise ReplayError(f"{where} answered {answer.status_code}{self._why_none(answer)}") from None
+
+    def _why_none(self, answer: httpx.Response) -> str:
+        """Say why an answer has no name of a model, and what would be right."""
+        if answer.status_code in (401, 403):
+            sent = any(name == "authorization" for name, _ in self.headers)
+            return ": it refuses the key in OPENAI_API_KEY" if sent else ": it wants a key; set OPENAI_API_KEY"
+        if answer.status_code == 503:
+            return f": {error_of_body(answer.content)}; it should have an engine that is up"
+        return " without the name of a model; it should be an OpenAI-compatible server"
 
 
 def replay(

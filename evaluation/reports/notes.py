@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from servegym.latency_models.profile import Profile
-from servegym.latency_models.stated_errors import FIT, expected, measured_percent
+from servegym.latency_models.stated_errors import FIT, expected, measured_percent, statement
 from servegym.simulator.policies.gains import Gain
 from servegym.simulator.runs.results import Result
 
@@ -37,7 +37,7 @@ def profile_notes(profile: Profile | None) -> list[str]:
     return [
         f"Nothing was run on a device. Times are those of the profile {profile.name} ({profile.title}), which rests on "
         f"{profile.basis}.",
-        profile.error["statement"],
+        statement(profile),
         *(
             f"{ERRORS.get(what, what.replace('_', ' '))}: {errors['mape_percent']:.1f} % off on average."
             for what, errors in profile.error.items()

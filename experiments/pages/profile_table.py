@@ -10,6 +10,7 @@ import numpy as np
 from servegym.evaluation.markdown import table
 from servegym.latency_models.operators import Operators
 from servegym.latency_models.profile import Profile, load_profile, profile_names
+from servegym.latency_models.stated_errors import statement
 from servegym.simulator.records.types import BATCH
 
 HEAD = """# Profiles
@@ -126,7 +127,7 @@ def page() -> str:
     profiles = [load_profile(name) for name in profile_names()]
     remarks: dict[str, list[str]] = {}
     for profile in profiles:
-        remarks.setdefault(profile.error["statement"], []).append(f"`{profile.name}`")
+        remarks.setdefault(statement(profile), []).append(f"`{profile.name}`")
     operator_rows = [_operator_row(profile, profile.operators) for profile in profiles if profile.operators]
     return (
         f"{HEAD}\n{table(ERROR_COLUMNS, map(_error_row, profiles), words=len(ERROR_COLUMNS))}"

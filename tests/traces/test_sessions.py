@@ -53,6 +53,7 @@ def test_a_file_of_sessions(tmp_path):
     assert workload.table["prompt_tokens"].tolist() == [33, 40, 70, 40]
     assert workload.turns.after.tolist() == [-1, -1, 0, 0] and workload.known == 2
     assert workload.prefixes.offsets.tolist() == [0, 2, 4, 8, 10]
+    assert describe(trace)["rate_per_s"] == pytest.approx(workload.rate_per_s) == 2 * describe(trace)["sessions_per_s"]
     assert describe(trace)["sessions"] == 2 and describe(trace)["think_s"]["max"] == 0.5
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 
+import httpx
 import numpy as np
 import pytest
 
@@ -290,6 +291,20 @@ def test_endpoints_that_are_none():
             Endpoint(server.url + "/elsewhere").model()
     done, _ = replay(workload([2]), Endpoint("http://127.0.0.1:9"), Bodies("fake")), None
     assert done.records[0].status == FAILED
+
+
+@pytest.mark.parametrize(("status", "headers", "words"), [
+    (401, (), "models answered 401: it wants a key; set OPENAI_API_KEY"),
+    (401, (("authorization", "Bearer x"),), "models answered 401: it refuses the key in OPENAI_API_KEY"),
+    (503, (), "models answered 503: no engine answers; it should have an engine that is up"),
+])  # fmt: skip
+def test_what_an_endpoint_without_a_model_needs(monkeypatch, status, headers, words):
+    answer = httpx.Response(
+        status, json={"error": {"message": "no engine answers"}}, request=httpx.Request("GET", "http://a")
+    )
+    monkeypatch.setattr(httpx, "get", lambda *_, **__: answer)
+    with pytest.raises(ReplayError, match=words):
+        Endpoint("http://a", headers=headers).model()
 
 
 @pytest.mark.parametrize("settings", [{"prompt": "image"}, {"vocabulary": 16}])
