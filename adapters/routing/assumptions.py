@@ -13,7 +13,7 @@ from servegym.adapters.routing.request_terms import defaults_of
 from servegym.adapters.vllm.terms import Defaults
 from servegym.errors import RoutingError
 from servegym.latency_models.model import LatencyModel
-from servegym.latency_models.profile import load_profile
+from servegym.latency_models.profile import Profile, load_profile
 from servegym.simulator.features.adapters import Adapters
 from servegym.simulator.inputs.settings import names_adapters, names_prefixes
 from servegym.simulator.memory.kv_groups import KvCacheGroup
@@ -29,7 +29,8 @@ class Assumptions:
 
     prefix_cache_tokens: tokens of shared prefixes that each engine can cache, for routers that use it; None: all of its
     KV memory. kv_groups: KV cache groups of the profile's model. kv_events: whether engines publish KV events.
-    adapters: memory of each engine for LoRA adapters; None: it serves none.
+    adapters: memory of each engine for LoRA adapters; None: it serves none. profiles: latency profiles of single
+    engines, by name, in place of all this.
     """
 
     router: Policy
@@ -41,6 +42,7 @@ class Assumptions:
     kv_groups: tuple[KvCacheGroup, ...] = ()
     kv_events: bool = False
     adapters: Adapters | None = None
+    profiles: Mapping[str, Profile] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of_artifact(cls, path: str | Path, device: str | None = None) -> Assumptions:
@@ -96,12 +98,16 @@ class Assumptions:
                 "(--max-loras, --lora-load, --lora-activate)"
             )
         kept = self.prefix_cache_tokens if names_prefixes(self.router.function) else 0
-        groups = self.kv_groups if self.kv_events else ()
-        model = (self.estimator, self.total_blocks, self.block_tokens, None, kept, groups, self.adapters)
-        chunk_tokens = math.gcd(*(group.block_tokens for group in groups)) if groups else self.block_tokens
-        return LiveRouter(
-            self.router,
-            [LiveEngine(name, *model) for name in engines],
-            (self.defaults.tpot_slo_s,),
-            chunk_tokens=chunk_tokens,
-        )
+
+        def engine_of(name: str) -> LiveEngine:
+            own = self.profiles.get(name)
+            groups = self.kv_groups if own is None else own.kv.groups
+            more = (None, kept, groups if self.kv_events else (), self.adapters)
+            if own is None:
+                return LiveEngine(name, self.estimator, self.total_blocks, self.block_tokens, *more)
+            return LiveEngine(name, own.estimator, own.kv.total_blocks, own.kv.block_tokens, *more)
+
+        found = [engine_of(name) for name in engines]
+        sizes = [group.block_tokens for engine in found for group in engine.kv_groups]
+        chunk_tokens = math.gcd(*sizes) if sizes else self.block_tokens
+        return LiveRouter(self.router, found, (self.defaults.tpot_slo_s,), chunk_tokens=chunk_tokens)

@@ -26,7 +26,7 @@ from servegym.simulator.records.types import HOLD, REFUSE
 
 LOG = logging.getLogger("servegym.proxy")
 RETRY_AFTER_S = 1
-OF_ENGINES = ("prefix_cache_tokens", "kv_events", "adapters")  # assumptions that no policy changes
+OF_ENGINES = ("prefix_cache_tokens", "kv_events", "adapters", "profiles")  # assumptions that no policy changes
 ANSWERED = ("error", "busy")  # failures that are the engine's own answer, which its client gets
 OPENING = 32  # requests that are being connected to engines at once
 

@@ -27,6 +27,10 @@ WRONG = {
     "no policy": ([*ONE], "--policy ARTIFACT"),
     "two policies": ([*ONE, "--policy", "a.json", "--router", "min-load"], "--policy ARTIFACT"),
     "no device": ([*ONE, "--router", "min-load"], "--device PROFILE"),
+    "no device for one engine": (
+        ["proxy", "--backend", f"{URL}=h100-llama3-8b", "--backend", URL, "--router", "min-load"], "--device PROFILE",
+    ),
+    "unknown profile of an engine": (["proxy", "--backend", f"{URL}=nope", *MIN_LOAD], "unknown profile 'nope'"),
     "unknown device": ([*ONE, "--router", "min-load", "--device", "nope"], "h100-llama3-8b"),
     "unknown router": ([*ONE, "--router", "nope", "--device", "h100-llama3-8b"], "gorouting"),
     "address that is none": (["proxy", "--backend", "x:1", *MIN_LOAD], "x:1"),

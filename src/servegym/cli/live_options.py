@@ -55,7 +55,14 @@ class Serving(typing.NamedTuple):
 class Live:
     """The options of both commands with their defaults, and the checks of their combinations."""
 
-    backend: Annotated[list[str] | None, option("URL", "An engine, http://HOST:PORT. Repeatable.", ADDRESSES)] = None
+    backend: Annotated[
+        list[str] | None,
+        option(
+            "URL[=PROFILE]",
+            "An engine, http://HOST:PORT, perhaps with a latency profile of its own. Repeatable.",
+            ADDRESSES,
+        ),
+    ] = None
     backends_file: Annotated[
         Path | None,
         option("FILE", "A file of further engines, one address a line, read again every --discovery-time.", ADDRESSES),
@@ -158,24 +165,41 @@ class Live:
             raise ServegymError("name at least one engine: --backend http://127.0.0.1:8001")
         if (self.policy is None) == (self.router is None):
             raise ServegymError("name a policy: --policy ARTIFACT, or --router NAME with --device PROFILE")
-        if self.router is not None and self.device is None:
+        if self.router is not None and self.default_device is None:
             raise ServegymError("--router needs --device PROFILE, the latency profile of the engines")
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The names of the profiles of engines that have their own, by their addresses as they are given."""
+        pairs = (text.partition("=") for text in self.backend or [])
+        return {url: profile for url, equals, profile in pairs if equals}
+
+    @property
+    def default_device(self) -> str | None:
+        """The profile of engines without one of their own; if all have theirs, the first of these."""
+        if self.device is None and self.router and len(self.named) == len(self.backend or []):
+            return None if self.backends_file or self.backends_dns else next(iter(self.named.values()), None)
+        return self.device
 
     def load(self) -> Assumptions:
         """Read the policy; called again for each reload."""
         from servegym.adapters.routing.assumptions import Assumptions
+        from servegym.adapters.routing.settings import checked_url
         from servegym.baselines import registry
+        from servegym.latency_models.profile import load_profile
         from servegym.scenarios.fleets import adapters_of
         from servegym.scenarios.parts import Fleet
 
         loras = ("max_loras", "max_cpu_loras", "lora_load_s", "lora_activate_s")
         adapters = adapters_of(Fleet(**{name: getattr(self, name) for name in loras}))
         if self.policy is not None:
-            assumptions = Assumptions.of_artifact(self.policy, self.device)
+            assumptions = Assumptions.of_artifact(self.policy, self.default_device)
         else:
-            assumptions = Assumptions.of(registry.router(str(self.router)), self.device)
+            assumptions = Assumptions.of(registry.router(str(self.router)), self.default_device)
+        profiles = {name: load_profile(name) for name in self.named.values()}
         return dataclasses.replace(
             assumptions,
+            profiles={checked_url(url): profiles[name] for url, name in self.named.items()},
             prefix_cache_tokens=self.prefix_cache_tokens,
             kv_events=self.kv_events_port > 0,
             adapters=adapters,
@@ -191,7 +215,7 @@ class Live:
         from servegym.adapters.routing.request_log import RequestLog
         from servegym.adapters.routing.settings import ProxySettings, checked_url
 
-        fixed = [checked_url(url) for url in self.backend or []]
+        fixed = [checked_url(url.partition("=")[0]) for url in self.backend or []]
         sources: list[Source] = [FileSource(self.backends_file)] if self.backends_file else []
         if self.backends_dns:
             sources.append(DnsSource(self.backends_dns))
@@ -215,7 +239,7 @@ class Live:
         files = [path for path in (self.policy, self.device and Path(self.device)) if path]
         operation = Operation.of(
             clients, urls=fixed, sources=sources, look_s=self.discovery_s, load=self.load, policy_files=files,
-            device=self.device,
+            device=self.default_device,
         )  # fmt: skip
         log = RequestLog(self.request_log) if self.request_log else None
         return Serving(assumptions, urls, settings, operation, log)

@@ -1,6 +1,7 @@
 """A live router by itself: what it refuses, policies that misbehave, and engines that come and go."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from servegym.adapters.routing.live import LiveEngine, LiveRouter
 from servegym.adapters.routing.rows import RequestTerms
 from servegym.baselines.registry import router, scheduler
 from servegym.errors import RoutingError
+from servegym.latency_models.profile import load_profile
 from servegym.simulator.policies.policy import Policy
 from servegym.simulator.records.signatures import router as compiled_router
 from servegym.simulator.records.types import HOLD, REFUSE
@@ -244,3 +246,13 @@ def test_a_router_that_goes_by_adapters_needs_their_numbers() -> None:
         Assumptions.of(router("lora-affinity"), "h100-llama3-8b").live(["0"])
     for name in ("min-load", "predicted-cost"):  # the latter looks at adapters where engines have some
         assert Assumptions.of(router(name), "h100-llama3-8b").live(["0"]).policy.name == name
+
+
+@pytest.mark.parametrize("names", [("slow", "fast"), ("fast", "slow"), ("slow", "slow", "fast")])
+def test_each_engine_has_the_times_and_the_memory_of_its_own_profile(names: tuple[str, ...]) -> None:
+    fast = load_profile("h100-llama3-8b")
+    assumed = Assumptions.of(router("predicted-cost"), "a6000-llama3.1-8b")
+    live = replace(assumed, profiles={"fast": fast}).live(names)
+    e = live.route(0.0, live.arrive(0.0, RequestTerms(4000, 1.0, 0.05)))
+    assert names[e] == "fast" and live.snapshots["total_blocks"][e] == fast.kv.total_blocks != assumed.total_blocks
+    assert len(set(live.snapshots["pool"].tolist())) == 2
