@@ -147,10 +147,22 @@ def kept_rows(
 
 
 def differences(found: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """The keys whose values differ, in words; long values are named but not shown."""
-    parts = []
+    """The keys whose values differ, in words; long values are named but not shown.
+
+    What is only there or only asked for within a value, such as the code of a scheduler that was not compared, follows
+    from another difference, and is left out if there is one.
+    """
+    parts, follow = [], []
     for key in {**asked, **found}:
         pair = f"{key} {json.dumps(found.get(key))} there, {json.dumps(asked.get(key))} asked for"
         if found.get(key) != asked.get(key):
-            parts.append(pair if len(pair) <= 100 else f"other {key}")
-    return ", ".join(parts)
+            words = pair if len(pair) <= 100 else f"other {key}"
+            (follow if agree(found.get(key), asked.get(key)) else parts).append(words)
+    return ", ".join(parts or follow)
+
+
+def agree(found: Any, asked: Any) -> bool:
+    """Whether two mappings have equal values of the keys that both have."""
+    if not (isinstance(found, Mapping) and isinstance(asked, Mapping)):
+        return False
+    return all(found[key] == asked[key] for key in found if key in asked)

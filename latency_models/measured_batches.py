@@ -66,14 +66,24 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _numbers(column: pd.Series, where: str) -> np.ndarray:
+    """Return the numbers of a column. Rows are counted from 1, without the header, as in traces."""
     try:
         numbers = column.to_numpy(dtype=np.float64)
     except (TypeError, ValueError):
-        raise ProfileError(f"{where} has a cell that is not a number; it must be a column of numbers") from None
+        row, cell = next((row, cell) for row, cell in enumerate(column, 1) if not _is_number(cell))
+        raise ProfileError(f"{where} is {cell!r} in row {row}; it must be a number") from None
     bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(bad):
-        raise ProfileError(f"{where} is {numbers[bad[0]]} in row {bad[0]}; it must be finite, 0 or above")
+        raise ProfileError(f"{where} is {numbers[bad[0]]} in row {bad[0] + 1}; it must be finite, 0 or above")
     return numbers
+
+
+def _is_number(cell: object) -> bool:
+    try:
+        float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _complete(table: pd.DataFrame, path: Path) -> None:
@@ -98,7 +108,7 @@ def _complete(table: pd.DataFrame, path: Path) -> None:
         ((decodes == 0) & (table["decode_cached_tokens"] > 0), "has decode_cached_tokens but no decode_requests"),
     ):
         if wrong.any():
-            raise ProfileError(f"{path}: row {int(np.argmax(wrong))} {what}")
+            raise ProfileError(f"{path}: row {int(np.argmax(wrong)) + 1} {what}")
     chunk = tokens / prefills.clip(lower=1)
     before = table["prefill_cached_tokens"] / prefills.clip(lower=1)
     for name, value in (

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from servegym.errors import ExperimentError
-from servegym.evaluation.ledger import Ledger, kept_rows
+from servegym.evaluation.ledger import Ledger, differences, kept_rows
 from servegym.evaluation.running import ThreadRunner
 
 IDENTITY = {"study": "of a ledger", "seeds": 2}
@@ -75,6 +75,16 @@ def test_another_study_is_refused(path):
 def test_long_differences_are_only_named(path):
     with pytest.raises(ExperimentError, match=r"holds another comparison: other study;"):
         rows_of(path, identity=IDENTITY | {"study": "x" * 200})
+
+
+def test_what_follows_from_another_difference_is_not_said():
+    found = {"schedulers": ["edf"], "code": {"loop": "a", "edf": "b"}}
+    others = {"schedulers": ["sjf"], "code": {"loop": "a", "sjf": "c"}}
+    assert differences(found, others) == 'schedulers ["edf"] there, ["sjf"] asked for'
+    assert differences(found, others | {"code": {"loop": "d"}}).startswith(
+        'schedulers ["edf"] there, ["sjf"] asked for, code'
+    )
+    assert differences(found, {**found, "code": {"loop": "a"}}).startswith("code")
 
 
 @pytest.mark.parametrize("content", ["[1]\n", '{"seed": 0}\n', "not JSON\n", "notes without a line feed"])

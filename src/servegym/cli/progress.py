@@ -52,6 +52,17 @@ def bounds_or_why(find: Callable[[Progress], T], kept: str) -> tuple[T | None, s
 
 
 @contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say in a terminal what is being done, on standard error, for work whose end is not known."""
+    console = progress_console()
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+@contextlib.contextmanager
 def bar_of(what: str) -> Iterator[tuple[list[int], Progress]]:
     """Show one bar, as `bars` does. Yields a list with the number done, and a function to call with the number done and
     the number in all."""

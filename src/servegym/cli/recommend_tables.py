@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from servegym.evaluation.recommend.recommending import Recommendation
     from servegym.evaluation.recommend.recording import Recording
 
-LEAVING = ("cost of a million tokens", "p99 TPOT, ms", "p99 TTFT, s", "windows held")  # left out in a narrow terminal
+LEAVING = ("cost of a million tokens", "p99 TPOT, ms", "p99 TTFT, s")  # left out in a narrow terminal
 
 
 def show_match(recording: Recording, match: Match | None, console: Console) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from servegym.cli import options
 from servegym.cli.options import flag
 from servegym.cli.output import new_table, number, show_notes, write_json
+from servegym.cli.progress import working
 from servegym.cli.runners import Work, work_options
 from servegym.cli.spec_options import Words, spec_options
 from servegym.errors import ServegymError
@@ -92,7 +93,8 @@ def simulate(
     if stream and work.out is not None:
         from servegym.evaluation.streaming import stream as serve_streamed
 
-        streamed = serve_streamed(spec, work.out)
+        with working(f"serving {spec.demand.trace}"):
+            streamed = serve_streamed(spec, work.out)
         workload = {"name": streamed.scenario.workload.name, **streamed.scenario.workload.provenance}
         rates = {"rate_per_s": streamed.rate_per_s, "asked_rate_per_s": None}
         document = document_of(streamed.summary, spec, streamed.scenario, work, rates, workload)
@@ -100,10 +102,12 @@ def simulate(
         keep(document, streamed.files, work)
         work.write_json(document)
         return
-    scenario = spec.build()
+    with working("reading and drawing requests"):
+        scenario = spec.build()
     recorded = timeline or report is not None or perfetto is not None
-    result = Simulation(scenario, recorded).run()
     served = scenario.workload
+    with working(f"serving {len(served):,} requests"):
+        result = Simulation(scenario, recorded).run()
     workload = {"name": served.name, "digest": served.digest, **served.provenance}
     rates = {"rate_per_s": served.rate_per_s, "asked_rate_per_s": rate_of(spec)}
     document = document_of(result.summary, spec, scenario, work, rates, workload)
@@ -113,12 +117,14 @@ def simulate(
     if report is not None:
         from servegym.evaluation.reports.simulate_report import simulate_report
 
-        made = simulate_report(result, report, profiles=profiles_of(spec), arguments=document["arguments"])
+        with working(f"writing {report}"):
+            made = simulate_report(result, report, profiles=profiles_of(spec), arguments=document["arguments"])
         work.console.print(f"Report: {made}")
     if perfetto is not None:
         from servegym.evaluation.reports.perfetto import write_perfetto
 
-        write_perfetto(result, perfetto)
+        with working(f"writing {perfetto}"):
+            write_perfetto(result, perfetto)
         work.console.print(f"Timeline: {perfetto}; open it at ui.perfetto.dev or chrome://tracing")
     work.write_json(document)
 

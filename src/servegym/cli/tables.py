@@ -55,7 +55,7 @@ def show_tables(
         console.print(table)
     if left_out:
         console.print(
-            f"Not shown at a width of {console.width}: {', '.join(left_out)} (COLUMNS={whole_width} has room for all)"
+            f"Not shown at a width of {console.width}: {'; '.join(left_out)} (COLUMNS={whole_width} has room for all)"
         )
     return columns
 
