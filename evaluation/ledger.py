@@ -152,7 +152,7 @@ def differences(found: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     What is only there or only asked for within a value, such as the code of a scheduler that was not compared, follows
     from another difference, and is left out if there is one.
     """
-    parts, follow = [], []
+    parts, follow = list[str](), list[str]()
     for key in {**asked, **found}:
         pair = f"{key} {json.dumps(found.get(key))} there, {json.dumps(asked.get(key))} asked for"
         if found.get(key) != asked.get(key):

@@ -129,7 +129,11 @@ def _check_fleet(fleet: Fleet, spec: ServingSpec) -> None:
         there, missing = ("prefill", "decode") if fleet.prefill else ("decode", "prefill")
         raise SpecError(f"there are {there} engines and no {missing} engines; give both")
     if fleet.prefill and fleet.engines != 1:
-        raise SpecError("co-located engines are given, and prefill and decode engines too; give one of the two")
+        raise SpecError("--engines is given, and --prefill and --decode too; give one of the two")
+    roles = {pool.role for pool in fleet.pools}
+    if len(roles) == 1 and roles < {"prefill", "decode"}:
+        there, missing = ("prefill", "decode") if "prefill" in roles else ("decode", "prefill")
+        raise SpecError(f"pools: all have the role {there}; add one with the role {missing}, or leave the role out")
     if not fleet.is_disaggregated:
         decoding = spec.policies.decode_scheduler
         if decoding is not None:

@@ -87,9 +87,9 @@ class Chunk:
             return numbers
         return np.where(absent, empty, numbers)
 
-    def times(self, column: str, unit: str) -> np.ndarray:
-        """Read times of 0 or more in `unit`, as float64 of shape (rows,)."""
-        right = f"a finite number of {unit}, 0 or more, since the start of the trace"
+    def times(self, column: str, unit: str, hint: str = "") -> np.ndarray:
+        """Read times of 0 or more in `unit`, as float64 of shape (rows,). hint: ends the message for others."""
+        right = f"a finite number of {unit}, 0 or more, since the start of the trace{hint}"
         numbers = self.numbers(column, right)
         self.check(column, ~np.isfinite(numbers) | (numbers < 0), right)
         return numbers

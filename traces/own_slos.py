@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,14 @@ DEFAULT_CLASSES = {"chat": "0.8:ttft_s=1:tpot_s=0.05", "batch": "0.2:ttlt_s=600"
 def recipe_named(text: str) -> str:
     """Expand the short form: "ttft_s=2,tpot_s=0.06" is the recipe `same` with these settings."""
     return f"{SAME}:{text}" if "=" in text.partition(":")[0] else text
+
+
+def recipe_of(text: str, **defaults: Any) -> Callable[..., Assignment]:
+    """Return the recipe of `text`, also in the short form, with its settings bound. Raises WorkloadError."""
+    try:
+        return RECIPES.bound(recipe_named(text), **defaults)
+    except WorkloadError as error:
+        raise WorkloadError(str(error).replace(f"SLO recipe '{SAME}'", f"SLOs '{text}'")) from None
 
 
 @RECIPES.register(SAME)

@@ -14,10 +14,9 @@ from servegym.simulator.inputs.workload import Workload
 from servegym.traces.arrivals import arrivals_of, checked_rate
 from servegym.traces.distributions import Stream, generator
 from servegym.traces.loading import load_trace, trace_names
-from servegym.traces.own_slos import recipe_named, with_own_first
+from servegym.traces.own_slos import recipe_of, with_own_first
 from servegym.traces.prefixes import prompts_of
 from servegym.traces.reading import Reading
-from servegym.traces.recipes import RECIPES
 from servegym.traces.tokenizers import Tokenizer
 from servegym.traces.trace import Trace
 
@@ -148,7 +147,7 @@ def build_trace(
     """
     if rate_per_s is not None:
         checked_rate(rate_per_s, "arrivals")
-    recipe = RECIPES.bound(recipe_named(slo), idle_tpot_s=idle_tpot_s)
+    recipe = recipe_of(slo, idle_tpot_s=idle_tpot_s)
     assignment = with_own_first(trace, recipe(trace, generator(seed, Stream.RECIPE)), slo)
     process = arrivals or ("poisson" if trace.arrival_s is None else "own")
     rng = generator(seed, Stream.ARRIVALS)

@@ -20,8 +20,7 @@ from servegym.simulator.inputs.scenario import Scenario
 from servegym.simulator.policies.gains import gain_of
 from servegym.traces.families import FAMILIES
 from servegym.traces.loading import load_trace
-from servegym.traces.own_slos import recipe_named
-from servegym.traces.recipes import RECIPES
+from servegym.traces.own_slos import recipe_of
 from servegym.tuners.config import TrainingConfig
 
 
@@ -98,7 +97,7 @@ def _trace(name: str) -> None:
 
 
 LOOKED_UP: dict[str, Callable[[str], Any]] = {
-    "trace": _trace, "slo": lambda text: RECIPES.bound(recipe_named(text)), "device": load_profile, "gain": gain_of,
+    "trace": _trace, "slo": lambda text: recipe_of(text), "device": load_profile, "gain": gain_of,
     "predictor": predictor_of, "incidents": values.incident_of, **FIND,
 }  # fmt: skip
 

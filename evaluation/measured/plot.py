@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from servegym.evaluation.measured.figures import METRICS
 
@@ -34,7 +35,8 @@ def plot(errors: pd.DataFrame, path: Path) -> Path:
                     part["measured"], part["simulated"], s=42, marker=marker, edgecolors=colour, linewidths=1.2,
                     facecolors="none" if given_up else colour, zorder=3,
                 )  # fmt: skip
-            label = f"{str(model).split('/')[-1]}, {str(gpu).split('-80')[0]}"
+            names = dict.fromkeys((str(model).split("/")[-1], str(gpu).split("-80")[0]))  # of a file both are its own
+            label = ", ".join(names)
             axes.scatter([], [], s=42, marker=marker, color=colour, label=label)
         axes.set_title(f"Mean time {TITLES[metric]}", fontsize=11, loc="left")
     return save(figure, panels, path)
@@ -63,4 +65,8 @@ def draw_lines(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+        axis.set_minor_formatter(NullFormatter())
     axes.grid(color="0.92", linewidth=0.6, zorder=0)

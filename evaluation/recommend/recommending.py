@@ -13,7 +13,7 @@ import pandas as pd
 
 from servegym.errors import ExperimentError
 from servegym.evaluation.identity import document_digest
-from servegym.evaluation.plan import OF_A_FLEET, check_devices, price_per_hour
+from servegym.evaluation.plan import check_devices, price_per_hour
 from servegym.evaluation.recommend.choosing import Chosen, Sized, choose
 from servegym.evaluation.recommend.judging import confirmed, curve, judged
 from servegym.evaluation.recommend.least_engines import least_engines
@@ -62,7 +62,7 @@ class Question:
     def __post_init__(self) -> None:
         check_devices(self.devices, self.prices)
         if self.spec.fleet.incidents:
-            raise ExperimentError(f"a recommendation is of a steady fleet, without incidents; {OF_A_FLEET}")
+            raise ExperimentError("a recommendation is of a steady fleet; leave its incidents out")
         pools = self.spec.fleet.pools
         if pools and (self.prices or self.disaggregated or self.served.engines not in (1, self.given_engines)):
             raise ExperimentError(

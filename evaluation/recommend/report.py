@@ -15,7 +15,7 @@ from servegym.evaluation.plots import COLOURS, DASHES, MARKERS, dress
 from servegym.evaluation.recommend.judging import DEFAULT, DIFFERENCE, RECOMMENDED, SHARE
 from servegym.evaluation.recommend.matching import Match
 from servegym.evaluation.recommend.recommending import OfDevice, Recommendation
-from servegym.evaluation.recommend.words import NOT_MEASURED, conclusions, document, share_title, table_rows, title
+from servegym.evaluation.recommend.words import conclusions, document, not_fitted, share_title, table_rows, title
 from servegym.evaluation.reports import page
 from servegym.evaluation.reports.notes import profile_notes
 from servegym.evaluation.reports.plots import HEIGHT, WIDTH
@@ -139,7 +139,7 @@ def recommend_report(found: Recommendation, path: str | Path) -> Path:
 def _match_section(found: Recommendation) -> str:
     heading = "How near the simulation comes"
     if found.match is None:
-        return page.section(heading, page.paragraph(NOT_MEASURED))
+        return page.section(heading, page.paragraph(not_fitted(found.recording)))
     return page.section(
         heading, page.bullets(found.match.lines()), page.drawing(plot_match(found.match), "match", MATCH)
     )

@@ -11,6 +11,7 @@ from servegym.evaluation.measures import P99_TPOT, P99_TTFT
 from servegym.evaluation.recommend.judging import DEFAULT, DEFAULT_AS_MANY, DIFFERENCE, SHARE
 from servegym.evaluation.recommend.matching import Match
 from servegym.evaluation.recommend.recommending import OfDevice, Recommendation
+from servegym.evaluation.recommend.recording import Recording
 from servegym.evaluation.recommend.setups import Setup
 from servegym.evaluation.repeats import WINDOWS
 from servegym.evaluation.targets import Target
@@ -51,10 +52,12 @@ def share_title(target: Target) -> str:
 
 
 MOST_OF_WINDOW = 0.5  # that the p99 of TTLT may take; a goodput demands the same of the arrivals before those it judges
-NOT_MEASURED = (
-    "The recording does not say how its requests were served, or the fleet has pools, so nothing is fitted: profiles "
-    "are taken as they are."
-)
+
+
+def not_fitted(recording: Recording) -> str:
+    """Say why no profile was fitted to a recording."""
+    why = "The recording does not say how its requests were served" if recording.run is None else "The fleet has pools"
+    return f"{why}, so nothing is fitted: profiles are taken as they are."
 
 
 def title(found: Recommendation) -> str:

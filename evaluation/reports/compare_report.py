@@ -66,7 +66,7 @@ def _section(title: str, at_point: pd.DataFrame, slo: str) -> str:
     rate = "" if closed else f"{page.text_of(first['rate_per_s'])} requests/s; "
     remark = (
         f"{rate}{'M' if closed else 'm'}eans over {first['seeds']} run{'s' * bool(first['seeds'] > 1)}; "
-        f"95 % intervals are over {over_of(at_point)}. "
+        f"{intervals_over(at_point)}. "
         f"The reference is {first['reference']}."
     )
     minus = difference_title(at_point)
@@ -81,6 +81,12 @@ def _section(title: str, at_point: pd.DataFrame, slo: str) -> str:
             for heading, rows in class_tables(at_point, slo).items()
         ),
     )
+
+
+def intervals_over(at_point: pd.DataFrame) -> str:
+    if at_point["seeds"].iloc[0] == 1:
+        return "there is no interval of one run"
+    return f"95 % intervals are over {over_of(at_point)}"
 
 
 def _judged(at_point: pd.DataFrame) -> list[Measure]:

@@ -297,5 +297,5 @@ class Deployment:
             raise DeploymentError(
                 f"workload '{workload.name}', request {at}: {table['prompt_tokens'][at]} prompt + "
                 f"{table['output_tokens'][at]} output tokens do not fit the KV cache of {self.name}, which holds "
-                f"{capacity} tokens; shorten the requests or give it more blocks"
+                f"{capacity} tokens; leave out longer requests (--max-total-tokens {capacity}) or give it more blocks"
             )

@@ -79,7 +79,7 @@ def test_what_a_comparison_is_has_its_engines_and_routers():
 WRONG = {
     "prefill engines alone": (["simulate", "--prefill", "2"], "no decode engines"),
     "decode engines alone": (["compare", "--decode", "2"], "no prefill engines"),
-    "both kinds": (["simulate", "--engines", "2", "--prefill", "1", "--decode", "1"], "co-located"),
+    "both kinds": (["simulate", "--engines", "2", "--prefill", "1", "--decode", "1"], "--engines is given"),
     "link without its engines": (["simulate", "--link-gb-per-s", "3"], "link"),
     "no link": (["simulate", "--prefill", "1", "--decode", "1", "--link-gb-per-s", "0"], "above 0"),
     "decode scheduler alone": (["compare", "--decode-scheduler", "edf"], "decode engines"),

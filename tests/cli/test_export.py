@@ -23,7 +23,8 @@ def test_named_policies_become_an_artifact(servegym, tmp_path):
     assert document["estimator"]["profile"] == "a100-llama3-8b"
     assert "TTFT 1 s, TPOT 0.05 s; weights 0: 2, 1: 1" in done.stderr
     done = servegym("export", "named.json", "--target", "xllm", "--out", "again.json")
-    assert "no flag for scheduler.eta" in " ".join(done.stdout.split())
+    said = " ".join(done.stdout.split())
+    assert all(f"no flag for scheduler.{name}" in said for name in ("eta", "hopeless", "deadlines", "steps")), said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.flags.json", "again.json", "named.json"]
 
 

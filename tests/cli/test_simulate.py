@@ -180,3 +180,12 @@ def test_another_gain(servegym):
         document["gain_ratio"] == table.summary["gain_ratio"] == table.requests["gain"].sum() / document["ideal_gain"]
     )
     assert "gain / ideal gain" in done.stderr and "TDG ratio" not in done.stderr
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    (("--report", "run.pdf"), "run.pdf: its name should end with .html"),
+    (("--perfetto", "run.txt"), "run.txt: its name should end with .json or .json.gz"),
+])  # fmt: skip
+def test_what_is_written_has_the_ending_of_its_format(servegym, tmp_path, more, words):
+    assert words in " ".join(servegym("simulate", "--requests", "5", *more).refusal.split())
+    assert not list(tmp_path.iterdir())

@@ -257,7 +257,7 @@ def test_a_scenario_is_made_in_much_less_time_than_its_requests_alone_take_anew(
     ({"engines": 0}, "engines is 0; it should be a whole number from 1 to 4096"),
     ({"engines": 1.5}, "engines is 1.5"),
     ({"prefill": 1}, "prefill engines and no decode engines"),
-    ({"prefill": 1, "decode": 1, "engines": 2}, "co-located engines are given, and prefill"),
+    ({"prefill": 1, "decode": 1, "engines": 2}, "--engines is given, and --prefill and --decode too"),
     ({"prefill": 1, "decode": 1, "link_gb_per_s": 0.0}, "link_gb_per_s is 0.0"),
     ({"split": "held-out"}, "split is 'held-out'; it should be one of train, validation, test"),
     ({"load_profile": ()}, r"a load profile of \(\)"),

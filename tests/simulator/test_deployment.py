@@ -38,7 +38,7 @@ def test_a_request_larger_than_memory():
         Simulation(scene(workload, total_blocks=10))
     assert str(error.value) == (
         "workload 'workload', request 2: 4 prompt + 8 output tokens do not fit the KV cache of deployment, "
-        "which holds 10 tokens; shorten the requests or give it more blocks"
+        "which holds 10 tokens; leave out longer requests (--max-total-tokens 10) or give it more blocks"
     )
 
 

@@ -228,7 +228,7 @@ def test_classes_by_shares():
     ("ttft_s=2", "the SLO has ttft_s; it should have ttft_s and tpot_s, or ttlt_s"),
     ("ttft_s=2,tpot_s=0.06,ttlt_s=9", "the SLO has ttft_s and tpot_s and ttlt_s; it should have"),
     ("ttft_s=2,ttft_s=3,tpot_s=0.06", "ttft_s is set twice"),
-    ("tftt_s=2", r"unknown parameter 'tftt_s' \(did you mean 'ttlt_s'\?\)"),
+    ("tftt_s=2", r"^SLOs 'tftt_s=2': unknown parameter 'tftt_s' \(did you mean 'ttlt_s'\?\)"),
     ("ttlt_s=0", "the SLO: ttlt_s is 0.0; it should be above 0"),
     ("classes:chat=0.8", "class chat has no SLO; it should have"),
     ("classes:chat=0.8:ttft=2:tpot_s=0.06", r"class chat: unknown setting 'ttft' \(did you mean 'ttft_s'\?\)"),

@@ -67,7 +67,7 @@ class OwnReader(Reader):
         """Read arrivals, float64[rows]. Dates, and numbers with a given unit, count from the first row's."""
         unit, named = self.reading.time_unit, "arrival_s" in self.reading.names
         if not named and unit is None:
-            times = chunk.times("arrival_s", "seconds")
+            times = chunk.times("arrival_s", "seconds", "; --columns arrival=arrival_s reads dates")
             right = "seconds since the start of the trace, not a date (or say --time-unit s, ms, us or ns)"
             chunk.check("arrival_s", times > LONGEST_SPAN_S, right)
             return times

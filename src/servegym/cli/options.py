@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +44,17 @@ def file_to_write(value: Path | None) -> Path | None:
     if value is not None:
         check_target(value, "name a file")
     return value
+
+
+def ending(*suffixes: str) -> Callable[[Path | None], Path | None]:
+    """Return a callback of an option that writes a file: its name should end with one of `suffixes`."""
+
+    def check(value: Path | None) -> Path | None:
+        if value is not None and not value.name.lower().endswith(suffixes):
+            raise typer.BadParameter(f"{value}: its name should end with {' or '.join(suffixes)}")
+        return file_to_write(value)
+
+    return check
 
 
 def check_target(path: Path, right: str) -> None:
@@ -169,9 +181,15 @@ OUT_METAVAR = "DIR"
 
 
 Report = Annotated[
-    Path | None, option("FILE.html", "Write a report in one self-contained HTML file.", OUTPUT, callback=file_to_write)
+    Path | None,
+    option("FILE.html", "Write a report in one self-contained HTML file.", OUTPUT, callback=ending(".html")),
 ]
 Perfetto = Annotated[
     Path | None,
-    option("FILE.json[.gz]", "Write the timeline for Perfetto or chrome://tracing.", OUTPUT, callback=file_to_write),
+    option(
+        "FILE.json[.gz]",
+        "Write the timeline for Perfetto or chrome://tracing.",
+        OUTPUT,
+        callback=ending(".json", ".json.gz"),
+    ),
 ]

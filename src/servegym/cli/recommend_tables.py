@@ -21,10 +21,10 @@ def show_match(recording: Recording, match: Match | None, console: Console) -> N
     """Print the errors of a simulation of the recording against its measured latencies."""
     for note in recording.notes:
         console.print(f"Recording: {note}")
-    from servegym.evaluation.recommend.words import NOT_MEASURED
+    from servegym.evaluation.recommend.words import not_fitted
 
     if match is None:
-        console.print(NOT_MEASURED)
+        console.print(not_fitted(recording))
         return
     rows = []
     for figure in match.figures:

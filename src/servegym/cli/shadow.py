@@ -133,7 +133,7 @@ def shadow(
         if router and served.run.engines == 1:
             raise ServegymError(f"{log}: there was one engine, so a router decides nothing; try --scheduler")
         found = shadow_of(served, base, candidates)
-        show_tables(console, {f"{found.requests} requests": rows_of(found)}, ["TPOT, ms", "TTFT, ms"])
+        show_tables(console, {f"second half, {found.requests} requests": rows_of(found)}, ["TPOT, ms", "TTFT, ms"])
         console.print(conclusions(found, served.left_out))
         if profile is not None:
             _save(profile, device, served.run, found)

@@ -122,6 +122,7 @@ def write_errors(errors: pd.DataFrame, out: Path, console: Console) -> list[Path
     plot(errors[errors["case"] == HEADLINE], picture)
     show_tables(console, {"": error_rows(errors[errors["case"] == HEADLINE])}, LEAVING, ["stage"])
     show_tables(console, {"": case_rows(errors)})
+    console.print(f"{HEADLINE}: each run as it was served, with no assumption changed.")
     return [path, picture]
 
 

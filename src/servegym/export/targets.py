@@ -151,7 +151,7 @@ def _to_xllm(artifact: Artifact, path: Path, version: str | None) -> Exported:
     unsupported = [
         f"xLLM has no flag for {name} ({part['value']}); it has {part['xllm']}"
         for name, part in configuration.without_flag.items()
-        if name == "scheduler.eta"
+        if name.startswith("scheduler.")
     ]
     routers = [name for name in configuration.without_flag if not name.startswith("scheduler.")]
     unsupported += [f"xLLM has no flag for {', '.join(routers)}"] if routers else []
