@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from servegym.evaluation.measured.figures import METRICS
 
@@ -66,7 +66,7 @@ def draw_lines(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > 10 * low else MaxNLocator(4))
         axis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
         axis.set_minor_formatter(NullFormatter())
     axes.grid(color="0.92", linewidth=0.6, zorder=0)
