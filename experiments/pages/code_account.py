@@ -43,7 +43,7 @@ FEATURES: Mapping[str, str] = {
     "routers that refuse": "a690ea3a 601cb331 7da6c176 6dcc0852",
     "kernels in wheels and quicker starts": (
         "fe482630 d6a585d8 5db5dc9a 8320d4df 7d4b06d2 4e4a6423 b91c183e 4e1a22da 80d7100d 75e7bdd7 "
-        "c83a7791 a2a398ea 586ab7d8"
+        "c83a7791 a2a398ea 586ab7d8 4af8a4c3 becb617b"
     ),
     "sessions on many engines in a third of the time": "c1cd915e 327fdd11 bc7611dd",
     "`lost-gain`": "cb0da22d e8f9d297 b7332cfd 80ffd36d b7f8dbf5 7c4c72f2",
@@ -56,6 +56,7 @@ FEATURES: Mapping[str, str] = {
     "the search of routers": "6d68628f",
     "`servegym policies`": "4a1e023e",
     "trainings on a mixture of scenarios": "8458719f",
+    "engines behind the proxy with latency profiles of their own": "b5726777",
     "`calibrate --same-total` and a device's CPU overhead": "28eba3f5 849e42eb 5b3c73aa",
 }
 
