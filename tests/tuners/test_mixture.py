@@ -80,7 +80,7 @@ def test_what_is_refused(mixture, message) -> None:
         ({"requests": 0.5}, "scenarios.requests is 0.5; it should be a whole number from 1"),
         ({"demand": {"load": -1}}, "scenarios.demand: load is -1; it should be a number above 0"),
         ({"trace": ["azure-conv", "azur"]}, "scenarios.trace: unknown trace 'azur' (did you mean 'azure-"),
-        ({"slo": "same:tpot=1"}, "scenarios.slo: SLO recipe 'same': unknown parameter 'tpot'"),
+        ({"slo": "same:tpot=1"}, "scenarios.slo: SLOs 'same:tpot=1': unknown parameter 'tpot'"),
         ({"arrivals": 3}, "scenarios.arrivals is 3; it should be a name, or several"),
         ({"device": "a100"}, "scenarios.device: unknown profile 'a100' (did you mean 'a100-"),
         ({"pools": [{"device": "a100"}]}, "scenarios.pools: unknown profile 'a100'"),
