@@ -24,7 +24,7 @@ def confirmed(choosing: Trials, judging: Trials, chosen: Chosen) -> Chosen:
     """The choice with as many engines as hold the target in the windows that judge, too; None where no number does.
 
     With more engines than before another setup may do as well: those that came next are compared again, on the windows
-    that choose. A default that needs no more engines than the choice is the choice.
+    that choose. A default that needs fewer engines than the choice is the choice.
     """
     best, default = (_confirmed(judging, one) for one in (chosen.best, chosen.default))
     if best.engines is not None and best.engines != chosen.best.engines:
