@@ -97,7 +97,7 @@ def _trace(name: str) -> None:
 
 
 LOOKED_UP: dict[str, Callable[[str], Any]] = {
-    "trace": _trace, "slo": lambda text: recipe_of(text), "device": load_profile, "gain": gain_of,
+    "trace": _trace, "slo": recipe_of, "device": load_profile, "gain": gain_of,
     "predictor": predictor_of, "incidents": values.incident_of, **FIND,
 }  # fmt: skip
 
