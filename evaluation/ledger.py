@@ -147,7 +147,7 @@ def kept_rows(
 
 
 def differences(found: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """The keys whose values differ, in words; long values are named but not shown.
+    """Say which keys have other values, and show the values that are short.
 
     What is only there or only asked for within a value, such as the code of a scheduler that was not compared, follows
     from another difference, and is left out if there is one.

@@ -31,14 +31,12 @@ def describe(trace: Trace | str | os.PathLike[str], reading: Reading | None = No
     if not isinstance(trace, Trace):
         trace = load_trace(trace, default_requests=GENERATED_REQUESTS, reading=reading)
     arrivals = _arrivals(None if trace.arrival_s is None else trace.arrival_s[trace.begins])
-    begun_per_s = arrivals["rate_per_s"]
-    if begun_per_s is not None:
-        arrivals["rate_per_s"] = begun_per_s * len(trace) / int(trace.begins.sum())
     return {
         "name": trace.name,
         "requests": len(trace),
         **arrivals,
-        **_sessions(trace, begun_per_s),
+        "rate_per_s": trace.rate_per_s,
+        **_sessions(trace, arrivals["rate_per_s"]),
         "prompt_tokens": _lengths(trace.prompt_tokens),
         "output_tokens": _lengths(trace.output_tokens),
         "columns": sorted(trace.given) + ["prefix_blocks"] * (trace.prefix_blocks is not None),

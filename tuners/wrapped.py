@@ -45,8 +45,8 @@ def check_wrappers(env: Any) -> None:
         )
         if isinstance(outer, CHANGING) or other_spaces:
             raise TrainingError(
-                f"{name} changes observations or actions; an exported policy has those of the environment itself, "
-                "whose numbers are about 1 already: train without it"
+                f"{name} changes observations or actions, and an exported policy is run without it: train without it "
+                "(numbers of the environment itself are about 1 already)"
             )
 
 

@@ -12,6 +12,7 @@ from servegym.errors import WorkloadError
 from servegym.evaluation.measured.tools import LENGTHS, WORDS, tool_of
 from servegym.traces import files
 from servegym.traces.cells import Chunk
+from servegym.traces.readers.own import slo_columns
 from servegym.traces.reading import NONE, UNITS, Reading, suggested
 
 NEEDED = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
@@ -71,16 +72,11 @@ def checked(rows: Chunk, reading: Reading) -> tuple[pd.DataFrame, list[str]]:
 
 
 def as_asked(rows: Chunk) -> tuple[Chunk, list[str]]:
-    """Read the SLOs that requests asked for (an empty TTLT SLO: none), and leave adapters out, with a note.
+    """Read the SLOs that requests asked for, and leave adapters out, with a note.
 
     A file of requests does not say how adapters were served.
     """
-    frame, notes = rows.frame, []
-    for name in ("ttft_slo_s", "tpot_slo_s"):
-        if name in rows:
-            frame = frame.assign(**{name: rows.positive(name, "seconds above 0")})
-    if "ttlt_slo_s" in rows:
-        frame = frame.assign(ttlt_slo_s=rows.positive("ttlt_slo_s", "seconds above 0, or empty", empty=np.inf))
+    frame, notes = rows.frame.assign(**slo_columns(rows)), []
     if "adapter" in rows:
         named = int((~frame["adapter"].isin(NO_ADAPTER) & frame["adapter"].notna()).sum())
         notes = [f"the adapters of {named} requests count as the model itself"] if named else []

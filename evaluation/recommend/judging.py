@@ -45,9 +45,8 @@ def _confirmed(judging: Trials, sized: Sized) -> Sized:
 def _again(choosing: Trials, judging: Trials, best: Sized, chosen: Chosen) -> Sized:
     """Among the choice and those that came next, the `simplest` with its number of engines in all windows."""
     assert best.engines is not None
-    found = []
+    both, found = [(trials, range(len(trials.windows))) for trials in (choosing, judging)], []
     for setup in dict.fromkeys([best.setup, chosen.default.setup, *(one.setup for one in chosen.others)]):
-        both = [(trials, range(len(trials.windows))) for trials in (choosing, judging)]
         if all(is_enough(trials, setup, best.engines, windows) for trials, windows in both):
             found.append(Sized(setup, best.engines, float(choosing.shares(setup, best.engines, both[0][1]).mean())))
     return simplest(sorted(found, key=lambda one: -one.share), chosen.default.setup) if found else best

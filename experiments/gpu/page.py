@@ -96,7 +96,7 @@ def term_table(rows: pd.DataFrame, profiles: Sequence[Profile]) -> str:
 
 
 def tables(folder: Path, profiles: Sequence[Profile], shape: str | None = None) -> tuple[str, list[Compared]]:
-    """All tables, with a word of warning where this was a rehearsal; and the runs. shape: whose; None: of no shape."""
+    """All tables, with a warning where this was a rehearsal; and the runs. shape: as of `runs_of`."""
     lines = list(runs_of(folder, shape))
     parts = [REHEARSED] if any(line["rehearsal"] for line in lines) else []
     machines = sorted({str(line["machine"]["gpu"]) for line in lines})

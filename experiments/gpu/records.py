@@ -90,7 +90,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def runs_of(folder: Path, shape: str | None = None) -> Iterator[dict[str, Any]]:
     """The finished runs of FOLDER/runs.jsonl, each with the engine of the start before it.
 
-    shape: of `shapes`, whose runs have the traces and policies of others; None: the runs of the other scripts.
+    shape: only the runs of this shape of the script `shapes`; None: only those of the other scripts. Both have the same
+    traces and policies.
     """
     engine: Any = None
     for line in read_lines(folder / RUNS):

@@ -18,6 +18,14 @@ _LABELLED = ("client", "application", "urgency")
 BLOCK_TOKENS = 512  # default size of a prefix block, Mooncake's
 
 
+def slo_columns(chunk: Chunk) -> Columns:
+    """Read the SLOs that a file has, each float64[rows]; an empty TTLT SLO: none."""
+    columns = {name: chunk.positive(name, "seconds above 0") for name in ("ttft_slo_s", "tpot_slo_s") if name in chunk}
+    if "ttlt_slo_s" in chunk:
+        columns["ttlt_slo_s"] = chunk.positive("ttlt_slo_s", "seconds above 0, or empty", empty=np.inf)
+    return columns
+
+
 @reader
 class OwnReader(Reader):
     """`prompt_tokens, output_tokens`, usually `arrival_s` (from the start of the run), and columns that recipes set.
@@ -93,11 +101,7 @@ class OwnReader(Reader):
         if "weight" in chunk:
             columns["weight"] = chunk.positive("weight", WEIGHTS, finite=True)
             chunk.check("weight", ~weights_allowed(columns["weight"]), WEIGHTS)
-        for name in ("ttft_slo_s", "tpot_slo_s"):
-            if name in chunk:
-                columns[name] = chunk.positive(name, "seconds above 0")
-        if "ttlt_slo_s" in chunk:
-            columns["ttlt_slo_s"] = chunk.positive("ttlt_slo_s", "seconds above 0, or empty", empty=np.inf)
+        columns |= slo_columns(chunk)
         if "predicted_output_tokens" in chunk:
             columns["predicted_output_tokens"] = chunk.positive(
                 "predicted_output_tokens", "tokens above 0, or empty", finite=True, empty=np.nan

@@ -53,7 +53,7 @@ def bounds_or_why(find: Callable[[Progress], T], kept: str) -> tuple[T | None, s
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say in a terminal what is being done, on standard error, for work whose end is not known."""
+    """Show in a terminal, on standard error, what is being done, where no share of it can be shown."""
     console = progress_console()
     if not console.is_terminal:
         yield
